@@ -1,0 +1,215 @@
+"""Every exception a caller may catch, in one tree, and the ones a task raises to say what it wants."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from perdure.model.duration import Duration, as_duration
+
+if TYPE_CHECKING:
+    from perdure.model.failure import Failure
+
+
+class PerdureError(Exception):
+    """Base of everything Perdure raises on purpose."""
+
+
+# What the caller got wrong. Nothing was written.
+
+
+class InvalidInput(PerdureError, ValueError):
+    """An argument cannot be used; the message names it and what would be accepted."""
+
+
+class UnknownTask(InvalidInput):
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"; registered: {', '.join(sorted(known))}" if known else "; none is registered"
+        super().__init__(f"task {name!r} is not registered here{hint}. Pass it in tasks=[...]")
+        self.name = name
+
+
+class DuplicateTask(InvalidInput):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"two different tasks are named {name!r}; give one of them another name: @task(name=...)"
+        )
+        self.name = name
+
+
+class PayloadNotSerialisable(InvalidInput):
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"{what} cannot be stored: {reason}. Use JSON values, dataclasses, pydantic models, "
+            "datetimes, UUIDs, bytes or enums"
+        )
+
+
+class PayloadTooLarge(InvalidInput):
+    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{what} has {size_bytes} bytes, more than the {limit_bytes} allowed. Store it "
+            "elsewhere and pass a reference, or raise payload_max_bytes"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class FingerprintTaken(PerdureError):
+    """``on_conflict="raise"``: a live job of the queue has this fingerprint already."""
+
+    def __init__(self, queue: str, fingerprint: str, job_id: str) -> None:
+        super().__init__(
+            f"job {job_id} in queue {queue!r} is live with fingerprint {fingerprint!r}; wait for "
+            'it, or enqueue with on_conflict="return" or "replace"'
+        )
+        self.queue = queue
+        self.fingerprint = fingerprint
+        self.job_id = job_id
+
+
+# What the record refuses.
+
+
+class JobNotFound(PerdureError, LookupError):
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id!r} in this namespace (removed, or never there)")
+        self.job_id = job_id
+
+
+class IllegalTransition(PerdureError):
+    """The operation does not apply to a job in this status; nothing was changed."""
+
+    def __init__(self, job_id: str, operation: str, status: str) -> None:
+        super().__init__(f"cannot {operation} job {job_id}: it is {status}")
+        self.job_id = job_id
+        self.operation = operation
+        self.status = status
+
+
+class StaleClaim(PerdureError):
+    """The caller no longer holds this claim; nothing of what it tried was written."""
+
+    def __init__(self, job_id: str, epoch: int) -> None:
+        super().__init__(
+            f"claim {epoch} on job {job_id} is no longer current: its lease ran out and the job "
+            "was given to another worker, or it was taken away"
+        )
+        self.job_id = job_id
+        self.epoch = epoch
+
+
+# How a job ended, as its waiter sees it.
+
+
+class JobEnded(PerdureError):
+    """The awaited job ended without a result. ``failure`` is what its last attempt left behind."""
+
+    def __init__(self, job_id: str, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.failure = failure
+        if failure is not None and failure.traceback:
+            self.add_note(f"On the worker:\n{failure.traceback}")
+
+
+class JobFailed(JobEnded):
+    """It failed for good: a permanent error, or one its retry policy does not retry."""
+
+
+class JobDead(JobFailed):
+    """Its tries are used up, or it killed its workers: it is in the dead letter."""
+
+
+class JobCancelled(JobEnded):
+    """It was aborted, or replaced by another job of the same fingerprint."""
+
+
+class JobDisabled(JobEnded):
+    """It was disabled by an operator; ``client.enable(id)`` lets it run."""
+
+
+class ResultTimeout(PerdureError, TimeoutError):
+    def __init__(self, job_id: str, timeout: float, status: str) -> None:
+        super().__init__(f"job {job_id} has no result after {timeout:g} s; it is {status}")
+        self.job_id = job_id
+        self.status = status
+
+
+# What is wrong with the store.
+
+
+class StoreError(PerdureError):
+    """The store cannot be used as asked."""
+
+
+class InvalidStoreUrl(StoreError, InvalidInput):
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"store URL {url!r} cannot be used: {reason}. Use memory://name, sqlite:///path.db "
+            "or postgresql://user@host/database"
+        )
+
+
+class StoreUnreachable(StoreError, ConnectionError):
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"cannot open the store at {url}: {reason}. Is the server running, and are host, "
+            "port, database and password right?"
+        )
+
+
+class SchemaMismatch(StoreError):
+    """The tables found belong to a newer Perdure, or to something else."""
+
+
+# What a task raises to say how its attempt should count.
+
+
+class Permanent(PerdureError):
+    """Raise in a task: this job cannot succeed, do not retry it whatever its policy says."""
+
+
+class RetryLater(PerdureError):
+    """Raise in a task: not now. Try again at ``until`` (aware), or ``after`` a duration.
+
+    It has a budget of its own and does not use up the task's retries. ``limit`` names a limit
+    whose next start moves to that time for every worker, as after an HTTP 429.
+    """
+
+    def __init__(
+        self,
+        message: str = "not now",
+        *,
+        until: datetime | None = None,
+        after: Duration | None = None,
+        limit: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        if until is not None and until.tzinfo is None:
+            raise InvalidInput("RetryLater(until=...) needs an aware datetime")
+        if until is not None and after is not None:
+            raise InvalidInput("RetryLater takes until=... or after=..., not both")
+        self.until = until
+        self.after: timedelta | None = None if after is None else as_duration(after, "after")
+        self.limit = limit
+
+
+class Aborted(PerdureError):
+    """What ``ctx.check()`` raises once the job is aborted or its claim is lost."""
+
+
+class AttemptTimeout(PerdureError, TimeoutError):
+    """One attempt ran longer than the task's ``timeout``."""
+
+
+class DeadlineExceeded(PerdureError, TimeoutError):
+    """The job's ``deadline`` passed before it completed."""
+
+
+class WorkerDied(PerdureError):
+    """The lease ran out with the job unfinished: its worker was killed, or cut off."""
+
+
+class ProcessDied(PerdureError):
+    """The child process of a task with ``isolation="process"`` ended without an answer."""

@@ -1,0 +1,1 @@
+"""What exists: frozen values that every other layer speaks in."""

@@ -1,0 +1,25 @@
+"""Wake-ups: hints that something may have changed, never the truth of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from perdure.model.value import Value
+
+
+class HintKind(StrEnum):
+    READY = "ready"
+    """Jobs became waiting; ``names`` are their lanes."""
+    SCHEDULED = "scheduled"
+    """Jobs were scheduled for later: look when the next is due."""
+    CHANGED = "changed"
+    """Jobs changed state or made progress; ``names`` are their ids."""
+    ABORTING = "aborting"
+    """Jobs were asked to stop, or taken away; ``names`` are their ids."""
+
+
+class Hint(Value):
+    """``names`` empty means any: look for yourself."""
+
+    kind: HintKind
+    names: frozenset[str] = frozenset()

@@ -1,0 +1,215 @@
+"""Jobs: what is enqueued, what a worker holds, and what the record shows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.lane import Lane
+from perdure.model.value import Value
+
+PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 1, 3, 5
+DEFAULT_QUEUE = "default"
+DEFAULT_NAMESPACE = "default"
+ALL_NAMESPACES = "*"
+
+OnConflict = Literal["return", "raise", "replace"]
+
+
+class Status(StrEnum):
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ABORTING = "aborting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DEAD = "dead"
+    DISABLED = "disabled"
+    CANCELLED = "cancelled"
+
+
+HELD = frozenset({Status.ACTIVE, Status.ABORTING})
+"""A worker holds a claim on it."""
+FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.DEAD, Status.CANCELLED})
+"""Final: only an explicit retry starts it anew."""
+
+
+class NewJob(Value):
+    """One job to insert. Times are relative to the store's clock unless they are moments."""
+
+    id: JobId
+    namespace: str
+    lane: Lane
+    priority: int
+    aging: timedelta
+    input: bytes
+    input_hash: int
+    """63 bits of the hash of task and input, by which ``result_of`` finds it."""
+    delay: timedelta = timedelta(0)
+    run_at: datetime | None = None
+    """Wins over ``delay``."""
+    deadline: timedelta | None = None
+    deadline_at: datetime | None = None
+    """Wins over ``deadline``."""
+    group: str | None = None
+    fingerprint: str | None = None
+    on_conflict: OnConflict = "return"
+    max_attempts: int | None = None
+    """Tries that may fail before the dead letter; None leaves it to the task's retries."""
+    policy: bytes | None = None
+    """Per-call retry policy and timeout, encoded by ``model.policy``."""
+
+
+class Inserted(Value):
+    """What became of one new job."""
+
+    id: JobId
+    """Its own id, or that of the live job with the same fingerprint."""
+    is_new: bool
+
+
+class Claim(Value):
+    """The right to write a job's outcome. Each claim of a job raises its epoch."""
+
+    id: JobId
+    epoch: int
+
+
+class ClaimedJob(Value):
+    """What a worker needs to run one attempt."""
+
+    claim: Claim
+    namespace: str
+    lane: Lane
+    input: bytes
+    attempt: int
+    """Counts every claim that was not given back, from 1."""
+    failures: int
+    """Failed tries that count against the budget."""
+    postpones: int
+    """Times it said RetryLater."""
+    max_attempts: int | None
+    policy: bytes | None
+    group: str | None
+    deadline_at: datetime | None
+    created_at: datetime
+
+
+class Claimed(Value):
+    """The answer to one claim: the jobs, most urgent first."""
+
+    jobs: list[ClaimedJob]
+    now: datetime
+    """The store's time of the claim, against which deadlines are measured."""
+    opens_at: datetime | None = None
+    """When a limit that held something back opens by itself, if one does."""
+
+
+class Progress(Value):
+    percent: float
+    message: str = ""
+    details: Any = None
+
+
+class Job(Value):
+    """A job as the record shows it. ``input`` and ``output`` are encoded payloads."""
+
+    id: JobId
+    namespace: str
+    queue: str
+    task: str
+    tags: tuple[str, ...]
+    status: Status
+    priority: int
+    group: str | None
+    fingerprint: str | None
+    attempt: int
+    failures: int
+    deaths: int
+    max_attempts: int | None
+    worker: WorkerId | None
+    epoch: int
+    progress: Progress
+    created_at: datetime
+    ready_at: datetime
+    deadline_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lease_until: datetime | None
+    input: bytes | None = None
+    """None when the reader did not ask for values."""
+    output: bytes | None = None
+    """None unless it completed and the reader asked for values."""
+
+
+class JobState(Value):
+    """What a waiter needs: the status, the progress, and the outcome once there is one."""
+
+    id: JobId
+    status: Status
+    attempt: int
+    progress: Progress
+    output: bytes | None = None
+    failure: Failure | None = None
+    """The last failure, when it ended badly."""
+
+
+class FailedAttempt(Value):
+    """One entry of a job's history of failures."""
+
+    attempt: int
+    worker: WorkerId | None
+    at: datetime
+    failure: Failure
+
+
+class JobFilter(Value):
+    """Which jobs a list or a count is about. None means any."""
+
+    namespace: str | None = None
+    status: Status | None = None
+    queue: str | None = None
+    task: str | None = None
+    group: str | None = None
+    before: JobId | None = None
+    """Only jobs made before this one: the next page."""
+
+
+class Moved(Value):
+    """What an operator's act did to one job; ``before == after`` when it did not apply."""
+
+    id: JobId
+    before: Status
+    after: Status
+
+
+class TakenOver(Value):
+    """A job whose lease ran out, and what became of it."""
+
+    id: JobId
+    namespace: str
+    lane: Lane
+    worker: WorkerId | None
+    after: Status
+
+
+class QueueDepth(Value):
+    """How many jobs of one queue are in one status."""
+
+    namespace: str
+    queue: str
+    status: Status
+    count: int
+
+
+class QueueInfo(Value):
+    """A paused queue, by whom and since when."""
+
+    namespace: str
+    queue: str
+    paused_at: datetime
+    paused_by: str | None

@@ -1,0 +1,117 @@
+"""Limits as users declare them, and the flat rule that a store applies to one key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.value import Value
+
+Key = str | Callable[..., str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What all limits share: which jobs they govern, and under which key these are counted.
+
+    A limit governs the jobs of the task or worker that declares it; ``queue`` or ``task`` narrow
+    it. ``key`` names the counter, which all workers of a namespace share; a key equal to one of
+    the worker's queues or tasks narrows the limit to it. On a task the key may be a function of
+    the task's input, giving one counter for each value.
+    """
+
+    key: Key = None
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Concurrency(Limit):
+    """At most ``count`` at once, counted from live leases: a dead worker frees what it held."""
+
+    count: int = 1
+
+    def __init__(
+        self, count: int, *, key: Key = None, queue: str | None = None, task: str | None = None
+    ) -> None:
+        _set(self, key=key, queue=queue, task=task, count=_whole("Concurrency", count))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Rate(Limit):
+    """At most ``count`` starts in any window of length ``per``; ``evenly`` also spaces them out."""
+
+    count: int = 1
+    per: timedelta = timedelta(seconds=1)
+    evenly: bool = False
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        per: Duration,
+        evenly: bool = False,
+        key: Key = None,
+        queue: str | None = None,
+        task: str | None = None,
+    ) -> None:
+        window = _positive("Rate", "per", per)
+        count = _whole("Rate", count)
+        _set(self, key=key, queue=queue, task=task, count=count, per=window, evenly=evenly)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Spacing(Limit):
+    """At least ``every`` between one start and the next."""
+
+    every: timedelta = timedelta(0)
+
+    def __init__(
+        self, every: Duration, *, key: Key = None, queue: str | None = None, task: str | None = None
+    ) -> None:
+        _set(self, key=key, queue=queue, task=task, every=_positive("Spacing", "every", every))
+
+
+class LimitRule(Value):
+    """Everything that governs one key, as a store applies it inside its transaction."""
+
+    key: str
+    live_max: int | None = None
+    starts_max: int | None = None
+    window: timedelta | None = None
+    spacing: timedelta | None = None
+
+
+class LimitUsage(Value):
+    """What a store finds under one key while it holds that key."""
+
+    live: int = 0
+    starts: int = 0
+    """Starts within the window."""
+    oldest_start_at: datetime | None = None
+    """The first of those, which is the first to leave the window."""
+    last_start_at: datetime | None = None
+    closed_until: datetime | None = None
+    """Pushed by a ``RetryLater``."""
+
+
+def _set(limit: Limit, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(limit, name, value)
+
+
+def _whole(kind: str, count: Any) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidInput(f"{kind}({count!r}) needs a whole number of at least 1")
+    return count
+
+
+def _positive(kind: str, name: str, value: Duration) -> timedelta:
+    duration = as_duration(value, f"{kind}({name}=...)")
+    if not duration:
+        raise InvalidInput(f"{kind}({name}={value!r}) needs a duration above zero")
+    return duration

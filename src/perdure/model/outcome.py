@@ -1,0 +1,66 @@
+"""How an attempt ends: a closed union that the store writes under the claim's fence."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from perdure.model.failure import Failure
+from perdure.model.job import Claim, Progress
+from perdure.model.value import Value
+
+
+class Completed(Value):
+    output: bytes
+
+
+class Retried(Value):
+    """Back to the queue after ``delay``, or at ``until``; another worker is preferred."""
+
+    failure: Failure
+    delay: timedelta = timedelta(0)
+    until: datetime | None = None
+    """Wins over ``delay``."""
+    is_postponed: bool = False
+    """Counts against the budget of RetryLater instead of the task's retries."""
+    hold_off: timedelta = timedelta(0)
+    """How long after it is ready again the worker that failed it leaves it to others."""
+    closes_limit: str | None = None
+    """A limit key whose next start moves to the same time for every worker."""
+
+
+class Failed(Value):
+    failure: Failure
+
+
+class Buried(Value):
+    """To the dead letter."""
+
+    failure: Failure
+
+
+class Cancelled(Value):
+    """The body ended after an abort."""
+
+    failure: Failure | None = None
+
+
+class GivenBack(Value):
+    """Unfinished, through no fault of its own: keeps its place and does not count as an attempt."""
+
+
+class Released(Value):
+    """Parked as ``paused`` until resumed; does not count as an attempt."""
+
+
+Outcome = Completed | Retried | Failed | Buried | Cancelled | GivenBack | Released
+
+
+class Settlement(Value):
+    """One outcome under one claim. An aborting job ends cancelled whatever its outcome says."""
+
+    claim: Claim
+    outcome: Outcome
+    progress: Progress | None = None
+    """The last progress reported and not yet written."""
+    is_dropped: bool = False
+    """Hide the finished job from readers at once; its waiters still get the result."""

@@ -1,0 +1,72 @@
+"""How often and how soon a failed task is tried again, as data that can be stored with a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+
+RETRIES_MAX = 1_000_000
+ErrorTypes = type[BaseException] | str | tuple[type[BaseException] | str, ...]
+
+
+def type_name(error_type: type[BaseException]) -> str:
+    """How an exception type is named in a policy and in a stored failure."""
+    if error_type.__module__ == "builtins":
+        return error_type.__qualname__
+    return f"{error_type.__module__}.{error_type.__qualname__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """``Retry(5, first="1s", factor=2, max="5m")``: five retries after the first try.
+
+    The n-th retry waits ``first * factor**(n-1)``, at most ``max``; with ``jitter`` it waits a
+    random time between half of that and all of it, so that failures do not come back in step.
+    ``on`` retries only these exception types (and their subclasses), ``never_on`` all but these.
+    """
+
+    retries: int
+    first: Duration = "1s"
+    factor: float = 2
+    max: Duration = "5m"
+    jitter: bool = True
+    on: ErrorTypes = ()
+    never_on: ErrorTypes = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int):
+            raise InvalidInput(f"Retry(retries={self.retries!r}) needs a whole number")
+        if not 0 <= self.retries <= RETRIES_MAX:
+            raise InvalidInput(f"Retry(retries={self.retries}) is not between 0 and {RETRIES_MAX}")
+        if not self.factor >= 1:
+            raise InvalidInput(f"Retry(factor={self.factor}) is below 1: delays would shrink")
+        self._set("first", as_duration(self.first, "Retry.first"))
+        self._set("max", as_duration(self.max, "Retry.max"))
+        self._set("on", _names(self.on, "on"))
+        self._set("never_on", _names(self.never_on, "never_on"))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def first_delay(self) -> timedelta:
+        assert isinstance(self.first, timedelta)
+        return self.first
+
+    @property
+    def delay_max(self) -> timedelta:
+        assert isinstance(self.max, timedelta)
+        return self.max
+
+
+def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
+    if isinstance(types, type | str):
+        types = (types,)
+    for item in types:
+        if not isinstance(item, str | type):
+            raise InvalidInput(f"Retry({name}=...) takes exception types, not {item!r}")
+    return tuple(item if isinstance(item, str) else type_name(item) for item in types)

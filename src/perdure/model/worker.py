@@ -1,0 +1,53 @@
+"""Workers as the record shows them, and what a look at the store tells a worker."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.value import Value
+
+
+class WorkerInfo(Value):
+    """A live worker: who it is and what it can run."""
+
+    id: WorkerId
+    namespace: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    concurrency: int
+
+
+class WorkerState(Value):
+    """A worker row as read back."""
+
+    info: WorkerInfo
+    started_at: datetime
+    seen_at: datetime
+    running: tuple[JobId, ...]
+
+
+class Renewal(Value):
+    """What became of a worker's claims when it renewed their leases."""
+
+    lost: frozenset[JobId]
+    """No longer held: stop working on them."""
+    aborting: frozenset[JobId]
+    """Still held, and asked to stop."""
+
+
+class Survey(Value):
+    """One look that tells a worker everything that is due, so that idle costs one statement."""
+
+    now: datetime
+    lanes: tuple[str, ...]
+    """Lanes that have a waiting job, as stored texts."""
+    next_due_at: datetime | None
+    """When the next scheduled job becomes ready."""
+    next_lease_end_at: datetime | None
+    """When the first lease runs out unless it is renewed."""
+    next_deadline_at: datetime | None
+    """The first deadline of a job that no worker holds."""

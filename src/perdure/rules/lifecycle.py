@@ -1,0 +1,147 @@
+"""The transition table: every way a job may change its status, and no other.
+
+``docs/concepts/lifecycle.md`` draws it. Stores guard each write with the ``before`` side of a row;
+whatever is not in the table is refused and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import assert_never
+
+from perdure.model.job import Status
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+)
+
+S = Status
+
+
+class Operation(StrEnum):
+    """Every act that moves a job."""
+
+    PROMOTE = "promote"
+    CLAIM = "claim"
+    COMPLETE = "complete"
+    RETRY_LATER = "retry later"
+    FAIL = "fail"
+    BURY = "bury"
+    CANCEL = "cancel"
+    GIVE_BACK = "give back"
+    RELEASE = "release"
+    RESUME = "resume"
+    TAKE_OVER = "take over"
+    EXPIRE = "expire"
+    ABORT = "abort"
+    DISABLE = "disable"
+    ENABLE = "enable"
+    RETRY = "retry"
+    REPLACE = "replace"
+
+
+_ABORTED = {S.ABORTING: frozenset({S.CANCELLED})}
+_READY = frozenset({S.WAITING, S.SCHEDULED})
+
+TRANSITIONS: Mapping[Operation, Mapping[Status, frozenset[Status]]] = MappingProxyType(
+    {
+        Operation.PROMOTE: {S.SCHEDULED: frozenset({S.WAITING})},
+        Operation.CLAIM: {S.WAITING: frozenset({S.ACTIVE})},
+        # A holder's outcome counts while it is active; once aborting, it ends cancelled.
+        Operation.COMPLETE: {S.ACTIVE: frozenset({S.COMPLETED}), **_ABORTED},
+        Operation.RETRY_LATER: {S.ACTIVE: _READY, **_ABORTED},
+        Operation.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
+        Operation.BURY: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
+        Operation.CANCEL: {S.ACTIVE: frozenset({S.CANCELLED}), **_ABORTED},
+        Operation.GIVE_BACK: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
+        Operation.RELEASE: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
+        Operation.RESUME: {S.PAUSED: frozenset({S.WAITING})},
+        # The lease ran out: back to the queue, or to the dead letter as a poison pill.
+        Operation.TAKE_OVER: {S.ACTIVE: frozenset({S.WAITING, S.DEAD}), **_ABORTED},
+        Operation.EXPIRE: {
+            S.WAITING: frozenset({S.FAILED}),
+            S.SCHEDULED: frozenset({S.FAILED}),
+            S.PAUSED: frozenset({S.FAILED}),
+        },
+        Operation.ABORT: {
+            S.ACTIVE: frozenset({S.ABORTING}),
+            S.WAITING: frozenset({S.CANCELLED}),
+            S.SCHEDULED: frozenset({S.CANCELLED}),
+            S.PAUSED: frozenset({S.CANCELLED}),
+            S.DISABLED: frozenset({S.CANCELLED}),
+        },
+        # Disabling or replacing a held job takes the claim away at once: its holder is stale.
+        Operation.DISABLE: {
+            S.WAITING: frozenset({S.DISABLED}),
+            S.SCHEDULED: frozenset({S.DISABLED}),
+            S.PAUSED: frozenset({S.DISABLED}),
+            S.ACTIVE: frozenset({S.DISABLED}),
+        },
+        Operation.ENABLE: {S.DISABLED: _READY},
+        Operation.RETRY: {
+            S.FAILED: frozenset({S.WAITING}),
+            S.DEAD: frozenset({S.WAITING}),
+            S.CANCELLED: frozenset({S.WAITING}),
+        },
+        Operation.REPLACE: {
+            S.WAITING: frozenset({S.CANCELLED}),
+            S.SCHEDULED: frozenset({S.CANCELLED}),
+            S.PAUSED: frozenset({S.CANCELLED}),
+            S.DISABLED: frozenset({S.CANCELLED}),
+            S.ACTIVE: frozenset({S.CANCELLED}),
+            S.ABORTING: frozenset({S.CANCELLED}),
+        },
+    }
+)
+
+
+def allows(operation: Operation, before: Status, after: Status) -> bool:
+    return after in TRANSITIONS[operation].get(before, frozenset())
+
+
+def starts_from(operation: Operation) -> frozenset[Status]:
+    """The statuses in which ``operation`` applies."""
+    return frozenset(TRANSITIONS[operation])
+
+
+def after_settling(before: Status, outcome: Outcome, *, is_due: bool) -> Status | None:
+    """The status an outcome leads to, or None when a job in ``before`` takes no outcome.
+
+    ``is_due`` tells whether a retried job is ready at once.
+    """
+    if before is S.ABORTING:
+        return S.CANCELLED
+    if before is not S.ACTIVE:
+        return None
+    match outcome:
+        case Completed():
+            return S.COMPLETED
+        case Retried():
+            return S.WAITING if is_due else S.SCHEDULED
+        case Failed():
+            return S.FAILED
+        case Buried():
+            return S.DEAD
+        case Cancelled():
+            return S.CANCELLED
+        case GivenBack():
+            return S.WAITING
+        case Released():
+            return S.PAUSED
+        case _:
+            assert_never(outcome)
+
+
+def after_take_over(before: Status, deaths: int, deaths_max: int) -> Status:
+    """What becomes of a held job whose lease ran out, ``deaths`` counting this one."""
+    if before is S.ABORTING:
+        return S.CANCELLED
+    return S.DEAD if deaths >= deaths_max else S.WAITING

@@ -1,0 +1,173 @@
+"""Who may start now under limits: which rules govern a lane, how much room they leave, who gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from perdure.errors import InvalidInput
+from perdure.model.lane import Lane
+from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
+from perdure.model.value import Value
+
+
+class Room(Value):
+    """How many more may start under one key; ``opens_at`` when time alone will make room."""
+
+    count: int
+    opens_at: datetime | None = None
+
+
+def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
+    """The tightest of everything the rule asks for."""
+    if usage.closed_until is not None and usage.closed_until > now:
+        return Room(count=0, opens_at=usage.closed_until)
+    rooms = []
+    if rule.live_max is not None:
+        rooms.append(Room(count=max(0, rule.live_max - usage.live)))
+    if rule.starts_max is not None and rule.window is not None:
+        left = max(0, rule.starts_max - usage.starts)
+        first_out = usage.oldest_start_at
+        opens_at = first_out + rule.window if not left and first_out is not None else None
+        rooms.append(Room(count=left, opens_at=opens_at))
+    if rule.spacing is not None:
+        last = usage.last_start_at
+        next_at = last + rule.spacing if last is not None else now
+        rooms.append(Room(count=1) if next_at <= now else Room(count=0, opens_at=next_at))
+    if not rooms:
+        return Room(count=1 << 30)
+    count = min(room.count for room in rooms)
+    # All of them must open, so it is the latest that counts.
+    waits = [room.opens_at for room in rooms if not room.count and room.opens_at is not None]
+    return Room(count=count, opens_at=max(waits) if waits and not count else None)
+
+
+def share_out(
+    candidates: Iterable[tuple[str, Sequence[str]]], rooms: Mapping[str, int], limit: int
+) -> list[str]:
+    """Pick up to ``limit`` candidates in their order, each taking one place under all its keys."""
+    left = dict(rooms)
+    chosen: list[str] = []
+    for name, keys in candidates:
+        if len(chosen) == limit:
+            break
+        if all(left.get(key, 0) > 0 for key in keys):
+            for key in keys:
+                left[key] -= 1
+            chosen.append(name)
+    return chosen
+
+
+def governing_rules(
+    lane: Lane, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
+) -> tuple[LimitRule, ...]:
+    """The rules for jobs of ``lane``, one for each key, whatever number of limits share a key."""
+    rules: dict[str, LimitRule] = {}
+    computed = iter(lane.keys)
+    for limit in task_limits:
+        key = next(computed, None) if callable(limit.key) else _own_key(limit, f"task:{lane.task}")
+        if key is not None and _covers(limit, lane):
+            rules[key] = _with(rules.get(key), key, limit)
+    for limit in worker_limits:
+        if _covers(limit, lane):
+            key = _own_key(limit, None)
+            rules[key] = _with(rules.get(key), key, limit)
+    return tuple(rules.values())
+
+
+def check_worker_limits(
+    limits: Sequence[Limit], queues: Sequence[str], tasks: Iterable[str]
+) -> tuple[Limit, ...]:
+    """Refuse limits a worker cannot apply, and narrow those whose key is a queue or task of it."""
+    tasks = set(tasks)
+    checked = []
+    for limit in limits:
+        if not isinstance(limit, Concurrency | Rate | Spacing):
+            raise InvalidInput(f"limits=[{limit!r}] is not a Concurrency, Rate or Spacing")
+        if callable(limit.key):
+            raise InvalidInput(
+                "a limit whose key is computed from the input belongs on the task: "
+                "@task(limits=[...]); a worker's limit takes a name"
+            )
+        if limit.key is None and limit.queue is None and limit.task is None:
+            raise InvalidInput(f"{limit!r} needs key=, queue= or task= to say what it counts")
+        checked.append(_narrowed(limit, queues, tasks))
+    return tuple(checked)
+
+
+def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
+    """Check what the key functions of a task's limits returned for one input."""
+    for limit, value in zip(limits, values, strict=True):
+        if not isinstance(value, str) or not value:
+            raise InvalidInput(
+                f"the key function of {type(limit).__name__} returned {value!r}; it must return "
+                "a non-empty text"
+            )
+    return tuple(str(value) for value in values)
+
+
+def _narrowed(limit: Limit, queues: Sequence[str], tasks: set[str]) -> Limit:
+    if limit.queue is not None or limit.task is not None:
+        return limit
+    if limit.key in queues:
+        return _copy(limit, queue=str(limit.key))
+    if limit.key in tasks:
+        return _copy(limit, task=str(limit.key))
+    return limit
+
+
+def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Limit:
+    match limit:
+        case Concurrency():
+            return Concurrency(limit.count, key=limit.key, queue=queue, task=task)
+        case Rate():
+            return Rate(
+                limit.count,
+                per=limit.per,
+                evenly=limit.evenly,
+                key=limit.key,
+                queue=queue,
+                task=task,
+            )
+        case Spacing():
+            return Spacing(limit.every, key=limit.key, queue=queue, task=task)
+        case _:
+            raise InvalidInput(f"{limit!r} is not a Concurrency, Rate or Spacing")
+
+
+def _covers(limit: Limit, lane: Lane) -> bool:
+    return limit.queue in (None, lane.queue) and limit.task in (None, lane.task)
+
+
+def _own_key(limit: Limit, otherwise: str | None) -> str:
+    if isinstance(limit.key, str):
+        return limit.key
+    if limit.queue is not None:
+        return f"queue:{limit.queue}"
+    return f"task:{limit.task}" if limit.task is not None else otherwise or ""
+
+
+def _with(rule: LimitRule | None, key: str, limit: Limit) -> LimitRule:
+    """Add a limit to the rule of its key; the tighter one of a kind wins."""
+    rule = rule or LimitRule(key=key)
+    live_max, starts_max, window = rule.live_max, rule.starts_max, rule.window
+    spacing = rule.spacing
+    match limit:
+        case Concurrency():
+            live_max = min(limit.count, live_max or limit.count)
+        case Rate():
+            if (
+                starts_max is None
+                or window is None
+                or limit.count * window < starts_max * limit.per
+            ):
+                starts_max, window = limit.count, limit.per
+            if limit.evenly:
+                spacing = max(limit.per / limit.count, spacing or limit.per / limit.count)
+        case Spacing():
+            spacing = max(limit.every, spacing or limit.every)
+        case _:
+            raise TypeError(limit)
+    return LimitRule(
+        key=key, live_max=live_max, starts_max=starts_max, window=window, spacing=spacing
+    )

@@ -1,0 +1,311 @@
+"""What a backend must do; the only file that says it.
+
+Each bullet is a promise with a conformance test. Every write is one transaction. Times that decide
+ownership are the store's own; tests turn its clock. A store publishes its own wake-ups, after the
+write that they are about. Every method may be called again after a lost connection: backends that
+can lose one retry by themselves, with growing, jittered, capped delays, and no write counts twice.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from perdure.model.hint import Hint
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import (
+    Claim,
+    Claimed,
+    FailedAttempt,
+    Inserted,
+    Job,
+    JobFilter,
+    JobState,
+    Moved,
+    NewJob,
+    Progress,
+    QueueDepth,
+    QueueInfo,
+    Status,
+    TakenOver,
+)
+from perdure.model.limit import LimitRule
+from perdure.model.outcome import Settlement
+from perdure.model.value import Value
+from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
+
+SURVEY_LANES_MAX = 1000
+"""Lanes that one survey names; with more of them, the next survey goes on where it stopped."""
+
+
+class LaneRequest(Value):
+    """One lane to claim from, with the limit rules that govern its jobs."""
+
+    lane: str
+    queue: str
+    rules: tuple[LimitRule, ...] = ()
+
+
+class ClaimRequest(Value):
+    """Who claims, from which lanes, how many, and for how long."""
+
+    namespace: str
+    worker: WorkerId
+    lanes: Sequence[LaneRequest]
+    limit: int
+    lease: timedelta
+
+
+class JobStore(Protocol):
+    """Jobs: how they come in, are held, and end."""
+
+    @abstractmethod
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Add jobs, all or none, and answer in their order.
+
+        - A job whose delay or run_at lies ahead is scheduled, any other waiting.
+        - Inserting the same id again changes nothing and counts as inserted.
+        - A fingerprint taken by a live job of the same namespace and queue yields that job
+          ("return"), raises ``FingerprintTaken`` with nothing written ("raise"), or cancels that
+          job, taking its claim away, and inserts ("replace"). Within one call too.
+        - A fingerprint is free again once its job is finished.
+        - A deadline that is not after the store's now raises ``InvalidInput``.
+        """
+
+    @abstractmethod
+    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+        """Lease up to ``limit`` waiting jobs of the lanes, lowest rank first, then oldest id.
+
+        - Hands a job to one worker at a time, and raises its epoch and attempt.
+        - Takes nothing of a paused queue, of another namespace, or of another lane.
+        - Leaves a job alone that this worker failed, until its hold-off ends.
+        - Never exceeds a rule, however many claim at once: live jobs under a key are those held
+          with an unexpired lease, starts are counted in the sliding window.
+        - Says when a limit opens by itself, if one held something back.
+        """
+
+    @abstractmethod
+    async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        """Write outcomes, each under its claim's fence; answer the new status, or None if stale.
+
+        - A claim that is not current writes nothing, and does not stop the others.
+        - An aborting job ends cancelled whatever its outcome.
+        - Completed keeps the output and sets progress to 100.
+        - Retried, Failed and Buried keep the failure in the job's history.
+        - Retried moves the rank with the time it is ready again, and holds its worker off.
+        - Retried counts a failure, or a postponement, and closes the limit it names.
+        - GivenBack and Released take the attempt back; GivenBack keeps the rank.
+        - A dropped job is gone for readers, and still there for its waiters.
+        """
+
+    @abstractmethod
+    async def renew_leases(
+        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
+    ) -> Renewal:
+        """Extend the leases of all these claims, and say which are lost or asked to stop.
+
+        - A claim that is not current is lost, and its row untouched.
+        - An aborting job is renewed and reported.
+        """
+
+    @abstractmethod
+    async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
+        """The same answer as renewing, writing nothing."""
+
+    @abstractmethod
+    async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        """Keep the latest progress of held jobs; that of a stale claim is ignored."""
+
+    @abstractmethod
+    async def give_back_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+        """Give back what this worker holds and does not know of: claims whose answer was lost."""
+
+
+class OperatorStore(Protocol):
+    """What people do to jobs and queues. Jobs that are not found are left out of the answer."""
+
+    @abstractmethod
+    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
+        """Stop jobs: unheld ones are cancelled, active ones become aborting, finished ones stay.
+
+        - Tells the holders at once (a hint names the ids).
+        """
+
+    @abstractmethod
+    async def abort_group(self, namespace: str, group: str) -> list[Moved]:
+        """The same for every unfinished job of one group and of no other."""
+
+    @abstractmethod
+    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
+        """Keep jobs from running until enabled; an active one is taken from its holder."""
+
+    @abstractmethod
+    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
+        """Let disabled jobs run again: waiting, or scheduled if their time lies ahead."""
+
+    @abstractmethod
+    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
+        """Start failed, dead or cancelled jobs anew.
+
+        - With a fresh budget: failures, postponements and deaths count from zero.
+        - Without a deadline, which has had its say. Its history of failures is kept.
+        - Raises ``FingerprintTaken`` when a live job has its fingerprint by now.
+        """
+
+    @abstractmethod
+    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
+        """Put paused (released) jobs back into the queue."""
+
+    @abstractmethod
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
+        """Let no job of the queue be claimed until it is resumed. Pausing twice keeps the first."""
+
+    @abstractmethod
+    async def resume_queue(self, namespace: str, queue: str) -> None:
+        """End a pause, if there is one."""
+
+    @abstractmethod
+    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
+        """Let nothing start under ``key`` before ``until``; an earlier time changes nothing."""
+
+
+class ReadStore(Protocol):
+    """What can be seen. ``namespace`` None looks across all of them."""
+
+    @abstractmethod
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        """One job with its values."""
+
+    @abstractmethod
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        """Matching jobs without their values, newest first."""
+
+    @abstractmethod
+    async def count_jobs(self, filter: JobFilter) -> int: ...
+
+    @abstractmethod
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        """What waiters need to know of these jobs, dropped ones included."""
+
+    @abstractmethod
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        """The job's history of failures, oldest first."""
+
+    @abstractmethod
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        """The output of the latest completed job of this task with this very input, if kept."""
+
+    @abstractmethod
+    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+        """How many jobs are in each status, by queue."""
+
+    @abstractmethod
+    async def paused_queues(self, namespace: str | None) -> list[QueueInfo]: ...
+
+    @abstractmethod
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        """The registered workers, with what they hold."""
+
+
+class HousekeepingStore(Protocol):
+    """What any worker may do, one at a time, in bounded batches. All namespaces at once."""
+
+    @abstractmethod
+    async def survey(self, namespace: str, after_lane: str = "") -> Survey:
+        """What waits and what is due next, in one statement whose cost does not grow with jobs.
+
+        - Names the lanes of this namespace with waiting jobs, in text order, those after
+          ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
+        - The times due are those of all namespaces.
+        """
+
+    @abstractmethod
+    async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+        """Take or keep the lease row of a duty; False while another holds it."""
+
+    @abstractmethod
+    async def promote_due(self, limit: int) -> int:
+        """Make scheduled jobs whose time has come waiting, earliest first."""
+
+    @abstractmethod
+    async def take_over_expired(self, limit: int, deaths_max: int) -> list[TakenOver]:
+        """Take jobs from holders whose lease ran out.
+
+        - Back to waiting with their rank, no failure counted, a death counted.
+        - The ``deaths_max``-th death sends it to the dead letter as a poison pill.
+        - An aborting one ends cancelled. The old claim is stale from then on.
+        """
+
+    @abstractmethod
+    async def expire_deadlines(self, limit: int) -> int:
+        """Fail unheld jobs whose deadline has passed, with ``DeadlineExceeded``."""
+
+    @abstractmethod
+    async def prune_jobs(self, keep: Mapping[Status, timedelta], limit: int) -> int:
+        """Remove jobs that finished longer ago than ``keep`` says for their status."""
+
+    @abstractmethod
+    async def register_worker(self, info: WorkerInfo) -> None:
+        """Write the worker's row, or say that it is still there."""
+
+    @abstractmethod
+    async def remove_worker(self, id: WorkerId) -> None: ...
+
+    @abstractmethod
+    async def prune_workers(self, idle: timedelta) -> int:
+        """Drop rows of workers not seen for that long."""
+
+
+class Store(JobStore, OperatorStore, ReadStore, HousekeepingStore, Protocol):
+    """One place that keeps everything. Usable from any thread's event loop it was opened on."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, without the password."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect, and create or upgrade the tables under a lock.
+
+        - Raises ``StoreUnreachable`` when nobody answers, at once rather than for ever.
+        - Raises ``SchemaMismatch`` when the tables belong to a newer version or to others.
+        - Several processes may open an empty store at the same moment.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of connections and threads, after sending the last wake-ups."""
+
+    @abstractmethod
+    def twin(self) -> Store:
+        """Another handle on the same place, for another thread's event loop. Not opened yet."""
+
+    @abstractmethod
+    async def now(self) -> datetime: ...
+
+    @abstractmethod
+    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
+        """Call ``listener`` on this store's event loop for each hint; returns how to stop it.
+
+        - Hints come from every process that uses the store, and may be missed or repeated.
+        """
+
+    @abstractmethod
+    async def insert_in_transaction(
+        self, connection: Any, jobs: Sequence[NewJob]
+    ) -> list[Inserted]:
+        """``insert_jobs`` within the caller's own open transaction; theirs to commit.
+
+        - Raises ``InvalidInput`` for a connection that cannot be used with this store.
+        """
+
+    @abstractmethod
+    def insert_in_blocking_transaction(
+        self, connection: Any, jobs: Sequence[NewJob]
+    ) -> list[Inserted]:
+        """The same on a connection with blocking calls, from the caller's thread."""

@@ -1,0 +1,66 @@
+"""Wake-ups within one process: every handle on the same place hears what any of them published.
+
+A hint that crosses processes is the backend's business (NOTIFY, ``data_version``); it ends here
+too. Listeners run on the event loop they subscribed from, whatever thread published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from perdure.model.hint import Hint
+
+Listener = Callable[[Hint], None]
+_log = logging.getLogger("perdure.store")
+
+
+class Hub:
+    """The subscribers of one place."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener]] = {}
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every hint on the running event loop, until the returned function is called."""
+        token = object()
+        with self._lock:
+            self._listeners[token] = (asyncio.get_running_loop(), listener)
+        return lambda: self._drop(token)
+
+    def publish(self, hint: Hint) -> None:
+        with self._lock:
+            listeners = list(self._listeners.items())
+        for token, (loop, listener) in listeners:
+            try:
+                loop.call_soon_threadsafe(_call, listener, hint)
+            except RuntimeError:  # its loop is closed: it will never hear anything again
+                self._drop(token)
+
+    def _drop(self, token: object) -> None:
+        with self._lock:
+            self._listeners.pop(token, None)
+
+
+_hubs: WeakValueDictionary[str, Hub] = WeakValueDictionary()
+_hubs_lock = threading.Lock()
+
+
+def hub_of(place: str) -> Hub:
+    """The hub that all handles on ``place`` share. Process-wide, because the place is."""
+    with _hubs_lock:
+        hub = _hubs.get(place)
+        if hub is None:
+            hub = _hubs[place] = Hub()
+        return hub
+
+
+def _call(listener: Listener, hint: Hint) -> None:
+    try:
+        listener(hint)
+    except Exception:
+        _log.exception("a wake-up listener failed")
