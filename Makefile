@@ -1,0 +1,89 @@
+# Everything runs in .venv, which the first target that needs it creates. An install is
+# repeated only when pyproject.toml changed, so a second run starts at once.
+
+VENV    := .venv
+PY      := $(VENV)/bin/python
+PIP     := $(PY) -m pip --disable-pip-version-check
+RUNTIME := $(VENV)/.installed-runtime
+DEV     := $(VENV)/.installed-dev
+
+# The interpreter to build .venv with; empty: the first of these that is new enough.
+PYTHON     ?=
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
+
+# Test processes that run side by side.
+WORKERS ?= 2
+# More arguments for pytest, for example: make test ARGS="-k claim -x"
+ARGS    ?=
+
+TYPED := src $(wildcard tests/conformance tests/architecture tests/*.py)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format bench clean
+
+help: ## Show this list
+	@echo "Perdure: make <target>"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+install: $(DEV) ## Create .venv with everything that development needs
+
+demo: $(RUNTIME) ## Run a small workload on the embedded SQLite store and watch it
+	@$(PY) -m perdure.demo
+
+test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
+	@echo "==> Looking for PostgreSQL"
+	@$(PY) tests/postgres_server.py
+	@echo "==> Running the tests in $(WORKERS) processes"
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) tests
+
+check: $(DEV) ## Lint, formatting, types, import direction and sizes
+	@echo "==> ruff check"
+	@$(PY) -m ruff check .
+	@echo "==> ruff format --check"
+	@$(PY) -m ruff format --check .
+	@echo "==> mypy --strict $(TYPED)"
+	@$(PY) -m mypy $(TYPED)
+	@echo "==> Architecture tests"
+	@$(PY) -m pytest -q tests/architecture
+
+format: $(DEV) ## Format the code and apply safe lint fixes
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
+	@$(PY) -m bench
+
+clean: ## Remove .venv, caches and builds
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@set -e; \
+	chosen=; \
+	for candidate in $(or $(PYTHON),$(CANDIDATES)); do \
+	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	    then chosen="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	    echo "Perdure needs Python 3.11 or newer; tried: $(or $(PYTHON),$(CANDIDATES))." >&2; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3.11 <target>" >&2; \
+	    exit 1; \
+	fi; \
+	echo "==> Creating $(VENV) with $$("$$chosen" --version)"; \
+	"$$chosen" -m venv $(VENV) || { \
+	    rm -rf $(VENV); \
+	    echo "Could not create $(VENV). Debian and Ubuntu: apt install python3-venv" >&2; \
+	    exit 1; \
+	}
+
+$(RUNTIME): pyproject.toml | $(PY)
+	@echo "==> Installing Perdure into $(VENV)"
+	@$(PIP) install -qq -e '.[cli]'
+	@touch $@
+
+# A superset of the runtime install, so it counts as both.
+$(DEV): pyproject.toml | $(PY)
+	@echo "==> Installing Perdure and its development tools into $(VENV)"
+	@$(PIP) install -qq -e '.[cli,dev]'
+	@touch $(RUNTIME) $@
