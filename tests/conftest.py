@@ -1,0 +1,93 @@
+"""The stores that tests run on: a fresh one per test, on one PostgreSQL server per session.
+
+Under pytest-xdist the controller starts the server and tells its workers the URL.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from hypothesis import settings
+from psycopg import sql
+
+from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
+
+# On a busy machine a slow example says nothing about the code; the timeout per test remains.
+settings.register_profile("perdure", deadline=None)
+settings.load_profile("perdure")
+
+SHARED_SERVER = pytest.StashKey[SharedServer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    told_by_the_controller = getattr(config, "workerinput", {}).get("postgres_url")
+    config.stash[SHARED_SERVER] = SharedServer(told_by_the_controller)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    try:
+        node.workerinput["postgres_url"] = node.config.stash[SHARED_SERVER].url()
+    except PostgresUnavailable as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[SHARED_SERVER].close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server_url(pytestconfig: pytest.Config) -> str:
+    """The server that all tests share; tests use ``postgres_url``, which is theirs alone."""
+    return pytestconfig.stash[SHARED_SERVER].url()
+
+
+@pytest.fixture
+def postgres_url(postgres_server_url: str) -> Iterator[str]:
+    """A PostgreSQL schema of the test's own; it is not created, but dropped afterwards."""
+    schema = f"t_{secrets.token_hex(8)}"
+    yield with_query(postgres_server_url, schema=schema)
+    drop_schema(postgres_server_url, schema)
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[PostgresServer]:
+    """A running server that this test alone may stop, crash and restart."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def memory_url() -> str:
+    return f"memory://{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/work.db"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty store, once for every backend."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+def with_query(url: str, **more: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(query=urlencode([*parse_qsl(parts.query), *more.items()])))
+
+
+def drop_schema(server_url: str, schema: str) -> None:
+    # A session that a test left inside a transaction must fail that test, not hang the run.
+    with psycopg.connect(server_url, autocommit=True, options="-c lock_timeout=10s") as connection:
+        connection.execute(
+            sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema))
+        )
