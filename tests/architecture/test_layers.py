@@ -1,0 +1,146 @@
+"""Imports point one way only: each part of the library knows just the parts below it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.source_tree import Module, absolute_source, modules
+
+ANYTHING = "*"
+
+VALUES = {"model", "errors", "clock"}
+STORE_FACE = {"store.contract", "store.wakeups", "store.opening"}
+
+# A store guards, it does not decide. These rules are pure, and must hold inside its transaction.
+RULES_INSIDE_A_TRANSACTION = {"rules.limits", "rules.lifecycle"}
+BACKEND = VALUES | {"store.contract", "store.wakeups", "store.sql"} | RULES_INSIDE_A_TRANSACTION
+
+# Part of the library -> the parts that it may import, besides itself. The longest name that
+# fits a module counts, so `store.sql` is not governed by `store`. A part that is not listed
+# here may not exist: add it with a decision, not by accident.
+MAY_IMPORT: dict[str, set[str]] = {
+    "clock": set(),
+    "errors": {"model"},
+    "model": VALUES,
+    "rules": {"model", "errors"},
+    "store": set(),
+    "store.contract": VALUES | {"store.wakeups"},
+    "store.wakeups": VALUES,
+    "store.sql": VALUES | {"store.contract"},
+    "store.memory": BACKEND,
+    "store.sqlite": BACKEND,
+    "store.postgres": BACKEND,
+    "store.opening": VALUES | {"store"},
+    "client": VALUES | STORE_FACE | {"rules"},
+    "worker": VALUES | STORE_FACE | {"rules", "client.context", "client.task"},
+    "cli": VALUES | {"client", "worker"},
+    "demo": {ANYTHING},
+    "testing": {ANYTHING},
+}
+
+# The root package says which names are public; it may fetch them from these.
+PUBLIC_NAMES_FROM = VALUES | {"client", "worker"}
+
+# "importing module -> imported module": why this one import against the table is right.
+EXCEPTIONS: dict[str, str] = {}
+
+
+def test_imports_follow_the_table() -> None:
+    assert set(violations(modules())) == set(EXCEPTIONS)  # equality: stale excuses fail too
+
+
+def test_every_module_belongs_to_a_part() -> None:
+    homeless = [module.path for module in modules() if module.name and not part_of(module.name)]
+
+    assert homeless == [], "add these to MAY_IMPORT"
+
+
+def test_the_parts_were_found() -> None:
+    found = {part_of(module.name) for module in modules()}
+
+    assert {"model", "rules", "errors", "clock", "store.contract"} <= found
+
+
+class TestTheCheckItself:
+    def test_reports_an_upward_import(self, tmp_path: Path) -> None:
+        write(tmp_path, "model/job.py", "from perdure.store.contract import JobStore")
+        write(tmp_path, "store/contract.py", "from perdure.model.job import Job")
+
+        assert list(violations(modules(tmp_path))) == ["model.job -> store.contract"]
+
+    def test_sees_through_every_way_to_import(self, tmp_path: Path) -> None:
+        write(tmp_path, "worker/service.py", "")
+        write(tmp_path, "model/plain.py", "import perdure.worker.service")
+        write(tmp_path, "model/from_root.py", "from perdure import worker")
+        write(tmp_path, "model/relative.py", "from ..worker import service")
+        write(tmp_path, "model/inside.py", "def late():\n    from perdure.worker import service")
+
+        assert set(violations(modules(tmp_path))) == {
+            "model.plain -> worker.service",
+            "model.from_root -> worker",
+            "model.relative -> worker.service",
+            "model.inside -> worker.service",
+        }
+
+    def test_lets_a_store_use_only_the_named_rules(self, tmp_path: Path) -> None:
+        write(tmp_path, "rules/limits.py", "")
+        write(tmp_path, "rules/retry.py", "")
+        write(tmp_path, "store/sqlite/jobs.py", "from perdure.rules import limits, retry")
+
+        assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> rules.retry"]
+
+    def test_keeps_testing_out_of_production(self, tmp_path: Path) -> None:
+        write(tmp_path, "testing/clock.py", "from perdure.store.memory.jobs import MemoryJobs")
+        write(tmp_path, "cli/jobs.py", "from perdure.testing.clock import Clock")
+        write(tmp_path, "__init__.py", "import perdure.testing")
+
+        assert set(violations(modules(tmp_path))) == {
+            "perdure -> testing",
+            "cli.jobs -> testing.clock",
+        }
+
+
+def violations(tree: list[Module]) -> Iterator[str]:
+    known = {module.name for module in tree} | {
+        ".".join(module.name.split(".")[:depth])
+        for module in tree
+        for depth in range(1, module.name.count(".") + 1)
+    }
+    for module in tree:
+        part = part_of(module.name)
+        allowed = PUBLIC_NAMES_FROM if not module.name else {part} | MAY_IMPORT.get(part, set())
+        for target in sorted(imports_inside_the_library(module, known)):
+            if not any(covers(name, target) for name in allowed):
+                yield f"{module.name or 'perdure'} -> {target or 'perdure'}"
+
+
+def imports_inside_the_library(module: Module, known: set[str]) -> set[str]:
+    """Return the modules of the library that this one imports, by their names within it."""
+    targets: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            targets |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            source = absolute_source(node, module)
+            for alias in node.names:
+                submodule = f"{source}.{alias.name}"
+                is_module = submodule.removeprefix("perdure.") in known
+                targets.add(submodule if is_module else source)
+    inside = {name for name in targets if covers("perdure", name)}
+    return {name.removeprefix("perdure").removeprefix(".") for name in inside}
+
+
+def part_of(name: str) -> str:
+    return max((part for part in MAY_IMPORT if covers(part, name)), key=len, default="")
+
+
+def covers(part: str, name: str) -> bool:
+    return part == ANYTHING or name == part or name.startswith(f"{part}.")
+
+
+def write(src: Path, path: str, text: str) -> None:
+    file = src / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
