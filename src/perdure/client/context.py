@@ -1,0 +1,126 @@
+"""What a task body is given: who it is, how to report progress, and whether it should stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from perdure.errors import Aborted
+from perdure.model.job import ClaimedJob, Progress
+
+
+class AbortSignal:
+    """Set once, from any thread, when the body should stop; ``reason`` says why."""
+
+    __slots__ = ("_callbacks", "_event", "reason")
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def fire(self, reason: str) -> None:
+        self.reason = reason
+        if self._event is not None:
+            self._event.set()
+        for callback in self._callbacks:
+            callback()
+
+    def is_set(self) -> bool:
+        return self.reason is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block the calling thread until the signal fires. For sync tasks."""
+        if self._event is None:
+            self._event = threading.Event()
+        # Looked at after the event is in place, so a signal in between is not missed.
+        if self.reason is not None:
+            return True
+        return self._event.wait(timeout)
+
+    async def wait_async(self) -> None:
+        """Wait until the signal fires. For async tasks."""
+        loop = asyncio.get_running_loop()
+        fired = asyncio.Event()
+        self._callbacks.append(lambda: loop.call_soon_threadsafe(fired.set))
+        if self.reason is None:
+            await fired.wait()
+
+
+class _Reported:
+    """What ``progress`` returns: may be awaited, needs not be."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_REPORTED = _Reported()
+
+
+class Context:
+    """Declare a parameter ``ctx: Context`` to receive it."""
+
+    __slots__ = ("_job", "_report", "abort_signal", "worker")
+
+    def __init__(
+        self, job: ClaimedJob, worker: str, report: Callable[[Progress], None], abort: AbortSignal
+    ) -> None:
+        self._job = job
+        self._report = report
+        self.worker = worker
+        self.abort_signal = abort
+
+    @property
+    def job_id(self) -> str:
+        return self._job.claim.id
+
+    @property
+    def task(self) -> str:
+        return self._job.lane.task
+
+    @property
+    def queue(self) -> str:
+        return self._job.lane.queue
+
+    @property
+    def namespace(self) -> str:
+        return self._job.namespace
+
+    @property
+    def group(self) -> str | None:
+        return self._job.group
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first execution."""
+        return self._job.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every execution of this job: hand it to outside services."""
+        return self._job.claim.id
+
+    @property
+    def aborted(self) -> bool:
+        """True once the job was aborted, timed out, or its claim was lost: stop soon."""
+        return self.abort_signal.is_set()
+
+    def check(self) -> None:
+        """Raise ``Aborted`` if the body should stop."""
+        if self.abort_signal.reason is not None:
+            raise Aborted(f"job {self.job_id}: {self.abort_signal.reason}")
+
+    def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
+        """Report how far the body is, 0 to 100. Cheap: call it as often as you like.
+
+        Takes effect at once, awaited or not; it is written a few times a second at most, and
+        the last one always is.
+        """
+        clamped = min(100.0, max(0.0, float(percent)))
+        self._report(Progress(percent=clamped, message=message, details=details))
+        return _REPORTED

@@ -1,0 +1,122 @@
+"""Payloads: JSON in, JSON out, checked against the types a task declares. Never pickle.
+
+What goes in as JSON comes back the same. Dataclasses, pydantic models, datetimes, UUIDs, bytes,
+enums and the like are written as JSON and come back as themselves where a type says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.errors import InvalidInput, PayloadNotSerialisable, PayloadTooLarge
+
+PAYLOAD_MAX_BYTES = 1024 * 1024
+_NULL = b"null"
+
+
+class Codec(Protocol):
+    """Turns the JSON of a payload into what is stored and back: to compress it, or encrypt it."""
+
+    def encode(self, data: bytes) -> bytes: ...
+
+    def decode(self, data: bytes) -> bytes: ...
+
+
+class PlainCodec:
+    """Stores JSON as it is."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+def _plain(value: Any) -> Any:
+    """For what msgspec does not know: pydantic models, recognised by what they offer."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise NotImplementedError(f"{type(value).__qualname__} is not a type that JSON can carry")
+
+
+def _typed(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if callable(validate):
+        return validate(value)
+    raise NotImplementedError(f"cannot make a {wanted!r} from JSON")
+
+
+# Deterministic, so that equal inputs are equal bytes and result_of finds them.
+_encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
+_decoder = msgspec.json.Decoder()
+
+
+def to_json(value: Any, what: str, max_bytes: int = PAYLOAD_MAX_BYTES) -> bytes:
+    """Write a value as JSON; ``what`` is what the error calls it."""
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
+        raise PayloadNotSerialisable(what, str(error)) from error
+    if _NULL in data and _has_lost_float(value):
+        raise PayloadNotSerialisable(what, "it contains NaN or an infinity, which JSON has not")
+    if len(data) > max_bytes:
+        raise PayloadTooLarge(what, len(data), max_bytes)
+    return data
+
+
+def from_json(data: bytes) -> Any:
+    return _decoder.decode(data)
+
+
+def as_type(value: Any, wanted: Any) -> Any:
+    """Read plain JSON values as a declared type; ``ValueError`` says where they do not fit."""
+    return msgspec.convert(value, wanted, dec_hook=_typed)
+
+
+def input_hash(task: str, data: bytes) -> int:
+    """63 bits that fit a signed integer column."""
+    digest = hashlib.blake2b(data, digest_size=8, key=task.encode()[:64]).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def converter(wanted: Any) -> Callable[[Any], Any] | None:
+    """How to read JSON as ``wanted``; None where its annotation cannot be checked."""
+    if wanted is Any or wanted is object:
+        return None
+    try:
+        msgspec.json.Decoder(wanted, dec_hook=_typed)
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+    return lambda value: as_type(value, wanted)
+
+
+def convert_arguments(
+    converters: Mapping[str, Callable[[Any], Any]], arguments: Mapping[str, Any], task: str
+) -> dict[str, Any]:
+    """Read each argument as its parameter's type."""
+    converted = dict(arguments)
+    for name, convert in converters.items():
+        if name in converted:
+            try:
+                converted[name] = convert(converted[name])
+            except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
+                raise InvalidInput(f"argument {name!r} of task {task!r}: {error}") from error
+    return converted
+
+
+def _has_lost_float(value: Any) -> bool:
+    """JSON has no NaN, and a None that was one would come back as something else."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(_has_lost_float(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_lost_float(item) for item in value)
+    fields = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    return any(_has_lost_float(getattr(value, name, None)) for name in fields)

@@ -1,0 +1,143 @@
+"""A task: a Python function under a name, with everything that decides how its jobs run."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+from perdure.errors import InvalidInput
+from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
+from perdure.model.limit import Limit
+from perdure.model.payload import convert_arguments, converter
+from perdure.model.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Isolation = Literal["thread", "process"]
+CONTEXT_NAME = "ctx"
+NAME_MAX = 200
+TAGS_MAX = 20
+
+
+class Task(Generic[P, R]):
+    """What ``@task`` makes. Calling it calls the function, as if it were not there."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        queue: str,
+        priority: int,
+        retry: Retry | None,
+        timeout: timedelta | None,
+        tags: Sequence[str],
+        limits: Sequence[Limit],
+        isolation: Isolation,
+    ) -> None:
+        self.function = function
+        self.name = checked_name(name, "task name")
+        self.queue = checked_name(queue, "queue")
+        self.priority = checked_priority(priority)
+        self.retry = retry
+        self.timeout = timeout
+        self.tags = checked_tags(tags)
+        self.limits = tuple(limits)
+        self.isolation: Isolation = isolation
+        self.is_async = inspect.iscoroutinefunction(function)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def context_parameter(self) -> str | None:
+        """The parameter that receives the context: the one annotated so, or named ``ctx``."""
+        for name, parameter in self.signature.parameters.items():
+            annotation = parameter.annotation
+            annotated = getattr(annotation, "__name__", annotation)
+            if annotated in ("Context", "perdure.Context") or name == CONTEXT_NAME:
+                return name
+        return None
+
+    @cached_property
+    def input_signature(self) -> inspect.Signature:
+        """The signature as a caller of ``enqueue`` sees it: without the context."""
+        parameters = [
+            parameter
+            for name, parameter in self.signature.parameters.items()
+            if name != self.context_parameter
+        ]
+        return self.signature.replace(parameters=parameters)
+
+    @cached_property
+    def _converters(self) -> dict[str, Callable[[Any], Any]]:
+        hints = self._hints
+        plain = {
+            name: converter(hints[name])
+            for name, parameter in self.input_signature.parameters.items()
+            if name in hints
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        }
+        return {name: convert for name, convert in plain.items() if convert is not None}
+
+    @cached_property
+    def result_converter(self) -> Callable[[Any], Any] | None:
+        return converter(self._hints["return"]) if "return" in self._hints else None
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self.function)
+        except (NameError, TypeError):  # names that exist only for type checkers
+            return {}
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Match a call with the function's parameters."""
+        try:
+            return self.input_signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(f"task {self.name!r} cannot be called so: {error}") from error
+
+    def typed(self, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Bind plain JSON values and read them as the types that the function declares."""
+        bound = self.bind(args, kwargs)
+        if self._converters:
+            bound.arguments.update(convert_arguments(self._converters, bound.arguments, self.name))
+        return bound
+
+
+def checked_name(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not name or len(name) > NAME_MAX or "\x00" in name:
+        raise InvalidInput(f"{what} {name!r} must be a text of 1 to {NAME_MAX} characters")
+    return name
+
+
+def checked_priority(priority: Any) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidInput(f"priority={priority!r} must be a whole number")
+    if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise InvalidInput(
+            f"priority={priority} is out of range: {PRIORITY_MIN} (most urgent) to {PRIORITY_MAX}"
+        )
+    return priority
+
+
+def checked_tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InvalidInput(f"tags={tags!r} must be a list of texts, not a text")
+    if len(tags) > TAGS_MAX:
+        raise InvalidInput(f"{len(tags)} tags are more than the {TAGS_MAX} allowed")
+    return tuple(sorted({checked_name(tag, "tag") for tag in tags}))
