@@ -19,7 +19,7 @@ class AbortSignal:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._event: threading.Event | None = None
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
     def fire(self, reason: str) -> None:
         self.reason = reason

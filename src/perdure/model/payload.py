@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -49,7 +49,7 @@ def _typed(wanted: type, value: Any) -> Any:
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return validate(value)
-    raise NotImplementedError(f"cannot make a {wanted!r} from JSON")
+    raise TypeError(f"a {wanted.__qualname__} cannot be made from JSON")
 
 
 # Deterministic, so that equal inputs are equal bytes and result_of finds them.
@@ -118,5 +118,6 @@ def _has_lost_float(value: Any) -> bool:
         return any(_has_lost_float(item) for item in value.values())
     if isinstance(value, list | tuple | set | frozenset):
         return any(_has_lost_float(item) for item in value)
-    fields = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    fields: Iterable[str] = getattr(value, "__dataclass_fields__", ())
+    fields = getattr(value, "__struct_fields__", fields)
     return any(_has_lost_float(getattr(value, name, None)) for name in fields)
