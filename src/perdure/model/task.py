@@ -111,12 +111,35 @@ class Task(Generic[P, R]):
         except TypeError as error:
             raise InvalidInput(f"task {self.name!r} cannot be called so: {error}") from error
 
-    def typed(self, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Bind plain JSON values and read them as the types that the function declares."""
-        bound = self.bind(args, kwargs)
+    def check_types(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Refuse plain JSON values that do not fit the types the function declares."""
         if self._converters:
+            convert_arguments(self._converters, self.bind(args, kwargs).arguments, self.name)
+
+    def arguments(
+        self, args: list[Any], kwargs: dict[str, Any], context: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """What to call the function with: typed arguments, and the context where it wants it."""
+        if self._converters:
+            bound = self.bind(args, kwargs)
             bound.arguments.update(convert_arguments(self._converters, bound.arguments, self.name))
-        return bound
+            args, kwargs = list(bound.args), bound.kwargs
+        if self.context_parameter is None:
+            return args, kwargs
+        if self._context_index is not None and len(args) > self._context_index:
+            args.insert(self._context_index, context)
+            return args, kwargs
+        return args, {**kwargs, self.context_parameter: context}
+
+    @cached_property
+    def _context_index(self) -> int | None:
+        """Where the context stands among the positional parameters, if it does."""
+        for index, parameter in enumerate(self.signature.parameters.values()):
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                return None
+            if parameter.name == self.context_parameter:
+                return index
+        return None
 
 
 def checked_name(name: Any, what: str) -> str:
