@@ -1,0 +1,1 @@
+"""The store in this process's memory: the executable specification of the contract."""

@@ -1,0 +1,76 @@
+"""Sorted views of the jobs, so that no operation looks at more of them than it is about."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from perdure.model.ids import JobId
+from perdure.store.memory.stored_job import StoredJob
+
+Entry = tuple[Any, JobId]
+ALL = ""
+"""The group of an index that needs no more than one."""
+
+
+class Index:
+    """Jobs by group, each group sorted by ``order`` and then by id.
+
+    ``groups`` says in which groups a job belongs; none keeps it out, as a partial index does.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[StoredJob], Iterable[Hashable]],
+        order: Callable[[StoredJob], Any],
+    ) -> None:
+        self._groups = groups
+        self._order = order
+        self._entries: dict[Hashable, list[Entry]] = {}
+
+    def move(self, before: StoredJob | None, after: StoredJob | None) -> None:
+        """Follow one write: a job that came, changed or went."""
+        old, new = self._places(before), self._places(after)
+        if old == new:
+            return
+        for group, entry in old:
+            self._remove(group, entry)
+        for group, entry in new:
+            insort(self._entries.setdefault(group, []), entry)
+
+    def groups(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def entries(self, group: Hashable = ALL) -> Sequence[Entry]:
+        return self._entries.get(group, ())
+
+    def ids(self, group: Hashable = ALL) -> list[JobId]:
+        return [id for _, id in self.entries(group)]
+
+    def first(self, group: Hashable = ALL) -> Any:
+        """The lowest order value in the group, or None."""
+        entries = self.entries(group)
+        return entries[0][0] if entries else None
+
+    def up_to(self, order: Any, limit: int, group: Hashable = ALL) -> list[JobId]:
+        """The first ids whose order value is at most ``order``."""
+        return [id for _, id in islice(self.entries(group), min(limit, self._end(order, group)))]
+
+    def count_after(self, order: Any, group: Hashable = ALL) -> int:
+        return len(self.entries(group)) - self._end(order, group)
+
+    def _end(self, order: Any, group: Hashable) -> int:
+        return bisect_right(self.entries(group), order, key=lambda entry: entry[0])
+
+    def _places(self, job: StoredJob | None) -> list[tuple[Hashable, Entry]]:
+        if job is None:
+            return []
+        return [(group, (self._order(job), job.id)) for group in self._groups(job)]
+
+    def _remove(self, group: Hashable, entry: Entry) -> None:
+        entries = self._entries[group]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self._entries[group]

@@ -1,0 +1,53 @@
+"""Limits at work: what is in use under a key, and the starts that count against it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from perdure.model.limit import LimitRule, LimitUsage
+from perdure.rules.limits import Room, room_under
+from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.transaction import Transaction
+
+
+def rooms_under(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    rooms: dict[str, Room] = {}
+    for rule in rules:
+        room = room_under(rule, _usage(transaction, namespace, rule), transaction.now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms
+
+
+def record_starts(
+    transaction: Transaction,
+    namespace: str,
+    started: Sequence[StoredJob],
+    rules: Sequence[LimitRule],
+) -> None:
+    """Count jobs that just started under each of their keys, and forget what left the window."""
+    for key, count in Counter(key for job in started for key in job.limit_keys).items():
+        record = transaction.state.limit(namespace, key)
+        record.last_start_at = transaction.now
+        windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
+        if windows:
+            record.starts.append((transaction.now, count))
+            record.forget_starts(transaction.now - max(windows))
+
+
+def _usage(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUsage:
+    record = transaction.state.limit(namespace, rule.key)
+    since = transaction.now - (rule.window or timedelta(0))
+    in_window = [(at, count) for at, count in record.starts if at > since]
+    return LimitUsage(
+        live=transaction.state.under_limit.count_after(transaction.now, (namespace, rule.key)),
+        starts=sum(count for _, count in in_window),
+        oldest_start_at=in_window[0][0] if in_window else None,
+        last_start_at=record.last_start_at,
+        closed_until=record.closed_until,
+    )

@@ -1,0 +1,143 @@
+"""Everything that one place in memory keeps, and who shares it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from weakref import WeakValueDictionary
+
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import FINISHED, HELD, QueueInfo, Status
+from perdure.model.worker import WorkerInfo
+from perdure.store.memory.index import ALL, Index
+from perdure.store.memory.stored_job import StoredJob
+from perdure.store.wakeups import Hub
+
+_EXPIRING = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+
+
+@dataclass(slots=True)
+class LimitRecord:
+    """What is remembered of one limit key; live jobs are counted from their leases instead."""
+
+    closed_until: datetime | None = None
+    last_start_at: datetime | None = None
+    starts: deque[tuple[datetime, int]] = field(default_factory=deque)
+    """When a claim started jobs under a rate, and how many, oldest first."""
+
+    def close(self, until: datetime) -> None:
+        if self.closed_until is None or self.closed_until < until:
+            self.closed_until = until
+
+    def forget_starts(self, until: datetime) -> None:
+        while self.starts and self.starts[0][0] <= until:
+            self.starts.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    info: WorkerInfo
+    started_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DutyLease:
+    worker: WorkerId
+    until: datetime
+
+
+class State:
+    """One place. Whoever reads or writes it holds ``lock``."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.hub = Hub()
+        self.jobs: dict[JobId, StoredJob] = {}
+        self.paused: dict[tuple[str, str], QueueInfo] = {}
+        self.limits: dict[tuple[str, str], LimitRecord] = {}
+        self.workers: dict[WorkerId, WorkerRecord] = {}
+        self.duties: dict[str, DutyLease] = {}
+
+        self.by_id = Index(lambda job: (ALL,), lambda job: job.id)
+        self.waiting = Index(_waiting_in, lambda job: job.rank)
+        self.scheduled = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
+        self.held = Index(_when(*HELD), lambda job: job.lease_until)
+        self.deadlines = Index(_expiring, lambda job: job.deadline_at)
+        self.finished = Index(_finished_as, lambda job: job.finished_at)
+        self.results = Index(_result_of, lambda job: job.finished_at)
+        self.fingerprints = Index(_live_fingerprint, lambda job: job.id)
+        self.groups = Index(_member_of, lambda job: job.id)
+        self.by_worker = Index(_held_by, lambda job: job.id)
+        self.under_limit = Index(_live_under, lambda job: job.lease_until)
+        self._indexes = tuple(v for v in vars(self).values() if isinstance(v, Index))
+
+    def put(self, id: JobId, job: StoredJob | None) -> None:
+        """Write a job as a whole; None removes it."""
+        before = self.jobs.pop(id, None)
+        if job is not None:
+            self.jobs[id] = job
+        for index in self._indexes:
+            index.move(before, job)
+
+    def limit(self, namespace: str, key: str) -> LimitRecord:
+        return self.limits.setdefault((namespace, key), LimitRecord())
+
+
+_states: WeakValueDictionary[str, State] = WeakValueDictionary()
+_states_lock = threading.Lock()
+
+
+def state_of(name: str) -> State:
+    """The state that all handles of one name share, for as long as there is one of them."""
+    if not name:
+        return State()
+    with _states_lock:
+        state = _states.get(name)
+        if state is None:
+            state = _states[name] = State()
+        return state
+
+
+_ONE, _NONE = (ALL,), ()
+
+
+def _when(*statuses: Status) -> Callable[[StoredJob], Iterable[Hashable]]:
+    return lambda job: _ONE if job.status in statuses else _NONE
+
+
+def _waiting_in(job: StoredJob) -> Iterable[Hashable]:
+    return ((job.namespace, job.lane.text),) if job.status is Status.WAITING else _NONE
+
+
+def _expiring(job: StoredJob) -> Iterable[Hashable]:
+    return _ONE if job.deadline_at is not None and job.status in _EXPIRING else _NONE
+
+
+def _finished_as(job: StoredJob) -> Iterable[Hashable]:
+    return (job.status,) if job.status in FINISHED else _NONE
+
+
+def _result_of(job: StoredJob) -> Iterable[Hashable]:
+    return (job.input_hash,) if job.status is Status.COMPLETED else _NONE
+
+
+def _live_fingerprint(job: StoredJob) -> Iterable[Hashable]:
+    if job.fingerprint is None or job.status in FINISHED:
+        return _NONE
+    return ((job.namespace, job.lane.queue, job.fingerprint),)
+
+
+def _member_of(job: StoredJob) -> Iterable[Hashable]:
+    return ((job.namespace, job.group),) if job.group is not None else _NONE
+
+
+def _held_by(job: StoredJob) -> Iterable[Hashable]:
+    return (job.worker,) if job.status in HELD else _NONE
+
+
+def _live_under(job: StoredJob) -> Iterable[Hashable]:
+    return [(job.namespace, key) for key in job.limit_keys] if job.status in HELD else _NONE

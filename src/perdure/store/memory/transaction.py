@@ -1,0 +1,128 @@
+"""One operation on the state: its reads and writes are one step, and all undone if it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.clock import Clock
+from perdure.errors import IllegalTransition
+from perdure.model.failure import Failure
+from perdure.model.hint import Hint, HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import FINISHED, HELD, Claim, FailedAttempt, Status
+from perdure.rules.lifecycle import Operation, allows
+from perdure.store.memory.state import State
+from perdure.store.memory.stored_job import StoredJob
+
+
+class Transaction:
+    """The state, the moment, and what this operation has changed so far."""
+
+    def __init__(self, state: State, now: datetime) -> None:
+        self.state = state
+        self.now = now
+        self._undo: list[tuple[JobId, StoredJob | None]] = []
+        self._hints: dict[HintKind, set[str]] = {}
+        self._any_lane_is_ready = False
+
+    def held(self, claim: Claim) -> StoredJob | None:
+        """The job a claim is on, if the claim is still current."""
+        job = self.state.jobs.get(claim.id)
+        is_current = job is not None and job.epoch == claim.epoch and job.status in HELD
+        return job if is_current else None
+
+    def visible(self, namespace: str | None, ids: Sequence[JobId]) -> list[StoredJob]:
+        """Those of the jobs that a reader of the namespace can see, each once."""
+        jobs = (self.state.jobs.get(id) for id in dict.fromkeys(ids))
+        return [
+            job
+            for job in jobs
+            if job is not None and not job.is_dropped and namespace in (None, job.namespace)
+        ]
+
+    def move(
+        self, job: StoredJob, operation: Operation, status: Status, **changes: Any
+    ) -> StoredJob:
+        """Give a job another status by the transition table, with all that the status implies."""
+        if not allows(operation, job.status, status):
+            raise IllegalTransition(job.id, operation, job.status)
+        implied: dict[str, Any] = {"finished_at": self.now if status in FINISHED else None}
+        if status not in HELD:
+            implied |= {"lease_until": None, "limit_keys": ()}
+            if status not in FINISHED:
+                implied["worker"] = None
+        moved = replace(job, status=status, **implied | changes)
+        self.save(moved)
+        self._hint_at(job, moved)
+        return moved
+
+    def save(self, job: StoredJob) -> None:
+        self._put(job.id, job)
+
+    def remove(self, id: JobId) -> None:
+        self._put(id, None)
+
+    def failed(self, job: StoredJob, failure: Failure) -> tuple[FailedAttempt, ...]:
+        """The job's history with one more failure."""
+        entry = FailedAttempt(attempt=job.attempt, worker=job.worker, at=self.now, failure=failure)
+        return (*job.history, entry)
+
+    def hint(self, kind: HintKind, *names: str) -> None:
+        self._hints.setdefault(kind, set()).update(names)
+
+    def hints(self) -> Iterator[Hint]:
+        for kind, names in self._hints.items():
+            if not (kind is HintKind.READY and self._any_lane_is_ready):
+                yield Hint(kind=kind, names=frozenset(names))
+        if self._any_lane_is_ready:
+            yield Hint(kind=HintKind.READY)
+
+    def hint_that_any_lane_is_ready(self) -> None:
+        self._any_lane_is_ready = True
+
+    def undo(self) -> None:
+        for id, before in reversed(self._undo):
+            self.state.put(id, before)
+
+    def _put(self, id: JobId, job: StoredJob | None) -> None:
+        self._undo.append((id, self.state.jobs.get(id)))
+        self.state.put(id, job)
+
+    def _hint_at(self, before: StoredJob, after: StoredJob) -> None:
+        if after.status is Status.ACTIVE:
+            return
+        self.hint(HintKind.CHANGED, after.id)
+        self.hint_if_queued(after)
+        if before.limit_keys:
+            self.hint_that_any_lane_is_ready()  # it made room for others under its limits
+
+    def hint_if_queued(self, job: StoredJob) -> None:
+        if job.status is Status.WAITING:
+            self.hint(HintKind.READY, job.lane.text)
+        elif job.status is Status.SCHEDULED:
+            self.hint(HintKind.SCHEDULED)
+
+
+class Handle:
+    """What every part of the store stands on: the shared state and the handle's own clock."""
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with self._state.lock:
+            transaction = Transaction(self._state, self._clock())
+            try:
+                yield transaction
+            except BaseException:
+                transaction.undo()
+                raise
+        for hint in transaction.hints():
+            self._state.hub.publish(hint)
