@@ -14,7 +14,7 @@ VALUES = {"model", "errors", "clock"}
 STORE_FACE = {"store.contract", "store.wakeups", "store.opening"}
 
 # A store guards, it does not decide. These rules are pure, and must hold inside its transaction.
-RULES_INSIDE_A_TRANSACTION = {"rules.limits", "rules.lifecycle"}
+RULES_INSIDE_A_TRANSACTION = {"rules.limits", "rules.lifecycle", "rules.rank"}
 BACKEND = VALUES | {"store.contract", "store.wakeups", "store.sql"} | RULES_INSIDE_A_TRANSACTION
 
 # Part of the library -> the parts that it may import, besides itself. The longest name that
