@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,6 +11,7 @@ from perdure.model.ids import JobId
 from perdure.store.memory.stored_job import StoredJob
 
 Entry = tuple[Any, JobId]
+Groups = tuple[Hashable, ...]
 ALL = ""
 """The group of an index that needs no more than one."""
 
@@ -23,7 +24,7 @@ class Index:
 
     def __init__(
         self,
-        groups: Callable[[StoredJob], Iterable[Hashable]],
+        groups: Callable[[StoredJob], Groups],
         order: Callable[[StoredJob], Any],
     ) -> None:
         self._groups = groups
@@ -32,13 +33,17 @@ class Index:
 
     def move(self, before: StoredJob | None, after: StoredJob | None) -> None:
         """Follow one write: a job that came, changed or went."""
-        old, new = self._places(before), self._places(after)
+        old, new = self._place(before), self._place(after)
         if old == new:
             return
-        for group, entry in old:
-            self._remove(group, entry)
-        for group, entry in new:
-            insort(self._entries.setdefault(group, []), entry)
+        if old is not None:
+            groups, entry = old
+            for group in groups:
+                self._remove(group, entry)
+        if new is not None:
+            groups, entry = new
+            for group in groups:
+                insort(self._entries.setdefault(group, []), entry)
 
     def groups(self) -> Iterator[Any]:
         return iter(self._entries)
@@ -64,10 +69,11 @@ class Index:
     def _end(self, order: Any, group: Hashable) -> int:
         return bisect_right(self.entries(group), order, key=lambda entry: entry[0])
 
-    def _places(self, job: StoredJob | None) -> list[tuple[Hashable, Entry]]:
+    def _place(self, job: StoredJob | None) -> tuple[Groups, Entry] | None:
         if job is None:
-            return []
-        return [(group, (self._order(job), job.id)) for group in self._groups(job)]
+            return None
+        groups = self._groups(job)
+        return (groups, (self._order(job), job.id)) if groups else None
 
     def _remove(self, group: Hashable, entry: Entry) -> None:
         entries = self._entries[group]

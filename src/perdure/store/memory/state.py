@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, QueueInfo, Status
 from perdure.model.worker import WorkerInfo
-from perdure.store.memory.index import ALL, Index
+from perdure.store.memory.index import ALL, Groups, Index
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.wakeups import Hub
 
@@ -102,42 +102,45 @@ def state_of(name: str) -> State:
         return state
 
 
-_ONE, _NONE = (ALL,), ()
+_ONE: Groups = (ALL,)
+_NONE: Groups = ()
 
 
-def _when(*statuses: Status) -> Callable[[StoredJob], Iterable[Hashable]]:
+def _when(*statuses: Status) -> Callable[[StoredJob], Groups]:
     return lambda job: _ONE if job.status in statuses else _NONE
 
 
-def _waiting_in(job: StoredJob) -> Iterable[Hashable]:
+def _waiting_in(job: StoredJob) -> Groups:
     return ((job.namespace, job.lane.text),) if job.status is Status.WAITING else _NONE
 
 
-def _expiring(job: StoredJob) -> Iterable[Hashable]:
+def _expiring(job: StoredJob) -> Groups:
     return _ONE if job.deadline_at is not None and job.status in _EXPIRING else _NONE
 
 
-def _finished_as(job: StoredJob) -> Iterable[Hashable]:
+def _finished_as(job: StoredJob) -> Groups:
     return (job.status,) if job.status in FINISHED else _NONE
 
 
-def _result_of(job: StoredJob) -> Iterable[Hashable]:
+def _result_of(job: StoredJob) -> Groups:
     return (job.input_hash,) if job.status is Status.COMPLETED else _NONE
 
 
-def _live_fingerprint(job: StoredJob) -> Iterable[Hashable]:
+def _live_fingerprint(job: StoredJob) -> Groups:
     if job.fingerprint is None or job.status in FINISHED:
         return _NONE
     return ((job.namespace, job.lane.queue, job.fingerprint),)
 
 
-def _member_of(job: StoredJob) -> Iterable[Hashable]:
+def _member_of(job: StoredJob) -> Groups:
     return ((job.namespace, job.group),) if job.group is not None else _NONE
 
 
-def _held_by(job: StoredJob) -> Iterable[Hashable]:
+def _held_by(job: StoredJob) -> Groups:
     return (job.worker,) if job.status in HELD else _NONE
 
 
-def _live_under(job: StoredJob) -> Iterable[Hashable]:
-    return [(job.namespace, key) for key in job.limit_keys] if job.status in HELD else _NONE
+def _live_under(job: StoredJob) -> Groups:
+    if job.status not in HELD:
+        return _NONE
+    return tuple((job.namespace, key) for key in job.limit_keys)
