@@ -13,7 +13,7 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 
 # Test processes that run side by side.
 WORKERS ?= 2
-# More arguments for pytest, for example: make test ARGS="-k claim -x"
+# More arguments for pytest, for example: make test ARGS="-x tests/conformance -k claim"
 ARGS    ?=
 
 TYPED := src $(wildcard tests/conformance tests/architecture tests/*.py)
@@ -35,7 +35,7 @@ test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
 	@echo "==> Looking for PostgreSQL"
 	@$(PY) tests/postgres_server.py
 	@echo "==> Running the tests in $(WORKERS) processes"
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) tests
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(DEV) ## Lint, formatting, types, import direction and sizes
 	@echo "==> ruff check"
