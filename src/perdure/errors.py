@@ -152,11 +152,13 @@ class InvalidStoreUrl(StoreError, InvalidInput):
 
 
 class StoreUnreachable(StoreError, ConnectionError):
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"cannot open the store at {url}: {reason}. Is the server running, and are host, "
-            "port, database and password right?"
-        )
+    def __init__(
+        self,
+        url: str,
+        reason: str,
+        advice: str = "Is the server running, and are host, port, database and password right?",
+    ) -> None:
+        super().__init__(f"cannot open the store at {url}: {reason}. {advice}")
 
 
 class SchemaMismatch(StoreError):

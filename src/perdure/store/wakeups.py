@@ -32,6 +32,11 @@ class Hub:
             self._listeners[token] = (asyncio.get_running_loop(), listener)
         return lambda: self._drop(token)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens at the moment."""
+        return bool(self._listeners)
+
     def publish(self, hint: Hint) -> None:
         with self._lock:
             listeners = list(self._listeners.items())
