@@ -77,6 +77,10 @@ class JobNotFound(PerdureError, LookupError):
         self.job_id = job_id
 
 
+class NoResult(PerdureError, LookupError):
+    """No result is kept: no completed job is like that, or it was removed, or it is not complete."""
+
+
 class IllegalTransition(PerdureError):
     """The operation does not apply to a job in this status; nothing was changed."""
 

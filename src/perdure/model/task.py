@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -22,6 +23,8 @@ Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
 NAME_MAX = 200
 TAGS_MAX = 20
+# No database keeps these in a text: the zero character, and halves of surrogate pairs.
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class Task(Generic[P, R]):
@@ -111,10 +114,39 @@ class Task(Generic[P, R]):
         except TypeError as error:
             raise InvalidInput(f"task {self.name!r} cannot be called so: {error}") from error
 
+    def canonical(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The same call with every argument by position that can be, so equal calls look equal."""
+        if self._is_by_position(args, kwargs):
+            return args, kwargs
+        bound = self.bind(args, kwargs)
+        return bound.args, bound.kwargs
+
     def check_types(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Refuse plain JSON values that do not fit the types the function declares."""
         if self._converters:
-            convert_arguments(self._converters, self.bind(args, kwargs).arguments, self.name)
+            if self._is_by_position(args, kwargs):
+                named = dict(zip(self.input_signature.parameters, args, strict=False))
+            else:
+                named = self.bind(args, kwargs).arguments
+            convert_arguments(self._converters, named, self.name)
+
+    def _is_by_position(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """A valid call whose arguments are all by position, told without the cost of binding."""
+        return not kwargs and len(args) in self._position_counts
+
+    @cached_property
+    def _position_counts(self) -> range:
+        """How many arguments a call by position alone may have."""
+        parameters = list(self.input_signature.parameters.values())
+        required = [each for each in parameters if each.default is each.empty]
+        if any(each.kind is each.KEYWORD_ONLY for each in required):
+            return range(0)
+        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        least = sum(each.kind in by_position for each in required)
+        most = sum(each.kind in by_position for each in parameters)
+        return range(least, most + 1)
 
     def arguments(
         self, args: list[Any], kwargs: dict[str, Any], context: Any
@@ -143,7 +175,7 @@ class Task(Generic[P, R]):
 
 
 def checked_name(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not name or len(name) > NAME_MAX or "\x00" in name:
+    if not isinstance(name, str) or not name or len(name) > NAME_MAX or _UNSTORABLE.search(name):
         raise InvalidInput(f"{what} {name!r} must be a text of 1 to {NAME_MAX} characters")
     return name
 
