@@ -19,14 +19,18 @@ class AbortSignal:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._event: threading.Event | None = None
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: list[Callable[[str], object]] = []
 
     def fire(self, reason: str) -> None:
         self.reason = reason
         if self._event is not None:
             self._event.set()
         for callback in self._callbacks:
-            callback()
+            callback(reason)
+
+    def on_fire(self, callback: Callable[[str], object]) -> None:
+        """Call back with the reason, on whatever thread fires it."""
+        self._callbacks.append(callback)
 
     def is_set(self) -> bool:
         return self.reason is not None
@@ -44,7 +48,7 @@ class AbortSignal:
         """Wait until the signal fires. For async tasks."""
         loop = asyncio.get_running_loop()
         fired = asyncio.Event()
-        self._callbacks.append(lambda: loop.call_soon_threadsafe(fired.set))
+        self._callbacks.append(lambda _reason: loop.call_soon_threadsafe(fired.set))
         if self.reason is None:
             await fired.wait()
 

@@ -107,6 +107,8 @@ class Claimed(Value):
     """The store's time of the claim, against which deadlines are measured."""
     opens_at: datetime | None = None
     """When a limit that held something back opens by itself, if one does."""
+    is_repeated: bool = False
+    """The store lost the answer to an earlier try, which may have claimed jobs nobody knows of."""
 
 
 class Progress(Value):

@@ -9,11 +9,11 @@ from perdure.model.job import Claim, Progress
 from perdure.model.value import Value
 
 
-class Completed(Value):
+class Completed(Value, tag=True):
     output: bytes
 
 
-class Retried(Value):
+class Retried(Value, tag=True):
     """Back to the queue after ``delay``, or at ``until``; another worker is preferred."""
 
     failure: Failure
@@ -28,27 +28,27 @@ class Retried(Value):
     """A limit key whose next start moves to the same time for every worker."""
 
 
-class Failed(Value):
+class Failed(Value, tag=True):
     failure: Failure
 
 
-class Buried(Value):
+class Buried(Value, tag=True):
     """To the dead letter."""
 
     failure: Failure
 
 
-class Cancelled(Value):
+class Cancelled(Value, tag=True):
     """The body ended after an abort."""
 
     failure: Failure | None = None
 
 
-class GivenBack(Value):
+class GivenBack(Value, tag=True):
     """Unfinished, through no fault of its own: keeps its place and does not count as an attempt."""
 
 
-class Released(Value):
+class Released(Value, tag=True):
     """Parked as ``paused`` until resumed; does not count as an attempt."""
 
 

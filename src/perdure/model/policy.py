@@ -54,8 +54,8 @@ def encode_policy(retry: Retry | None, timeout: timedelta | None) -> bytes | Non
             factor=retry.factor,
             max_ms=retry.delay_max / timedelta(milliseconds=1),
             jitter=retry.jitter,
-            on=retry.on,  # type: ignore[arg-type]  # names by now, see Retry.__post_init__
-            never_on=retry.never_on,  # type: ignore[arg-type]
+            on=retry.retried_names,
+            never_on=retry.refused_names,
             timeout_ms=timeout_ms,
         )
     )

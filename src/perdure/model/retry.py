@@ -53,6 +53,14 @@ class Retry:
         object.__setattr__(self, name, value)
 
     @property
+    def retried_names(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.on)  # type: ignore[union-attr]  # names by now
+
+    @property
+    def refused_names(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.never_on)  # type: ignore[union-attr]
+
+    @property
     def first_delay(self) -> timedelta:
         assert isinstance(self.first, timedelta)
         return self.first

@@ -1,0 +1,226 @@
+"""One claimed job from start to outcome: its body runs once, and ends once, whoever ends it.
+
+A body ends by itself, or is stopped: by its timeout, its deadline, an abort, a lost claim, or the
+worker's own stop. The first end counts. What a body does after that can no longer matter here, and
+its claim's fence keeps it from mattering in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+from perdure import clock
+from perdure.client.context import AbortSignal, Context
+from perdure.errors import AttemptTimeout, DeadlineExceeded, InvalidInput, Permanent
+from perdure.model.ids import WorkerId
+from perdure.model.job import Claim, ClaimedJob, Progress
+from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
+from perdure.model.payload import Codec, from_json, to_json
+from perdure.model.policy import decode_policy
+from perdure.model.task import Task
+from perdure.rules.failure import describe
+from perdure.rules.retry import Budget, after_error
+
+CANCEL_GRACE_SECONDS = 5.0
+"""How long a cancelled coroutine may take to unwind before its slot is given to another."""
+
+
+class Stop(StrEnum):
+    """Why a body was told to stop; the value is what its abort signal says."""
+
+    ABORTED = "the job was aborted"
+    TIMED_OUT = "the attempt ran into its timeout"
+    DEADLINE = "the job's deadline passed"
+    CLAIM_LOST = "the claim was lost"
+    SHUTDOWN = "the worker is stopping"
+
+
+class Body(Protocol):
+    """A running body, however it runs."""
+
+    def stop(self) -> bool:
+        """Make it end. True if it is over at once, or cannot be made to end: do not wait for it."""
+
+
+class Crew(Protocol):
+    """What an attempt needs of its worker."""
+
+    worker_id: WorkerId
+    codec: Codec
+    payload_max_bytes: int
+    abort_grace: timedelta
+    hold_off: timedelta
+
+    def launch(self, attempt: Attempt) -> Body: ...
+
+    def report(self, attempt: Attempt, progress: Progress) -> None:
+        """Called from any thread."""
+
+    def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """The slot is free. No outcome: the claim is lost, and nothing is written."""
+
+
+class Attempt:
+    """The state of one attempt. Its methods run on the worker's event loop, unless they say so."""
+
+    __slots__ = (
+        "_body",
+        "_claimed_at",
+        "_crew",
+        "_timers",
+        "abort",
+        "is_over",
+        "job",
+        "progress",
+        "seconds",
+        "started_at",
+        "stopped_by",
+        "task",
+    )
+
+    def __init__(
+        self, job: ClaimedJob, task: Task[..., Any], crew: Crew, claimed_at: datetime
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.abort = AbortSignal()
+        self.stopped_by: Stop | None = None
+        self.is_over = False
+        self.progress: Progress | None = None
+        self.started_at = clock.monotonic()
+        self.seconds = 0.0
+        self._claimed_at = claimed_at
+        self._crew = crew
+        self._body: Body | None = None
+        self._timers: list[asyncio.TimerHandle] | None = None
+
+    @property
+    def claim(self) -> Claim:
+        return self.job.claim
+
+    def start(self) -> None:
+        """Run the body, bounded by its timeout and deadline."""
+        policy = decode_policy(self.job.policy) if self.job.policy is not None else None
+        timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
+        if self.job.deadline_at is not None:
+            # Measured on the store's clock; what passed since the claim on our own.
+            left = (self.job.deadline_at - self._claimed_at).total_seconds()
+            left -= clock.monotonic() - self.started_at
+            if left <= 0:
+                self.finish(self._stopped_outcome(Stop.DEADLINE))
+                return
+            self._later(left, self.stop, Stop.DEADLINE)
+        if timeout is not None:
+            self._later(timeout.total_seconds(), self.stop, Stop.TIMED_OUT)
+        self.started_at = clock.monotonic()
+        self._body = self._crew.launch(self)
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What to call the function with, from any thread. What does not fit never will."""
+        try:
+            args, kwargs = from_json(self._crew.codec.decode(self.job.input))
+            if self.task.context_parameter is None:
+                return self.task.arguments(args, kwargs, None)
+            context = Context(self.job, self._crew.worker_id, self.report, self.abort)
+            return self.task.arguments(args, kwargs, context)
+        except (InvalidInput, ValueError) as error:
+            raise Permanent(f"the stored input cannot be used: {error}") from error
+
+    def returned(self, value: Any) -> None:
+        """The body returned."""
+        try:
+            data = to_json(value, f"the result of task {self.task.name!r}", self._max_bytes)
+        except InvalidInput as error:
+            self.raised(Permanent(str(error)))
+        else:
+            self.returned_json(data)
+
+    def returned_json(self, data: bytes) -> None:
+        self.ended(Completed(output=self._crew.codec.encode(data)))
+
+    def raised(self, error: BaseException) -> None:
+        """The body raised."""
+        self.ended(self._failed_outcome(error) if self.stopped_by is None else Cancelled())
+
+    def ended(self, outcome: Outcome) -> None:
+        """The body ended so, which counts only if it was not stopped before."""
+        self.finish(outcome if self.stopped_by is None else self._stopped_outcome(self.stopped_by))
+
+    def report(self, progress: Progress) -> None:
+        """Take note of progress, from any thread. The outcome carries the last one."""
+        if not self.is_over:
+            self.progress = progress
+            self._crew.report(self, progress)
+
+    def stop(self, reason: Stop) -> None:
+        """Tell the body to stop, and see to it that it does."""
+        if self.is_over or self.stopped_by not in (None, Stop.ABORTED):
+            return
+        self.stopped_by = reason
+        self.abort.fire(reason.value)
+        if reason is Stop.ABORTED:
+            self._later(self._crew.abort_grace.total_seconds(), self._force)
+        else:
+            self._force()
+
+    def finish(self, outcome: Outcome | None) -> None:
+        """The first end counts."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.seconds = clock.monotonic() - self.started_at
+        for timer in self._timers or ():
+            timer.cancel()
+        self._crew.ended(self, outcome)
+
+    @property
+    def _max_bytes(self) -> int:
+        return self._crew.payload_max_bytes
+
+    def _force(self) -> None:
+        if self._body is None or self._body.stop():
+            self._abandon()
+        else:
+            self._later(CANCEL_GRACE_SECONDS, self._abandon)
+
+    def _abandon(self) -> None:
+        assert self.stopped_by is not None
+        self.finish(self._stopped_outcome(self.stopped_by))
+
+    def _stopped_outcome(self, reason: Stop) -> Outcome | None:
+        """The outcome of a stopped attempt, whatever its body made of being stopped."""
+        match reason:
+            case Stop.ABORTED:
+                return Cancelled()
+            case Stop.CLAIM_LOST:
+                return None
+            case Stop.SHUTDOWN:
+                return GivenBack()
+            case Stop.DEADLINE:
+                error = DeadlineExceeded(f"the deadline was {self.job.deadline_at}")
+                return Failed(failure=describe(error))
+            case Stop.TIMED_OUT:
+                seconds = clock.monotonic() - self.started_at
+                return self._failed_outcome(AttemptTimeout(f"stopped after {seconds:.3g} s"))
+
+    def _failed_outcome(self, error: BaseException) -> Outcome:
+        return failed_outcome(self.job, self.task, error, self._crew.hold_off)
+
+    def _later(self, seconds: float, act: Callable[..., None], *args: Any) -> None:
+        if self._timers is None:
+            self._timers = []
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, act, *args))
+
+
+def failed_outcome(
+    job: ClaimedJob, task: Task[..., Any], error: BaseException, hold_off: timedelta
+) -> Outcome:
+    """What an exception leads to under the caller's policy, else the task's."""
+    policy = decode_policy(job.policy).retry if job.policy is not None else None
+    budget = Budget(policy=policy or task.retry, hold_off=hold_off)
+    return after_error(job, error, describe(error), budget, random.random())

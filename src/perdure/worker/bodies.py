@@ -1,0 +1,84 @@
+"""The ways to run a body: a coroutine on the worker's loop, or a thread. Processes have a file."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from perdure.errors import InvalidInput, Permanent
+from perdure.model.payload import to_json
+from perdure.worker.attempt import Attempt
+from perdure.worker.threads import Threads
+
+
+class CoroutineBody:
+    """An async body, cancelled by cancelling its asyncio task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._run(attempt))
+
+    def stop(self) -> bool:
+        self._task.cancel()
+        return False
+
+    @staticmethod
+    async def _run(attempt: Attempt) -> None:
+        try:
+            args, kwargs = attempt.arguments()
+            value = await attempt.task.function(*args, **kwargs)
+        # SystemExit too: a body that calls sys.exit() must not end its worker.
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            attempt.raised(error)
+        else:
+            attempt.returned(value)
+
+
+class ThreadBody:
+    """A sync body. It cannot be made to end: it is flagged, and its outcome no longer counts."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        threads: Threads,
+        loop: asyncio.AbstractEventLoop,
+        payload_max_bytes: int,
+    ) -> None:
+        threads.run(partial(_run_in_thread, attempt, loop, payload_max_bytes))
+
+    def stop(self) -> bool:
+        return True
+
+
+def _run_in_thread(
+    attempt: Attempt, loop: asyncio.AbstractEventLoop, payload_max_bytes: int
+) -> None:
+    try:
+        args, kwargs = attempt.arguments()
+        value = attempt.task.function(*args, **kwargs)
+        data = encoded_result(value, attempt.task.name, payload_max_bytes)
+    except BaseException as error:
+        tell(loop, attempt.raised, error)
+    else:
+        tell(loop, attempt.returned_json, data)
+
+
+def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:
+    """A result that cannot be stored will not become storable by trying again."""
+    try:
+        return to_json(value, f"the result of task {task!r}", payload_max_bytes)
+    except InvalidInput as error:
+        raise Permanent(str(error)) from error
+
+
+def tell(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:
+    """Call on the worker's loop, unless the worker is gone: then nobody wants to know."""
+    try:
+        loop.call_soon_threadsafe(act, *args)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

@@ -1,0 +1,101 @@
+"""The child's side of a task with ``isolation="process"``: receive an errand, run it, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import threading
+from datetime import timedelta
+from functools import reduce
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from perdure.client.context import AbortSignal, Context
+from perdure.client.task import task as as_task
+from perdure.errors import InvalidInput, Permanent
+from perdure.model.job import Progress
+from perdure.model.outcome import Completed, Outcome
+from perdure.model.task import Task
+from perdure.model.value import Value
+from perdure.worker.attempt import failed_outcome
+from perdure.worker.bodies import encoded_result
+from perdure.worker.processes import Ended, Errand, Reported, StopAsked
+
+
+def main(pipe: Connection) -> None:
+    """Serve one errand after the other until the parent is gone."""
+    # Ctrl-C goes to the whole group; when to stop is the parent's decision.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _Server(pipe).serve()
+
+
+class _Server:
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._errands: SimpleQueue[Errand] = SimpleQueue()
+        self._abort = AbortSignal()
+
+    def serve(self) -> None:
+        threading.Thread(target=self._listen, daemon=True).start()
+        while True:
+            errand = self._errands.get()
+            outcome = self._run(errand)
+            self._send(Ended(outcome=outcome))
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                data = self._pipe.recv_bytes()
+                message = msgspec.json.decode(data, type=Errand | StopAsked)
+                if isinstance(message, Errand):
+                    self._abort = AbortSignal()
+                    self._errands.put(message)
+                else:
+                    self._abort.fire(message.reason)
+        except (EOFError, OSError):
+            # The parent is gone: nobody is left to count the outcome, so stop at once.
+            os._exit(0)
+
+    def _run(self, errand: Errand) -> Outcome:
+        task = None
+        try:
+            task = _find(errand.module, errand.name)
+            context = Context(errand.job, errand.worker_id, self._report, self._abort)
+            args, kwargs = _arguments(task, errand, context)
+            value = task.function(*args, **kwargs)
+            if task.is_async:
+                value = asyncio.run(value)
+            return Completed(output=encoded_result(value, task.name, errand.payload_max_bytes))
+        except BaseException as error:
+            hold_off = timedelta(milliseconds=errand.hold_off_ms)
+            return failed_outcome(errand.job, task or _unfound(errand), error, hold_off)
+
+    def _report(self, progress: Progress) -> None:
+        self._send(Reported(progress=progress))
+
+    def _send(self, message: Value) -> None:
+        self._pipe.send_bytes(msgspec.json.encode(message))
+
+
+def _arguments(
+    task: Task[..., Any], errand: Errand, context: Context
+) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        return task.arguments(list(errand.args), errand.kwargs, context)
+    except InvalidInput as error:
+        raise Permanent(f"the stored input cannot be used: {error}") from error
+
+
+def _find(module: str, name: str) -> Task[..., Any]:
+    found = reduce(getattr, name.split("."), importlib.import_module(module))
+    return found if isinstance(found, Task) else as_task(found)  # type: ignore[call-overload]
+
+
+def _unfound(errand: Errand) -> Task[..., Any]:
+    """Stands in for a task that could not be imported, so that the failure can be told."""
+    return as_task(name=errand.job.lane.task)(lambda: None)

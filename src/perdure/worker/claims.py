@@ -1,0 +1,84 @@
+"""The claim loop: asks for as many jobs as there is room for, whenever there may be some."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from perdure.model.ids import WorkerId
+from perdure.model.job import Claimed
+from perdure.store.contract import ClaimRequest, Store
+from perdure.worker.lanes import KnownLanes
+
+RETRY_SECONDS = 1.0
+BATCH_MAX = 500
+_log = logging.getLogger("perdure.worker")
+
+
+class ClaimLoop:
+    """Claims until it is stopped. ``room`` says how many jobs can be taken, ``take`` takes them."""
+
+    def __init__(
+        self,
+        store: Store,
+        lanes: KnownLanes,
+        request: Callable[[], tuple[str, WorkerId, timedelta]],
+        room: Callable[[], int],
+        take: Callable[[Claimed], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._request = request
+        self._room = room
+        self._take = take
+        self._may_have_work = False
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+
+    def look(self) -> None:
+        """There may be work: ask for it."""
+        self._may_have_work = True
+        self._changed.set()
+
+    def look_at(self, seconds: float) -> None:
+        """Ask again in so many seconds."""
+        asyncio.get_running_loop().call_later(max(0.0, seconds), self.look)
+
+    def room_changed(self) -> None:
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Claim no more; a claim under way is still answered."""
+        self._is_stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        while not self._is_stopping:
+            room = min(self._room(), BATCH_MAX)
+            if not self._may_have_work or room <= 0 or not self._lanes:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            # Down before the question, so that a hint during it is not lost.
+            self._may_have_work = False
+            try:
+                await self._claim(room)
+            except Exception:
+                _log.exception("claiming failed; trying again")
+                self.look_at(RETRY_SECONDS)
+
+    async def _claim(self, room: int) -> None:
+        namespace, worker, lease = self._request()
+        requests = self._lanes.requests()
+        claimed = await self._store.claim_jobs(
+            ClaimRequest(
+                namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
+            )
+        )
+        self._take(claimed)
+        if len(claimed.jobs) == room or (claimed.jobs and len(requests) < len(self._lanes)):
+            self._may_have_work = True
+        if claimed.opens_at is not None:
+            self.look_at((claimed.opens_at - claimed.now).total_seconds())

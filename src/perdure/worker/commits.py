@@ -1,0 +1,98 @@
+"""Commits: outcomes written in groups, each under its own claim's fence.
+
+A store that cannot write now is tried again until it can: an outcome is only given up when its
+claim is stale, or when the store refuses that one outcome for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from perdure.errors import StoreError
+from perdure.model.job import Status
+from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Settlement
+from perdure.rules.failure import describe
+from perdure.store.contract import Store
+from perdure.store.gathering import Batches
+from perdure.worker.attempt import Attempt
+from perdure.worker.settings import WorkerSettings
+
+BATCH_MAX = 500
+RETRY_SECONDS = 1.0
+_log = logging.getLogger("perdure.worker")
+
+Settled = Callable[[Attempt, Outcome, Status | None], None]
+
+
+class Commits:
+    """Takes outcomes, and tells what the store made of each: a status, or None if it was stale."""
+
+    def __init__(self, store: Store, settings: WorkerSettings, settled: Settled) -> None:
+        self._store = store
+        self._settled = settled
+        self._dropped = _dropped_kinds(settings)
+        self._batches = Batches(self._write, batch_max=BATCH_MAX)
+
+    def __len__(self) -> int:
+        """Outcomes that wait for the next write."""
+        return len(self._batches)
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._batches.add((attempt, outcome))
+
+    async def flush(self) -> None:
+        await self._batches.flush()
+
+    async def _write(self, batch: list[tuple[Attempt, Outcome]]) -> None:
+        settlements = [self._settlement(attempt, outcome) for attempt, outcome in batch]
+        try:
+            statuses = await self._settle(settlements)
+        except Exception as error:
+            await self._write_apart(batch, error)
+        else:
+            for (attempt, outcome), status in zip(batch, statuses, strict=True):
+                self._settled(attempt, outcome, status)
+
+    async def _settle(self, settlements: list[Settlement]) -> list[Status | None]:
+        while True:
+            try:
+                return await self._store.settle_jobs(settlements)
+            except StoreError:
+                _log.exception("outcomes of %d jobs were not written", len(settlements))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write_apart(self, batch: list[tuple[Attempt, Outcome]], error: Exception) -> None:
+        """One outcome that the store refuses must not take the others with it."""
+        if len(batch) > 1:
+            for pair in batch:
+                await self._write([pair])
+            return
+        [(attempt, outcome)] = batch
+        _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
+        if isinstance(outcome, Failed):
+            self._settled(attempt, outcome, None)
+        else:
+            await self._write([(attempt, Failed(failure=describe(error)))])
+
+    def _settlement(self, attempt: Attempt, outcome: Outcome) -> Settlement:
+        return Settlement(
+            claim=attempt.job.claim,
+            outcome=outcome,
+            progress=attempt.progress,
+            is_dropped=isinstance(outcome, self._dropped),
+        )
+
+
+def _dropped_kinds(settings: WorkerSettings) -> tuple[type, ...]:
+    """The outcomes after which a job is hidden at once."""
+    kinds: list[type] = []
+    if settings.keep_completed == timedelta(0):
+        kinds += [Completed, Cancelled]
+    if settings.keep_failed == timedelta(0):
+        kinds.append(Failed)
+    if settings.keep_dead == timedelta(0):
+        kinds.append(Buried)
+    return tuple(kinds)

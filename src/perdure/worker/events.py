@@ -1,0 +1,112 @@
+"""What a worker tells in-process listeners. A listener that fails is logged and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from perdure.model.failure import Failure
+from perdure.model.job import Progress
+from perdure.model.value import Value
+
+_log = logging.getLogger("perdure.worker")
+
+
+class WorkerEvent(Value):
+    worker: str
+
+
+class WorkerStarted(WorkerEvent):
+    pass
+
+
+class WorkerStopped(WorkerEvent):
+    pass
+
+
+class JobEvent(WorkerEvent):
+    job_id: str
+    task: str
+    queue: str
+    attempt: int
+
+
+class JobStarted(JobEvent):
+    """The body is about to run."""
+
+
+class JobCompleted(JobEvent):
+    """The result is in the record."""
+
+    duration: timedelta
+
+
+class JobFailed(JobEvent):
+    """It failed for good."""
+
+    failure: Failure
+
+
+class JobRetried(JobEvent):
+    """The attempt failed, and another one is scheduled."""
+
+    failure: Failure
+
+
+class JobDead(JobEvent):
+    """It went to the dead letter."""
+
+    failure: Failure
+
+
+class JobProgressed(JobEvent):
+    """Progress was written."""
+
+    progress: Progress
+
+
+class JobAborting(JobEvent):
+    """It was asked to stop, and its signal fired."""
+
+
+class JobCancelled(JobEvent):
+    """It ended after an abort."""
+
+
+class JobReleased(JobEvent):
+    """It went back to the queue unfinished, without costing an attempt."""
+
+
+class ClaimLost(JobEvent):
+    """Another worker has it, or it was taken away; this worker wrote nothing."""
+
+
+E = TypeVar("E", bound=WorkerEvent)
+Listener = Callable[[Any], object]
+
+
+class Listeners:
+    """Who listens to which events."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[type[WorkerEvent], Listener]] = []
+
+    def add(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
+        """Call ``listener`` for each event of ``kind``; returns how to stop it."""
+        entry = (kind, listener)
+        self._listeners.append(entry)
+        return lambda: self._listeners.remove(entry) if entry in self._listeners else None
+
+    def wants(self, kind: type[WorkerEvent]) -> bool:
+        """Whether anybody would hear it: saves making events for nobody."""
+        return any(issubclass(kind, wanted) for wanted, _ in self._listeners)
+
+    def emit(self, event: WorkerEvent) -> None:
+        for wanted, listener in list(self._listeners):
+            if isinstance(event, wanted):
+                try:
+                    listener(event)
+                except Exception:
+                    _log.exception("a listener for worker events failed")

@@ -1,0 +1,77 @@
+"""Leases: renewed for all jobs of a worker in one statement, from a thread of its own.
+
+The thread has its own event loop and its own handle on the store, so neither a busy event loop nor
+a blocking task can make a live worker look dead. It also keeps the worker's own row alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from perdure.model.job import Claim
+from perdure.model.worker import Renewal, WorkerInfo
+from perdure.store.contract import Store
+from perdure.worker.pauses import set_within
+
+RENEWALS_PER_LEASE = 3
+_log = logging.getLogger("perdure.worker")
+
+
+class LeaseKeeper:
+    """Renews until it is stopped. ``tell`` is called from the thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: Callable[[], WorkerInfo],
+        claims: Callable[[], Sequence[Claim]],
+        lease: timedelta,
+        tell: Callable[[Sequence[Claim], Renewal], None],
+    ) -> None:
+        self._store = store
+        self._info = info
+        self._claims = claims
+        self._lease = lease
+        self._tell = tell
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread, without blocking the caller's loop."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _main(self) -> None:
+        try:
+            self._loop.run_until_complete(self._keep())
+        finally:
+            self._loop.close()
+
+    async def _keep(self) -> None:
+        await self._store.open()
+        try:
+            interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
+            while not self._stopping.is_set():
+                try:
+                    await self._renew()
+                except Exception:
+                    _log.exception("leases were not renewed; trying again")
+                await set_within(self._stopping, interval)
+        finally:
+            await self._store.close()
+
+    async def _renew(self) -> None:
+        claims = self._claims()
+        info = self._info()
+        if claims:
+            renewal = await self._store.renew_leases(info.id, claims, self._lease)
+            self._tell(claims, renewal)
+        await self._store.register_worker(info)

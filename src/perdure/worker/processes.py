@@ -1,0 +1,213 @@
+"""Child processes for tasks with ``isolation="process"``: a stop really kills them.
+
+Parent and child speak JSON over a pipe; nothing is unpickled from it. A child runs one body at a
+time and is reused. It ends when its parent does, because its pipe does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+
+import msgspec
+
+from perdure.client.context import AbortSignal
+from perdure.client.registry import TaskRegistry
+from perdure.errors import InvalidInput, ProcessDied
+from perdure.model.job import ClaimedJob, Progress
+from perdure.model.outcome import Completed, Outcome
+from perdure.model.payload import from_json
+from perdure.model.value import Value
+from perdure.worker.attempt import Attempt, Crew
+from perdure.worker.bodies import tell
+from perdure.worker.threads import Threads
+
+IDLE_MAX = 32
+"""Idle children that are kept for the next job."""
+
+
+class Errand(Value, tag=True):
+    """Parent to child: run this body."""
+
+    module: str
+    name: str
+    job: ClaimedJob
+    args: list[object]
+    kwargs: dict[str, object]
+    worker_id: str
+    hold_off_ms: float
+    payload_max_bytes: int
+
+
+class StopAsked(Value, tag=True):
+    """Parent to child: the abort signal fires."""
+
+    reason: str
+
+
+class Reported(Value, tag=True):
+    """Child to parent: progress."""
+
+    progress: Progress
+
+
+class Ended(Value, tag=True):
+    """Child to parent: how the body ended. A completed output is plain JSON."""
+
+    outcome: Outcome
+
+
+class _Child:
+    def __init__(self) -> None:
+        from perdure.worker.child import main
+
+        context = multiprocessing.get_context("spawn")
+        self.pipe: Connection
+        self.pipe, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(
+            target=main, args=(theirs,), name="perdure task", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def send(self, message: Value) -> None:
+        self.pipe.send_bytes(msgspec.json.encode(message))
+
+    def receive(self) -> Reported | Ended:
+        return msgspec.json.decode(self.pipe.recv_bytes(), type=Reported | Ended)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class Processes:
+    """The children of one worker, started when needed."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._idle: list[_Child] = []
+        self._is_closed = False
+
+    def launch(self, attempt: Attempt, crew: Crew, loop: asyncio.AbstractEventLoop) -> ProcessBody:
+        body = ProcessBody(attempt.abort)
+        self._threads.run(partial(self._converse, body, attempt, crew, loop))
+        return body
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
+
+    def _converse(
+        self, body: ProcessBody, attempt: Attempt, crew: Crew, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        try:
+            errand = _errand(attempt, crew)
+            child = self._take()
+        except Exception as error:
+            tell(loop, attempt.raised, error)
+            return
+        if not body.attach(child):
+            self._put_back(child)
+            return
+        try:
+            child.send(errand)
+            while isinstance(message := child.receive(), Reported):
+                attempt.report(message.progress)
+        except (EOFError, OSError):
+            body.detach()
+            child.end()
+            died = f"the process of task {errand.job.lane.task!r} ended"
+            tell(loop, attempt.raised, ProcessDied(f"{died} (exit code {child.process.exitcode})"))
+        else:
+            body.detach()
+            self._put_back(child)
+            tell(loop, attempt.ended, _stored(message.outcome, crew))
+
+    def _take(self) -> _Child:
+        with self._lock:
+            child = self._idle.pop() if self._idle else None
+        return child or _Child()
+
+    def _put_back(self, child: _Child) -> None:
+        with self._lock:
+            if not self._is_closed and len(self._idle) < IDLE_MAX:
+                self._idle.append(child)
+                return
+        child.end()
+
+
+class ProcessBody:
+    """A body in a child process, which is killed to stop it."""
+
+    def __init__(self, abort: AbortSignal) -> None:
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._is_stopped = False
+        abort.on_fire(self._ask)
+
+    def attach(self, child: _Child) -> bool:
+        """False when the body was stopped before its child was there."""
+        with self._lock:
+            self._child = child
+            return not self._is_stopped
+
+    def detach(self) -> None:
+        with self._lock:
+            self._child = None
+
+    def _ask(self, reason: str) -> None:
+        """Fire the abort signal inside the child too."""
+        with self._lock:
+            if self._child is not None:
+                with suppress(OSError):  # it is ending by itself
+                    self._child.send(StopAsked(reason=reason))
+
+    def stop(self) -> bool:
+        with self._lock:
+            self._is_stopped = True
+            if self._child is not None:
+                self._child.process.kill()
+        return True
+
+
+def _errand(attempt: Attempt, crew: Crew) -> Errand:
+    function = attempt.task.function
+    args, kwargs = from_json(crew.codec.decode(attempt.job.input))
+    return Errand(
+        module=function.__module__,
+        name=function.__qualname__,
+        job=attempt.job,
+        args=args,
+        kwargs=kwargs,
+        worker_id=crew.worker_id,
+        hold_off_ms=crew.hold_off.total_seconds() * 1000,
+        payload_max_bytes=crew.payload_max_bytes,
+    )
+
+
+def _stored(outcome: Outcome, crew: Crew) -> Outcome:
+    """The child returns plain JSON; the codec's keys stay with the parent."""
+    if isinstance(outcome, Completed):
+        return Completed(output=crew.codec.encode(outcome.output))
+    return outcome
+
+
+def check_importable(tasks: TaskRegistry) -> None:
+    """A child finds its task by module and name, so it must have been defined at module level."""
+    for task in tasks.values():
+        if task.isolation == "process" and "<locals>" in task.function.__qualname__:
+            raise InvalidInput(
+                f'task {task.name!r} has isolation="process" and must be defined at module level, '
+                "where a child process can import it"
+            )

@@ -1,0 +1,80 @@
+"""What a worker tells and counts: every outcome becomes one event and one tally."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from perdure import clock
+from perdure.model.job import ClaimedJob, Status
+from perdure.model.outcome import Buried, Failed, Outcome, Retried
+from perdure.worker.attempt import Attempt
+from perdure.worker.events import (
+    ClaimLost,
+    JobCancelled,
+    JobCompleted,
+    JobDead,
+    JobEvent,
+    JobFailed,
+    JobReleased,
+    JobRetried,
+    Listeners,
+    WorkerEvent,
+)
+from perdure.worker.stats import Tally
+
+
+class Report:
+    """The tally and the listeners of one worker."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self.listeners = Listeners()
+        self.tally = Tally()
+
+    def wants(self, kind: type[WorkerEvent]) -> bool:
+        return self.listeners.wants(kind)
+
+    def emit(self, event: WorkerEvent) -> None:
+        self.listeners.emit(event)
+
+    def job(self, kind: type[JobEvent], job: ClaimedJob, **details: Any) -> None:
+        if self.listeners.wants(kind):
+            event = kind(
+                worker=self._worker,
+                job_id=job.claim.id,
+                task=job.lane.task,
+                queue=job.lane.queue,
+                attempt=job.attempt,
+                **details,
+            )
+            self.listeners.emit(event)
+
+    def settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
+        """Count and tell how an attempt ended in the record."""
+        tally, job = self.tally, attempt.job
+        tally.updated_at = clock.system_clock()
+        if status is None:
+            tally.claims_lost += 1
+            self.job(ClaimLost, job)
+        elif status is Status.COMPLETED:
+            tally.completed += 1
+            seconds = attempt.seconds
+            tally.seconds += seconds
+            if self.wants(JobCompleted):
+                self.job(JobCompleted, job, duration=timedelta(seconds=seconds))
+        elif status is Status.CANCELLED:
+            tally.cancelled += 1
+            self.job(JobCancelled, job)
+        elif isinstance(outcome, Failed):
+            tally.failed += 1
+            self.job(JobFailed, job, failure=outcome.failure)
+        elif isinstance(outcome, Buried):
+            tally.dead += 1
+            self.job(JobDead, job, failure=outcome.failure)
+        elif isinstance(outcome, Retried):
+            tally.retried += 1
+            self.job(JobRetried, job, failure=outcome.failure)
+        else:
+            tally.released += 1
+            self.job(JobReleased, job)

@@ -1,0 +1,93 @@
+"""The scout: one look at the store tells the whole worker what waits and what is due.
+
+It looks when hinted, when the next scheduled job is due, and every poll interval in case hints
+were lost. So an idle worker costs one statement a poll, and starts a delayed job on time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from perdure import clock
+from perdure.model.worker import Survey
+from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.worker.housekeeping.keeper import Housekeeper
+from perdure.worker.housekeeping.promote import promote_jobs
+from perdure.worker.lanes import KnownLanes
+from perdure.worker.pauses import set_within
+from perdure.worker.settings import WorkerSettings
+
+SOONEST_SECONDS = 0.02
+"""Hints in a row cause one look in this time, not one each."""
+DUTY_SECONDS = 1.0
+"""When something is overdue that another worker sees to, look again no sooner than this."""
+_log = logging.getLogger("perdure.worker")
+
+
+class Scout:
+    """Surveys until cancelled, and calls ``found`` after each look that saw a lane."""
+
+    def __init__(
+        self,
+        store: Store,
+        lanes: KnownLanes,
+        settings: WorkerSettings,
+        housekeeper: Housekeeper,
+        found: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._settings = settings
+        self._housekeeper = housekeeper
+        self._found = found
+        self._hinted = asyncio.Event()
+        self._page = ""
+
+    def look(self) -> None:
+        self._hinted.set()
+
+    async def run(self) -> None:
+        while True:
+            looked_at = clock.monotonic()
+            try:
+                wait = await self._look()
+            except Exception:
+                _log.exception("looking for work failed; trying again")
+                wait = self._settings.poll.total_seconds()
+            await set_within(self._hinted, wait)
+            spent = clock.monotonic() - looked_at
+            if spent < SOONEST_SECONDS:
+                await asyncio.sleep(SOONEST_SECONDS - spent)
+
+    async def _look(self) -> float:
+        self._hinted.clear()
+        self._lanes.begin_survey()
+        survey = await self._store.survey(self._settings.namespace, self._page)
+        if _is_due(survey.next_due_at, survey.now) and await promote_jobs(self._store):
+            self._hinted.set()  # what was promoted shows in the next survey
+        self._lanes.end_survey(survey.lanes)
+        self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
+        if len(self._lanes):
+            self._found()
+        await self._housekeeper.tend(survey)
+        return self._next_look(survey)
+
+    def _next_look(self, survey: Survey) -> float:
+        wait = self._settings.poll.total_seconds()
+        if survey.next_due_at is not None:
+            wait = min(wait, _until(survey.next_due_at, survey.now))
+        for due_at in (survey.next_lease_end_at, survey.next_deadline_at):
+            if due_at is not None:
+                wait = min(wait, max(DUTY_SECONDS, _until(due_at, survey.now)))
+        return wait
+
+
+def _is_due(moment: datetime | None, now: datetime) -> bool:
+    return moment is not None and moment <= now
+
+
+def _until(moment: datetime, now: datetime) -> float:
+    return (moment - now).total_seconds()

@@ -1,0 +1,269 @@
+"""One worker at work, from opening the store to the last commit.
+
+Bodies run while the next claim and the last commit are under way. A job is held, and its lease
+renewed, from its claim until its outcome is in the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from perdure import clock
+from perdure.client.registry import TaskRegistry
+from perdure.model.hint import Hint, HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import Claim, Claimed, ClaimedJob, Progress, Status
+from perdure.model.outcome import GivenBack, Outcome, Retried
+from perdure.model.payload import Codec
+from perdure.model.worker import Renewal, WorkerInfo
+from perdure.store.contract import Store
+from perdure.worker.attempt import Attempt, Body, Stop
+from perdure.worker.bodies import CoroutineBody, ThreadBody, tell
+from perdure.worker.claims import ClaimLoop
+from perdure.worker.commits import Commits
+from perdure.worker.events import (
+    JobAborting,
+    JobProgressed,
+    JobStarted,
+    WorkerStarted,
+    WorkerStopped,
+)
+from perdure.worker.housekeeping.keeper import Housekeeper
+from perdure.worker.lanes import KnownLanes
+from perdure.worker.leases import LeaseKeeper
+from perdure.worker.processes import Processes
+from perdure.worker.progress import ProgressWriter
+from perdure.worker.report import Report
+from perdure.worker.scout import Scout
+from perdure.worker.settings import WorkerSettings
+from perdure.worker.threads import Threads
+from perdure.worker.watch import ClaimWatch
+
+UNCOMMITTED_MAX = 5_000
+"""Outcomes that may wait for the store before no more jobs are claimed."""
+FLUSH_SECONDS = 10.0
+"""How long a stop waits for a store that does not answer."""
+_log = logging.getLogger("perdure.worker")
+
+
+class Service:
+    """Everything that runs between start and stop. Lives on one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskRegistry,
+        settings: WorkerSettings,
+        info: WorkerInfo,
+        codec: Codec,
+        report: Report,
+    ) -> None:
+        self.worker_id = info.id
+        self.codec = codec
+        self.payload_max_bytes = settings.payload_max_bytes
+        self.abort_grace = settings.abort_grace
+        self.hold_off = settings.hold_off
+        self.concurrency = settings.concurrency
+        self._store = store
+        self._tasks = tasks
+        self._settings = settings
+        self._info = info
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[JobId, Attempt] = {}
+        self._running = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._stop_asked = asyncio.Event()
+        self._grace = settings.grace
+        self._is_stopping = False
+        self._threads = Threads("perdure task")
+        self._processes = Processes(self._threads)
+        self._progress = ProgressWriter(store, self._progressed)
+        self._commits = Commits(store, settings, self._settled)
+        self._lanes = KnownLanes(tasks, settings)
+        self._claims = ClaimLoop(store, self._lanes, self._request, self._room, self._take)
+        housekeeper = Housekeeper(store, settings, info.id)
+        self._scout = Scout(store, self._lanes, settings, housekeeper, self._claims.look)
+        self._watch = ClaimWatch(store, self._held.values, self._renewed)
+        self._leases = LeaseKeeper(
+            store.twin(), self._current_info, self._held_claims, settings.lease, self._renewed_aside
+        )
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    async def run(self) -> None:
+        """Work until asked to stop, then stop gracefully."""
+        unsubscribe = self._store.subscribe(self._hear)
+        await self._store.register_worker(self._info)
+        self._leases.start()
+        self._report.emit(WorkerStarted(worker=self.worker_id))
+        claiming = asyncio.create_task(self._claims.run())
+        others = [asyncio.create_task(self._scout.run()), asyncio.create_task(self._watch.run())]
+        try:
+            await self._stop_asked.wait()
+        finally:
+            others[0].cancel()
+            await self._drain(claiming)
+            unsubscribe()
+            for other in (*others, claiming):
+                other.cancel()
+            await asyncio.gather(claiming, *others, return_exceptions=True)
+            self._progress.close()
+            self._processes.close()
+            self._threads.close()
+            await self._leases.stop()
+            await self._sign_off()
+
+    def ask_to_stop(self, grace: timedelta | None = None) -> None:
+        if grace is not None:
+            self._grace = grace
+        if self._is_stopping:
+            # Asked again, less patiently: what still runs is stopped now.
+            self._loop.call_later(self._grace.total_seconds(), self._stop_running)
+        self._stop_asked.set()
+
+    def scale(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self._claims.room_changed()
+
+    # Claiming
+
+    def _request(self) -> tuple[str, Any, timedelta]:
+        return self._settings.namespace, self._info.id, self._settings.lease
+
+    def _room(self) -> int:
+        if len(self._commits) > UNCOMMITTED_MAX:
+            return 0
+        return self.concurrency - self._running
+
+    def _take(self, claimed: Claimed) -> None:
+        for job in claimed.jobs:
+            attempt = Attempt(job, self._tasks[job.lane.task], self, claimed.now)
+            self._held[job.claim.id] = attempt
+            self._running += 1
+            self._is_idle.clear()
+            if self._is_stopping:
+                attempt.finish(GivenBack())
+            else:
+                self._start(attempt, job)
+        if claimed.is_repeated:
+            self._loop.create_task(self._store.give_back_unknown(self._info.id, list(self._held)))
+
+    def _start(self, attempt: Attempt, job: ClaimedJob) -> None:
+        self._report.tally.started += 1
+        if self._report.wants(JobStarted):
+            self._report.job(JobStarted, job)
+        attempt.start()
+
+    # What an attempt needs (see Crew)
+
+    def launch(self, attempt: Attempt) -> Body:
+        if attempt.task.isolation == "process":
+            return self._processes.launch(attempt, self, self._loop)
+        if attempt.task.is_async:
+            return CoroutineBody(attempt, self._loop)
+        return ThreadBody(attempt, self._threads, self._loop, self.payload_max_bytes)
+
+    def report(self, attempt: Attempt, progress: Progress) -> None:
+        self._progress.report(attempt, progress)
+
+    def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        self._running -= 1
+        if not self._running:
+            self._is_idle.set()
+        self._claims.room_changed()
+        if outcome is None:
+            self._let_go(attempt)
+            self._report.settled(attempt, GivenBack(), None)
+        else:
+            self._commits.add(attempt, outcome)
+
+    # What comes back
+
+    def _settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
+        self._let_go(attempt)
+        self._report.settled(attempt, outcome, status)
+        if isinstance(outcome, Retried) and outcome.until is None:
+            # Nobody hints at the end of our own hold-off, so look then.
+            self._claims.look_at((outcome.delay + outcome.hold_off).total_seconds() + 0.01)
+
+    def _let_go(self, attempt: Attempt) -> None:
+        if self._held.get(attempt.claim.id) is attempt:
+            del self._held[attempt.claim.id]
+
+    def _progressed(self, attempt: Attempt, progress: Progress) -> None:
+        if self._report.wants(JobProgressed):
+            self._report.job(JobProgressed, attempt.job, progress=progress)
+
+    def _renewed(self, claims: Sequence[Claim], renewal: Renewal) -> None:
+        if not renewal.lost and not renewal.aborting:
+            return
+        for claim in claims:
+            attempt = self._held.get(claim.id)
+            if attempt is None or attempt.is_over or attempt.claim.epoch != claim.epoch:
+                continue
+            if claim.id in renewal.lost:
+                attempt.stop(Stop.CLAIM_LOST)
+            elif claim.id in renewal.aborting and attempt.stopped_by is None:
+                self._report.job(JobAborting, attempt.job)
+                attempt.stop(Stop.ABORTED)
+
+    def _renewed_aside(self, claims: Sequence[Claim], renewal: Renewal) -> None:
+        tell(self._loop, self._renewed, claims, renewal)
+
+    def _held_claims(self) -> list[Claim]:
+        # list() of a dict's values is atomic, and this is called from the lease thread.
+        return [attempt.claim for attempt in list(self._held.values())]
+
+    def _current_info(self) -> WorkerInfo:
+        return self._info
+
+    def _hear(self, hint: Hint) -> None:
+        match hint.kind:
+            case HintKind.READY:
+                if not hint.names:
+                    self._scout.look()
+                    self._claims.look()
+                elif self._lanes.hint(hint.names):
+                    self._claims.look()
+            case HintKind.SCHEDULED:
+                self._scout.look()
+            case HintKind.ABORTING:
+                if not hint.names or not hint.names.isdisjoint(self._held):
+                    self._watch.look()
+            case HintKind.CHANGED:
+                pass
+
+    # Stopping
+
+    async def _drain(self, claiming: asyncio.Task[None]) -> None:
+        self._is_stopping = True
+        self._claims.stop()
+        began = clock.monotonic()
+        await asyncio.wait([claiming], timeout=self._grace.total_seconds())
+        left = self._grace.total_seconds() - (clock.monotonic() - began)
+        if self._running:
+            self._loop.call_later(max(0.0, left), self._stop_running)
+            await self._is_idle.wait()
+        try:
+            await asyncio.wait_for(self._commits.flush(), FLUSH_SECONDS)
+        except TimeoutError:
+            _log.error("the store does not answer: unwritten outcomes will be executed again")
+
+    def _stop_running(self) -> None:
+        for attempt in list(self._held.values()):
+            attempt.stop(Stop.SHUTDOWN)
+
+    async def _sign_off(self) -> None:
+        try:
+            await asyncio.wait_for(self._store.remove_worker(self._info.id), FLUSH_SECONDS)
+        except Exception:
+            _log.warning("the worker's row was not removed; it will be dropped as idle")
+        self._report.emit(WorkerStopped(worker=self.worker_id))

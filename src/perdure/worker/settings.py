@@ -1,0 +1,58 @@
+"""Everything a worker can be told, checked once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.limit import Limit
+from perdure.model.value import Value
+
+CONCURRENCY_MAX = 10_000
+
+
+class WorkerSettings(Value):
+    """What a worker runs, how much at once, and how patient it is."""
+
+    namespace: str
+    queues: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    limits: tuple[Limit, ...]
+    concurrency: int
+    lease: timedelta
+    """How long a claim outlives its worker's last sign of life."""
+    poll: timedelta
+    """How often to look without being woken."""
+    grace: timedelta
+    """How long a stop lets running work finish."""
+    abort_grace: timedelta
+    """How long an aborted body may take to end by itself before it is cancelled."""
+    hold_off: timedelta
+    """How long a retry is left to other workers."""
+    deaths_max: int
+    """Worker deaths that make a job a poison pill."""
+    keep_completed: timedelta | None
+    keep_failed: timedelta | None
+    keep_dead: timedelta | None
+    """None keeps for ever, zero removes at once."""
+    payload_max_bytes: int
+
+
+def checked_concurrency(concurrency: object) -> int:
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int):
+        raise InvalidInput(f"concurrency={concurrency!r} must be a whole number")
+    if not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise InvalidInput(f"concurrency={concurrency} is not between 1 and {CONCURRENCY_MAX}")
+    return concurrency
+
+
+def positive(value: Duration, name: str) -> timedelta:
+    duration = as_duration(value, name)
+    if not duration:
+        raise InvalidInput(f"{name}={value!r} must be above zero")
+    return duration
+
+
+def kept(value: Duration | None, name: str) -> timedelta | None:
+    return None if value is None else as_duration(value, name)

@@ -1,0 +1,234 @@
+"""The worker as users see it: make one, run it, stop it, ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from perdure import clock
+from perdure.client.registry import TaskRegistry
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import WorkerId
+from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model.limit import Limit
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
+from perdure.model.task import Task, checked_name, checked_tags
+from perdure.model.worker import WorkerInfo
+from perdure.rules.limits import check_worker_limits
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.worker.events import WorkerEvent
+from perdure.worker.processes import check_importable
+from perdure.worker.report import Report
+from perdure.worker.service import Service
+from perdure.worker.settings import WorkerSettings, checked_concurrency, kept, positive
+from perdure.worker.stats import WorkerStats
+
+E = TypeVar("E", bound=WorkerEvent)
+
+
+class Worker:
+    """Claims jobs of the given tasks and queues, and runs them.
+
+    ``run()`` blocks and handles signals; ``start()`` runs it in a thread; ``await serve()`` runs
+    it on your own event loop. Without ``queues`` it serves those of its tasks. Without ``tags`` it
+    takes any job; with them, jobs whose tags it has. Limits hold across the whole cluster.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        tasks: Sequence[Task[..., Any]],
+        queues: Sequence[str] | None = None,
+        concurrency: int = 10,
+        limits: Sequence[Limit] = (),
+        tags: Sequence[str] | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
+        id: str | None = None,
+        lease: Duration = "30s",
+        poll: Duration = "5s",
+        grace: Duration = "30s",
+        abort_grace: Duration = "1s",
+        hold_off: Duration = "1s",
+        deaths_max: int = 3,
+        keep_completed: Duration | None = "7d",
+        keep_failed: Duration | None = "30d",
+        keep_dead: Duration | None = None,
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        codec: Codec | None = None,
+    ) -> None:
+        self._tasks = TaskRegistry(tasks)
+        if not self._tasks:
+            raise InvalidInput("a worker needs tasks=[...]: it runs only what it has code for")
+        check_importable(self._tasks)
+        if deaths_max < 1:
+            raise InvalidInput(f"deaths_max={deaths_max} must be at least 1")
+        names = _checked_queues(queues, self._tasks)
+        self._settings = WorkerSettings(
+            namespace=checked_name(namespace, "namespace"),
+            queues=names,
+            tags=None if tags is None else checked_tags(tags),
+            limits=check_worker_limits(limits, names, self._tasks),
+            concurrency=checked_concurrency(concurrency),
+            lease=positive(lease, "lease"),
+            poll=positive(poll, "poll"),
+            grace=as_duration(grace, "grace"),
+            abort_grace=as_duration(abort_grace, "abort_grace"),
+            hold_off=as_duration(hold_off, "hold_off"),
+            deaths_max=deaths_max,
+            keep_completed=kept(keep_completed, "keep_completed"),
+            keep_failed=kept(keep_failed, "keep_failed"),
+            keep_dead=kept(keep_dead, "keep_dead"),
+            payload_max_bytes=payload_max_bytes,
+        )
+        self.id = WorkerId(id or f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}")
+        self._store = store_at(store)
+        self._codec = codec or PlainCodec()
+        self._report = Report(self.id)
+        self._service: Service | None = None
+        self._concurrency = self._settings.concurrency
+
+    @property
+    def tasks(self) -> tuple[Task[..., Any], ...]:
+        return tuple(self._tasks.values())
+
+    async def serve(self, *, started: Callable[[], None] | None = None) -> None:
+        """Work on the running event loop until ``shutdown()``."""
+        if self._service is not None:
+            raise InvalidInput(f"worker {self.id} is running already")
+        await self._store.open()
+        try:
+            self._service = Service(
+                self._store, self._tasks, self._settings, self._info(), self._codec, self._report
+            )
+            self._service.scale(self._concurrency)
+            if started is not None:
+                started()
+            await self._service.run()
+        finally:
+            self._service = None
+            await self._store.close()
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT. The first stops gracefully, the second at once."""
+        asyncio.run(self._serve_with_signals())
+
+    def start(self) -> WorkerHandle:
+        """Work in a thread of its own; returns once it works, or raises what kept it from it."""
+        return WorkerHandle(self)
+
+    def shutdown(self, grace: Duration | None = None) -> None:
+        """Stop claiming, let running jobs finish for the grace period, give back the rest.
+
+        Returns at once; call it on the worker's own event loop. Asking again with a shorter grace
+        period shortens it.
+        """
+        if self._service is not None:
+            self._service.ask_to_stop(None if grace is None else as_duration(grace, "grace"))
+
+    def scale(self, concurrency: int) -> None:
+        """Run up to this many jobs at once from now on; what runs already goes on."""
+        self._concurrency = checked_concurrency(concurrency)
+        if self._service is not None:
+            self._service.scale(self._concurrency)
+
+    def stats(self) -> WorkerStats:
+        running = self._service.running if self._service is not None else 0
+        return self._report.tally.stats(running, self._concurrency)
+
+    def on(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
+        """Hear events of a kind (see ``perdure.worker.events``); returns how to stop hearing them.
+
+        Listeners run on the worker's event loop and should be quick.
+        """
+        return self._report.listeners.add(kind, listener)
+
+    async def _serve_with_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked = False
+
+        def on_signal() -> None:
+            nonlocal asked
+            self.shutdown(timedelta(0) if asked else None)
+            asked = True
+
+        def install() -> None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, on_signal)
+
+        await self.serve(started=install)
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            namespace=self._settings.namespace,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._settings.queues,
+            tasks=tuple(self._tasks),
+            tags=self._settings.tags,
+            concurrency=self._concurrency,
+        )
+
+
+class WorkerHandle:
+    """A worker in a thread: stop it, and wait for it. Safe to use from any thread."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started: Future[None] = Future()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="perdure worker", daemon=True)
+        self._thread.start()
+        self._started.result()
+
+    def shutdown(self, grace: Duration | None = None) -> None:
+        """Ask it to stop; ``join()`` waits until it has."""
+        if self._loop is not None and self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(self._worker.shutdown, grace)
+            except RuntimeError:
+                return  # it stopped in between
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has stopped; False when it has not by then. Raises what ended it badly."""
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def stats(self) -> WorkerStats:
+        return self._worker.stats()
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                self._error = error
+            else:
+                self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._worker.serve(started=lambda: self._started.set_result(None))
+
+
+def _checked_queues(queues: Sequence[str] | None, tasks: TaskRegistry) -> tuple[str, ...]:
+    if queues is None:
+        return tuple(dict.fromkeys(task.queue for task in tasks.values()))
+    if isinstance(queues, str):
+        raise InvalidInput(f"queues={queues!r} must be a list of names, not a text")
+    if not queues:
+        raise InvalidInput("queues=[] serves nothing; leave it out to serve the tasks' own queues")
+    return tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues))
