@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.sqlite": BACKEND,
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
-    "client": VALUES | STORE_FACE | {"rules"},
-    "worker": VALUES | STORE_FACE | {"rules", "client.context", "client.task"},
+    "client": VALUES | STORE_FACE | {"rules", "store.gathering"},
+    "worker": VALUES
+    | STORE_FACE
+    | {"rules", "store.gathering", "client.context", "client.registry", "client.task"},
     "cli": VALUES | {"client", "worker"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},

@@ -81,6 +81,6 @@ def _retries(policy: Retry | None, error: BaseException) -> bool:
     if policy is None:
         return False
     names = {type_name(base) for base in type(error).__mro__ if issubclass(base, BaseException)}
-    if names.intersection(policy.never_on):
+    if names.intersection(policy.refused_names):
         return False
-    return not policy.on or bool(names.intersection(policy.on))
+    return not policy.on or bool(names.intersection(policy.retried_names))
