@@ -18,6 +18,8 @@ from perdure.errors import InvalidInput, PayloadNotSerialisable, PayloadTooLarge
 PAYLOAD_MAX_BYTES = 1024 * 1024
 _NULL = b"null"
 
+Converter = Callable[[Any], Any]
+
 
 class Codec(Protocol):
     """Turns the JSON of a payload into what is stored and back: to compress it, or encrypt it."""
@@ -85,7 +87,7 @@ def input_hash(task: str, data: bytes) -> int:
     return int.from_bytes(digest) >> 1
 
 
-def converter(wanted: Any) -> Callable[[Any], Any] | None:
+def converter(wanted: Any) -> Converter | None:
     """How to read JSON as ``wanted``; None where its annotation cannot be checked."""
     if wanted is Any or wanted is object:
         return None
@@ -96,18 +98,12 @@ def converter(wanted: Any) -> Callable[[Any], Any] | None:
     return lambda value: as_type(value, wanted)
 
 
-def convert_arguments(
-    converters: Mapping[str, Callable[[Any], Any]], arguments: Mapping[str, Any], task: str
-) -> dict[str, Any]:
-    """Read each argument as its parameter's type."""
-    converted = dict(arguments)
-    for name, convert in converters.items():
-        if name in converted:
-            try:
-                converted[name] = convert(converted[name])
-            except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
-                raise InvalidInput(f"argument {name!r} of task {task!r}: {error}") from error
-    return converted
+def convert_argument(convert: Converter, value: Any, name: str, task: str) -> Any:
+    """Read one argument as its parameter's type."""
+    try:
+        return convert(value)
+    except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
+        raise InvalidInput(f"argument {name!r} of task {task!r}: {error}") from error
 
 
 def _has_lost_float(value: Any) -> bool:

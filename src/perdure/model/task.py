@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 from perdure.errors import InvalidInput
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
 from perdure.model.limit import Limit
-from perdure.model.payload import convert_arguments, converter
+from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry
 
 P = ParamSpec("P")
@@ -86,7 +86,7 @@ class Task(Generic[P, R]):
         return self.signature.replace(parameters=parameters)
 
     @cached_property
-    def _converters(self) -> dict[str, Callable[[Any], Any]]:
+    def _converters(self) -> dict[str, Converter]:
         hints = self._hints
         plain = {
             name: converter(hints[name])
@@ -97,7 +97,7 @@ class Task(Generic[P, R]):
         return {name: convert for name, convert in plain.items() if convert is not None}
 
     @cached_property
-    def result_converter(self) -> Callable[[Any], Any] | None:
+    def result_converter(self) -> Converter | None:
         return converter(self._hints["return"]) if "return" in self._hints else None
 
     @cached_property
@@ -123,45 +123,39 @@ class Task(Generic[P, R]):
         bound = self.bind(args, kwargs)
         return bound.args, bound.kwargs
 
-    def check_types(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse plain JSON values that do not fit the types the function declares."""
-        if self._converters:
-            if self._is_by_position(args, kwargs):
-                named = dict(zip(self.input_signature.parameters, args, strict=False))
-            else:
-                named = self.bind(args, kwargs).arguments
-            convert_arguments(self._converters, named, self.name)
-
-    def _is_by_position(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """A valid call whose arguments are all by position, told without the cost of binding."""
-        return not kwargs and len(args) in self._position_counts
-
-    @cached_property
-    def _position_counts(self) -> range:
-        """How many arguments a call by position alone may have."""
-        parameters = list(self.input_signature.parameters.values())
-        required = [each for each in parameters if each.default is each.empty]
-        if any(each.kind is each.KEYWORD_ONLY for each in required):
-            return range(0)
-        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        least = sum(each.kind in by_position for each in required)
-        most = sum(each.kind in by_position for each in parameters)
-        return range(least, most + 1)
+        self._typed(list(args), dict(kwargs))
 
     def arguments(
         self, args: list[Any], kwargs: dict[str, Any], context: Any
     ) -> tuple[list[Any], dict[str, Any]]:
         """What to call the function with: typed arguments, and the context where it wants it."""
         if self._converters:
-            bound = self.bind(args, kwargs)
-            bound.arguments.update(convert_arguments(self._converters, bound.arguments, self.name))
-            args, kwargs = list(bound.args), bound.kwargs
-        if self.context_parameter is None:
-            return args, kwargs
-        if self._context_index is not None and len(args) > self._context_index:
-            args.insert(self._context_index, context)
-            return args, kwargs
-        return args, {**kwargs, self.context_parameter: context}
+            self._typed(args, kwargs)
+        if self.context_parameter is not None:
+            if self._context_index is not None and len(args) > self._context_index:
+                args.insert(self._context_index, context)
+            else:
+                kwargs[self.context_parameter] = context
+        return args, kwargs
+
+    def _typed(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Read the values in place as the types their parameters declare."""
+        for index, (name, convert) in enumerate(self._positional[: len(args)]):
+            if convert is not None:
+                args[index] = convert_argument(convert, args[index], name, self.name)
+        for name in kwargs.keys() & self._converters.keys():
+            kwargs[name] = convert_argument(self._converters[name], kwargs[name], name, self.name)
+
+    @cached_property
+    def _positional(self) -> list[tuple[str, Converter | None]]:
+        """The converters in the order of positional arguments."""
+        return [
+            (name, self._converters.get(name))
+            for name, parameter in self.input_signature.parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
 
     @cached_property
     def _context_index(self) -> int | None:
