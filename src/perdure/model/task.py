@@ -123,6 +123,22 @@ class Task(Generic[P, R]):
         bound = self.bind(args, kwargs)
         return bound.args, bound.kwargs
 
+    def _is_by_position(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """A valid call whose arguments are all by position, told without the cost of binding."""
+        return not kwargs and len(args) in self._position_counts
+
+    @cached_property
+    def _position_counts(self) -> range:
+        """How many arguments a call by position alone may have."""
+        parameters = list(self.input_signature.parameters.values())
+        required = [each for each in parameters if each.default is each.empty]
+        if any(each.kind is each.KEYWORD_ONLY for each in required):
+            return range(0)
+        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        least = sum(each.kind in by_position for each in required)
+        most = sum(each.kind in by_position for each in parameters)
+        return range(least, most + 1)
+
     def check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse plain JSON values that do not fit the types the function declares."""
         self._typed(list(args), dict(kwargs))
