@@ -49,6 +49,8 @@ class _Ids:
         self._lock = threading.Lock()
         self._last_ms = 0
         self._tail = 0
+        self._head = -1
+        self._head_text = ""
 
     def next(self) -> str:
         with self._lock:
@@ -60,10 +62,13 @@ class _Ids:
             else:
                 self._tail += 1
             number = (self._last_ms << _RANDOM_BITS) | self._tail
-        pairs = []
-        for shift in range(120, -1, -10):
-            pairs.append(_PAIRS[(number >> shift) & 1023])
-        return "".join(pairs)
+            # Ids made in one millisecond mostly differ in their last four characters only.
+            if number >> 20 != self._head:
+                self._head = number >> 20
+                self._head_text = "".join(
+                    [_PAIRS[(self._head >> shift) & 1023] for shift in range(100, -1, -10)]
+                )
+            return self._head_text + _PAIRS[(number >> 10) & 1023] + _PAIRS[number & 1023]
 
 
 new_id = _Ids().next

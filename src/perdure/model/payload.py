@@ -95,7 +95,8 @@ def converter(wanted: Any) -> Converter | None:
         msgspec.json.Decoder(wanted, dec_hook=_typed)
     except (TypeError, ValueError, NotImplementedError):
         return None
-    return lambda value: as_type(value, wanted)
+    # Most JSON values have the wanted type already and need no reading.
+    return lambda value: value if type(value) is wanted else as_type(value, wanted)
 
 
 def convert_argument(convert: Converter, value: Any, name: str, task: str) -> Any:
