@@ -179,7 +179,7 @@ class PostgresServer:
     def log_tail(self) -> str:
         if self._directory is None:
             return ""
-        lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-LOG_LINES_SHOWN:])
 
     @property
@@ -188,12 +188,12 @@ class PostgresServer:
         return self._directory
 
     @property
-    def _log_path(self) -> Path:
+    def log_path(self) -> Path:
         return self._root / "server.log"
 
     def _create_cluster(self) -> None:
         self._directory = make_directory(self._account)
-        self._log_path.touch()
+        self.log_path.touch()
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "guard", str(self._root)],
             stdin=subprocess.PIPE,
@@ -235,7 +235,7 @@ class PostgresServer:
     def _launch(self) -> None:
         assert self._binaries is not None, "the cluster was not created"
         settings = {**self._settings, "port": str(self.port)}
-        with self._log_path.open("ab") as log:
+        with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(self._binaries.directory / "postgres", "-D", self._root / "data"),

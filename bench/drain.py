@@ -1,0 +1,59 @@
+"""Draining no-op jobs with worker processes: from the moment the queue opens to the last result."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench import raw_postgres, raw_sqlite
+from bench.tasks import noop
+from bench.worker_process import worker_processes
+from perdure import AsyncClient
+
+
+async def drain(url: str, jobs: int, processes: int) -> float:
+    """Jobs a second, results stored, fenced."""
+    async with AsyncClient(url) as client:
+        await client.pause_queue("default")
+        await client.enqueue_many(noop, range(jobs))
+        with worker_processes(url, processes):
+            began = time.perf_counter()
+            await client.resume_queue("default")
+            for status in ("waiting", "active"):
+                while await client.jobs(status=status, limit=1):
+                    await asyncio.sleep(0.01)
+            rate = jobs / (time.perf_counter() - began)
+        completed = await client.count(status="completed")
+        assert completed == jobs, f"{completed} of {jobs} completed"
+        return rate
+
+
+async def raw_drain_postgres(url: str, jobs: int, processes: int) -> float:
+    await raw_postgres.insert_bulk(url, jobs)
+    command = [sys.executable, "-m", "bench.raw_postgres", url]
+    pipe = subprocess.PIPE
+    children = [
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(processes)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    began = time.perf_counter()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    done = 0
+    for child in children:
+        out, _ = child.communicate(timeout=300)
+        done += int(out)
+    assert done == jobs, f"{done} of {jobs} acknowledged"
+    return jobs / (time.perf_counter() - began)
+
+
+def raw_drain_sqlite(path: Path, jobs: int) -> float:
+    raw_sqlite.insert_bulk(path, jobs)
+    return raw_sqlite.drain(path)
