@@ -1,0 +1,299 @@
+"""Claims under limit rules: concurrency, rate, spacing, closed limits, and their combinations."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.job import Claim
+from perdure.model.lane import Lane
+from perdure.model.limit import LimitRule
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+)
+from perdure.store.contract import LaneRequest, Store
+from tests.conformance.builders import (
+    HOUR,
+    LANE,
+    LEASE,
+    MINUTE,
+    NAMESPACE,
+    OTHER_WORKER,
+    SECOND,
+    WORKER,
+    claim,
+    claim_ids,
+    failure,
+    insert,
+    insert_many,
+    settle,
+)
+
+TWO_LIVE = (LimitRule(key="mailer", live_max=2),)
+THREE_A_MINUTE = (LimitRule(key="mailer", starts_max=3, window=MINUTE),)
+SPACED = (LimitRule(key="mailer", spacing=10 * SECOND),)
+OTHER_LANE = Lane(queue="default", task="send")
+
+OUTCOMES: list[Outcome] = [
+    Completed(output=b"1"),
+    Retried(failure=failure(), delay=HOUR),
+    Failed(failure=failure()),
+    Buried(failure=failure()),
+    Cancelled(),
+    GivenBack(),
+    Released(),
+]
+
+
+def lane_under(lane: Lane, *rules: LimitRule) -> LaneRequest:
+    return LaneRequest(lane=lane.text, queue=lane.queue, rules=rules)
+
+
+async def start(store: Store, count: int, rules: tuple[LimitRule, ...]) -> list[Claim]:
+    """Claim with so many jobs waiting that only the rules hold anything back."""
+    await insert_many(store, count)
+    return [job.claim for job in (await claim(store, rules=rules)).jobs]
+
+
+class TestClaimJobsUnderConcurrency:
+    async def test_starts_no_more_than_may_be_live(self, store: Store) -> None:
+        ids = await insert_many(store, 5)
+
+        assert await claim_ids(store, rules=TWO_LIVE) == ids[:2]
+        assert await claim_ids(store, rules=TWO_LIVE) == []
+        assert await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER) == []
+
+    async def test_does_not_say_when_it_opens_for_nobody_knows(self, store: Store) -> None:
+        await start(store, 5, TWO_LIVE)
+
+        assert (await claim(store, rules=TWO_LIVE)).opens_at is None
+
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+    async def test_has_room_again_once_a_job_is_settled(
+        self, store: Store, outcome: Outcome
+    ) -> None:
+        [first, _] = await start(store, 5, TWO_LIVE)
+
+        await settle(store, first, outcome)
+
+        assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
+
+    async def test_has_room_again_once_a_lease_ran_out_though_nobody_took_the_job_over(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        [kept, _] = await start(store, 5, TWO_LIVE)
+        clock.advance(LEASE - SECOND)
+        await store.renew_leases(WORKER, [kept], LEASE)
+        clock.advance(SECOND)
+
+        assert len(await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER)) == 1
+
+    async def test_has_room_again_once_a_job_is_disabled(self, store: Store) -> None:
+        [first, _] = await start(store, 5, TWO_LIVE)
+
+        await store.disable_jobs(None, [first.id])
+
+        assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
+
+    async def test_counts_a_job_that_is_asked_to_stop_until_it_has_stopped(
+        self, store: Store
+    ) -> None:
+        [first, _] = await start(store, 5, TWO_LIVE)
+
+        await store.abort_jobs(None, [first.id])
+        assert await claim_ids(store, rules=TWO_LIVE) == []
+
+        await settle(store, first, Cancelled())
+        assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
+
+    async def test_counts_no_job_that_was_claimed_without_the_rule(self, store: Store) -> None:
+        await insert_many(store, 5)
+        await claim(store, limit=3)
+
+        assert len(await claim_ids(store, rules=TWO_LIVE)) == 2
+
+
+class TestClaimJobsUnderARate:
+    async def test_starts_no_more_than_the_rate_in_any_window(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert_many(store, 20)
+        started = []
+        for _ in range(25):
+            started.append((clock(), len(await claim_ids(store, rules=THREE_A_MINUTE, limit=2))))
+            clock.advance(7 * SECOND)
+
+        for at, _ in started:
+            in_window = sum(count for when, count in started if at <= when < at + MINUTE)
+            assert in_window <= 3
+        assert sum(count for _, count in started) >= 8, "and it does not hold back for ever"
+
+    async def test_slides_with_each_start_rather_than_in_steps(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert_many(store, 9)
+        counts = []
+        for gap in (0, 30, 20, 10, 30, 10):  # at 0, 30, 50, 60, 90 and 100 seconds
+            clock.advance(gap * SECOND)
+            counts.append(len(await claim_ids(store, rules=THREE_A_MINUTE, limit=1)))
+
+        assert counts == [1, 1, 1, 1, 1, 0]
+
+    async def test_says_when_the_first_start_leaves_the_window(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert_many(store, 9)
+        began_at = clock()
+        await claim(store, rules=THREE_A_MINUTE, limit=1)
+        clock.advance(20 * SECOND)
+        await claim(store, rules=THREE_A_MINUTE)
+
+        held_back = await claim(store, rules=THREE_A_MINUTE)
+
+        assert (held_back.jobs, held_back.opens_at) == ([], began_at + MINUTE)
+        clock.advance(40 * SECOND)
+        assert len(await claim_ids(store, rules=THREE_A_MINUTE)) == 1
+
+    async def test_counts_starts_however_they_ended(self, store: Store) -> None:
+        for started in await start(store, 9, THREE_A_MINUTE):
+            await settle(store, started, GivenBack())
+
+        assert await claim_ids(store, rules=THREE_A_MINUTE) == []
+
+
+class TestClaimJobsUnderSpacing:
+    async def test_starts_one_and_the_next_after_the_interval(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        ids = await insert_many(store, 3)
+
+        assert await claim_ids(store, rules=SPACED) == ids[:1]
+        held_back = await claim(store, rules=SPACED)
+        assert (held_back.jobs, held_back.opens_at) == ([], clock() + 10 * SECOND)
+        clock.advance(10 * SECOND)
+        assert await claim_ids(store, rules=SPACED) == ids[1:2]
+
+    async def test_does_not_make_up_for_time_without_starts(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await start(store, 3, SPACED)
+        clock.advance(HOUR)
+
+        assert len(await claim_ids(store, rules=SPACED)) == 1
+        assert await claim_ids(store, rules=SPACED) == []
+
+
+class TestClaimJobsUnderAClosedLimit:
+    async def test_starts_nothing_before_it_opens(self, store: Store, clock: ManualClock) -> None:
+        await insert(store)
+        until = clock() + MINUTE
+        await store.close_limit(NAMESPACE, "mailer", until)
+
+        held_back = await claim(store, rules=TWO_LIVE)
+
+        assert (held_back.jobs, held_back.opens_at) == ([], until)
+        clock.advance(MINUTE)
+        assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
+
+
+class TestClaimJobsUnderSeveralRules:
+    async def test_gives_each_job_a_place_under_all_its_keys(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        rules = (
+            LimitRule(key="mailer", live_max=4),
+            LimitRule(key="smtp", starts_max=3, window=MINUTE),
+        )
+        [first, second, _] = await start(store, 9, rules)
+        clock.advance(MINUTE)
+        await settle(store, first, Completed(output=b"1"))
+        await settle(store, second, Completed(output=b"1"))
+
+        # One is live, so three places are left under the one, and all three under the other.
+        assert len(await claim_ids(store, rules=rules)) == 3
+        assert await claim_ids(store, rules=rules) == []
+
+    async def test_combines_everything_that_governs_one_key(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        rule = LimitRule(key="mailer", live_max=2, starts_max=3, window=MINUTE, spacing=10 * SECOND)
+        await insert_many(store, 9)
+        counts = []
+        for _ in range(4):
+            counts.append(len(await claim_ids(store, rules=(rule,))))
+            clock.advance(10 * SECOND)
+
+        assert counts == [1, 1, 0, 1], "two live until the first lease ends after 30 seconds"
+
+    async def test_holds_the_tighter_rule_where_lanes_differ_about_a_key(
+        self, store: Store
+    ) -> None:
+        await insert_many(store, 5)
+        await insert_many(store, 5, lane=OTHER_LANE)
+        lanes = [
+            lane_under(LANE, LimitRule(key="mailer", live_max=3)),
+            lane_under(OTHER_LANE, LimitRule(key="mailer", live_max=2)),
+        ]
+
+        assert len(await claim_ids(store, lanes=lanes)) <= 3
+        assert len(await claim_ids(store, lanes=list(reversed(lanes)))) <= 3
+        assert await claim_ids(store, lanes=lanes[1:]) == []
+
+    async def test_shares_one_key_among_lanes_in_the_order_of_the_queue(self, store: Store) -> None:
+        late = await insert(store, priority=4)
+        first = await insert(store, lane=OTHER_LANE, priority=1)
+        second = await insert(store, priority=2)
+
+        assert await claim_ids(store, LANE, OTHER_LANE, rules=TWO_LIVE) == [first, second]
+        assert late not in await claim_ids(store, LANE, OTHER_LANE, rules=TWO_LIVE)
+
+    async def test_is_not_held_up_by_a_lane_without_room(self, store: Store) -> None:
+        await start(store, 5, TWO_LIVE)
+        free = await insert_many(store, 2, lane=OTHER_LANE, priority=5)
+        lanes = [lane_under(LANE, *TWO_LIVE), lane_under(OTHER_LANE)]
+
+        assert await claim_ids(store, lanes=lanes, limit=2) == free
+
+    async def test_leaves_lanes_without_rules_unlimited(self, store: Store) -> None:
+        limited = await insert_many(store, 3)
+        free = await insert_many(store, 3, lane=OTHER_LANE)
+        lanes = [lane_under(LANE, *TWO_LIVE), lane_under(OTHER_LANE)]
+
+        assert set(await claim_ids(store, lanes=lanes)) == {*limited[:2], *free}
+
+    async def test_counts_each_namespace_by_itself(self, store: Store) -> None:
+        await start(store, 3, TWO_LIVE)
+        await insert_many(store, 3, namespace="team-b")
+
+        assert len(await claim_ids(store, namespace="team-b", rules=TWO_LIVE)) == 2
+
+    async def test_counts_each_key_by_itself(self, store: Store) -> None:
+        await start(store, 5, TWO_LIVE)
+
+        assert len(await claim_ids(store, rules=(LimitRule(key="other", live_max=2),))) == 2
+
+    async def test_uses_up_nothing_when_nothing_was_started(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        rules = (LimitRule(key="mailer", starts_max=1, window=MINUTE, spacing=MINUTE),)
+        assert await claim_ids(store, rules=rules) == []
+
+        assert len(await start(store, 1, rules)) == 1
+
+    async def test_respects_pauses_and_hold_offs_as_well(self, store: Store) -> None:
+        [first, second] = await start(store, 2, TWO_LIVE)
+        for held in (first, second):
+            await settle(store, held, Retried(failure=failure(), hold_off=MINUTE))
+
+        assert await claim_ids(store, rules=TWO_LIVE, worker=WORKER) == []
+        await store.pause_queue(NAMESPACE, LANE.queue, None)
+        assert await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER) == []
+        await store.resume_queue(NAMESPACE, LANE.queue)
+        assert len(await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER)) == 2

@@ -1,0 +1,224 @@
+"""What any worker may do: survey, lead, promote, expire."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.job import Status
+from perdure.model.lane import Lane
+from perdure.model.worker import Survey
+from perdure.store.contract import SURVEY_LANES_MAX, Store
+from tests.conformance.builders import (
+    HOUR,
+    LANE,
+    LEASE,
+    MINUTE,
+    NAMESPACE,
+    OTHER_WORKER,
+    SECOND,
+    WORKER,
+    claim_ids,
+    hold,
+    insert,
+    insert_many,
+    new_job,
+    put_in,
+    read,
+    record_of,
+    status_of,
+)
+
+
+class TestSurvey:
+    async def test_names_the_lanes_with_waiting_jobs_in_text_order(self, store: Store) -> None:
+        lanes = [
+            Lane(queue=queue, task=task, tags=tags)
+            for queue in ("b", "Z", "a", "é", "\N{PILE OF POO}", "\uffee")
+            for task in ("send", "Send")
+            for tags in ((), ("gpu",))
+        ]
+        for lane in lanes:
+            await insert_many(store, 2, lane=lane)
+        await insert(store, lane=Lane(queue="theirs", task="send"), namespace="team-b")
+        await put_in(store, Status.SCHEDULED, lane=Lane(queue="later", task="send"))
+        await put_in(store, Status.COMPLETED, lane=Lane(queue="done", task="send"))
+
+        survey = await store.survey(NAMESPACE)
+
+        assert survey.lanes == tuple(sorted(lane.text for lane in lanes))
+
+    async def test_names_no_lane_once_its_last_job_is_taken(self, store: Store) -> None:
+        await insert_many(store, 2)
+
+        await claim_ids(store, limit=1)
+        assert (await store.survey(NAMESPACE)).lanes == (LANE.text,)
+        await claim_ids(store, limit=1)
+        assert (await store.survey(NAMESPACE)).lanes == ()
+
+    async def test_goes_on_after_the_last_lane_of_the_survey_before(self, store: Store) -> None:
+        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(SURVEY_LANES_MAX)]
+        lanes += [Lane(queue="zzz", task="a"), Lane(queue="zzz", task="b")]
+        await store.insert_jobs([new_job(lane=lane) for lane in lanes])
+        texts = sorted(lane.text for lane in lanes)
+
+        first = await store.survey(NAMESPACE)
+        second = await store.survey(NAMESPACE, first.lanes[-1])
+
+        assert list(first.lanes) == texts[:SURVEY_LANES_MAX]
+        assert list(second.lanes) == texts[SURVEY_LANES_MAX:]
+        assert (await store.survey(NAMESPACE, texts[-1])).lanes == ()
+
+    async def test_tells_what_is_due_next_in_all_namespaces(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        began_at = clock()
+        await insert(store, namespace="team-b", delay=2 * MINUTE)
+        await insert(store, namespace="team-c", delay=5 * MINUTE)
+        await hold(store, namespace="team-b", lease=3 * MINUTE)
+        await hold(store, namespace="team-c", lease=7 * MINUTE)
+        await insert(store, namespace="team-b", deadline=4 * MINUTE)
+        await insert(store, namespace="team-c", deadline=6 * MINUTE)
+        clock.advance(SECOND)
+
+        assert await store.survey("team-a") == Survey(
+            now=clock(),
+            lanes=(),
+            next_due_at=began_at + 2 * MINUTE,
+            next_lease_end_at=began_at + 3 * MINUTE,
+            next_deadline_at=began_at + 4 * MINUTE,
+        )
+
+    async def test_tells_nothing_due_when_nothing_is(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await hold(store, deadline=MINUTE)
+        for status in (Status.DISABLED, Status.COMPLETED, Status.CANCELLED):
+            await put_in(store, status, deadline=MINUTE)
+
+        survey = await store.survey(NAMESPACE)
+
+        assert (survey.next_due_at, survey.next_deadline_at) == (None, None)
+        assert survey.next_lease_end_at == clock() + LEASE
+
+
+class TestLead:
+    async def test_lets_one_worker_at_a_time_lead(self, store: Store) -> None:
+        assert await store.lead("housekeeping", WORKER, LEASE)
+        assert not await store.lead("housekeeping", OTHER_WORKER, LEASE)
+
+    async def test_lets_the_leader_keep_it(self, store: Store, clock: ManualClock) -> None:
+        for _ in range(4):
+            assert await store.lead("housekeeping", WORKER, LEASE)
+            clock.advance(LEASE - SECOND)
+
+        assert not await store.lead("housekeeping", OTHER_WORKER, LEASE)
+
+    async def test_lets_another_take_it_once_its_lease_ran_out(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.lead("housekeeping", WORKER, LEASE)
+        clock.advance(LEASE)
+
+        assert await store.lead("housekeeping", OTHER_WORKER, LEASE)
+        assert not await store.lead("housekeeping", WORKER, LEASE)
+
+    async def test_keeps_duties_apart(self, store: Store) -> None:
+        assert await store.lead("housekeeping", WORKER, LEASE)
+        assert await store.lead("schedules", OTHER_WORKER, LEASE)
+
+    async def test_gives_it_up_with_a_lease_of_nothing(self, store: Store) -> None:
+        await store.lead("housekeeping", WORKER, LEASE)
+        await store.lead("housekeeping", WORKER, timedelta(0))
+
+        assert await store.lead("housekeeping", OTHER_WORKER, LEASE)
+
+
+class TestPromoteDue:
+    async def test_makes_scheduled_jobs_waiting_when_their_time_has_come(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        due = await insert(store, delay=MINUTE)
+        later = await insert(store, delay=2 * MINUTE)
+        assert await store.promote_due(10) == 0
+        clock.advance(MINUTE)
+
+        assert await store.promote_due(10) == 1
+
+        assert await claim_ids(store) == [due]
+        assert await status_of(store, later) is Status.SCHEDULED
+
+    async def test_takes_the_earliest_first_up_to_the_limit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        third, first, second = [
+            await insert(store, delay=minutes * MINUTE) for minutes in (3, 1, 2)
+        ]
+        clock.advance(HOUR)
+
+        assert await store.promote_due(2) == 2
+        assert set(await claim_ids(store)) == {first, second}
+        assert await store.promote_due(2) == 1
+        assert await claim_ids(store) == [third]
+
+    async def test_works_for_all_namespaces(self, store: Store, clock: ManualClock) -> None:
+        id = await insert(store, namespace="team-b", delay=MINUTE)
+        clock.advance(MINUTE)
+
+        assert await store.promote_due(10) == 1
+        assert await claim_ids(store, namespace="team-b") == [id]
+
+
+class TestExpireDeadlines:
+    @pytest.mark.parametrize("status", [Status.WAITING, Status.SCHEDULED, Status.PAUSED])
+    async def test_fails_an_unheld_job_whose_deadline_has_passed(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await put_in(store, status, deadline=HOUR)
+        clock.advance(HOUR)
+
+        assert await store.expire_deadlines(10) == 1
+
+        job, state, history = await record_of(store, there.id)
+        assert job is not None
+        assert state is not None
+        assert (job.status, job.finished_at) == (Status.FAILED, clock())
+        assert state.failure is not None
+        assert state.failure.type == "perdure.errors.DeadlineExceeded"
+        assert [each.failure for each in history] == [state.failure]
+
+    async def test_leaves_a_job_whose_deadline_lies_ahead(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        id = await insert(store, deadline=HOUR)
+        clock.advance(HOUR - SECOND)
+
+        assert await store.expire_deadlines(10) == 0
+        assert await status_of(store, id) is Status.WAITING
+
+    @pytest.mark.parametrize(
+        "status", sorted(set(Status) - {Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+    )
+    async def test_leaves_any_other_job(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await put_in(store, status, deadline=HOUR)
+        before = await record_of(store, there.id)
+        clock.advance(2 * HOUR)
+
+        assert await store.expire_deadlines(10) == 0
+        assert await record_of(store, there.id) == before
+
+    async def test_takes_no_more_than_the_limit_of_all_namespaces(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert_many(store, 2, deadline=MINUTE)
+        last = await insert(store, namespace="team-b", deadline=2 * MINUTE)
+        clock.advance(HOUR)
+
+        assert await store.expire_deadlines(2) == 2
+        assert await status_of(store, last) is Status.WAITING
+        assert await store.expire_deadlines(2) == 1
+        assert (await read(store, last)).status is Status.FAILED

@@ -1,0 +1,284 @@
+"""How jobs come in."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.errors import FingerprintTaken, InvalidInput
+from perdure.model.job import FINISHED, Inserted, Job, JobFilter, OnConflict, Progress, Status
+from perdure.model.lane import Lane
+from perdure.model.outcome import Completed
+from perdure.store.contract import Store
+from tests.conformance.builders import (
+    HOUR,
+    LANE,
+    MINUTE,
+    SECOND,
+    claim_ids,
+    hold,
+    insert,
+    new_job,
+    put_in,
+    read,
+    record_of,
+    settle,
+    status_of,
+)
+
+LIVE = sorted(set(Status) - FINISHED)
+
+
+class TestInsertJobs:
+    async def test_makes_a_job_waiting_when_it_is_ready_at_once(self, store: Store) -> None:
+        id = await insert(store)
+
+        assert await status_of(store, id) is Status.WAITING
+
+    async def test_schedules_a_job_whose_delay_lies_ahead(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        job = await read(store, await insert(store, delay=MINUTE))
+
+        assert (job.status, job.ready_at) == (Status.SCHEDULED, clock() + MINUTE)
+
+    async def test_schedules_a_job_whose_run_at_lies_ahead_whatever_its_delay(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        job = await read(store, await insert(store, run_at=clock() + HOUR, delay=MINUTE))
+
+        assert (job.status, job.ready_at) == (Status.SCHEDULED, clock() + HOUR)
+
+    async def test_makes_a_job_waiting_when_its_run_at_has_passed(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        job = await read(store, await insert(store, run_at=clock() - HOUR))
+
+        assert (job.status, job.ready_at) == (Status.WAITING, clock() - HOUR)
+
+    async def test_keeps_every_field(self, store: Store, clock: ManualClock) -> None:
+        new = new_job(
+            namespace="team-a",
+            lane=Lane(queue="gpu", task="embed", tags=("a100", "fast"), keys=("user-7",)),
+            priority=2,
+            input=b'{"text":"hello"}',
+            input_hash=2**62 + 1,
+            delay=5 * SECOND,
+            deadline=MINUTE,
+            group="run-1",
+            fingerprint="hello-v1",
+            max_attempts=4,
+            policy=b'{"retries":2}',
+        )
+        await store.insert_jobs([new])
+
+        assert await store.get_job("team-a", new.id) == Job(
+            id=new.id,
+            namespace="team-a",
+            queue="gpu",
+            task="embed",
+            tags=("a100", "fast"),
+            status=Status.SCHEDULED,
+            priority=2,
+            group="run-1",
+            fingerprint="hello-v1",
+            attempt=0,
+            failures=0,
+            deaths=0,
+            max_attempts=4,
+            worker=None,
+            epoch=0,
+            progress=Progress(percent=0),
+            created_at=clock(),
+            ready_at=clock() + 5 * SECOND,
+            deadline_at=clock() + MINUTE,
+            started_at=None,
+            finished_at=None,
+            lease_until=None,
+            input=b'{"text":"hello"}',
+            output=None,
+        )
+
+    async def test_answers_in_the_order_of_the_jobs(self, store: Store) -> None:
+        jobs = [new_job(priority=priority) for priority in (5, 1, 3, 2, 4)]
+
+        answer = await store.insert_jobs(list(reversed(jobs)))
+
+        assert answer == [Inserted(id=job.id, is_new=True) for job in reversed(jobs)]
+
+    async def test_takes_no_jobs_and_thousands_of_them(self, store: Store) -> None:
+        assert await store.insert_jobs([]) == []
+
+        answer = await store.insert_jobs([new_job() for _ in range(3000)])
+
+        assert len({inserted.id for inserted in answer}) == 3000
+        assert await store.count_jobs(JobFilter()) == 3000
+
+    async def test_keeps_any_text_and_any_bytes_as_they_are(self, store: Store) -> None:
+        text = '\'; DROP TABLE jobs; -- "%s" {x} ☃ \\ \N{PILE OF POO}'
+        payload = bytes(range(256))
+        lane = Lane(queue=text, task=text, tags=(text,), keys=(text,))
+        id = await insert(
+            store, namespace=text, lane=lane, group=text, fingerprint=text, input=payload
+        )
+
+        job = await read(store, id)
+
+        assert (job.namespace, job.queue, job.task, job.tags) == (text, text, text, (text,))
+        assert (job.group, job.fingerprint, job.input) == (text, text, payload)
+        assert await claim_ids(store, lane, namespace=text) == [id]
+
+    async def test_changes_nothing_when_the_same_id_comes_again(self, store: Store) -> None:
+        job = new_job(fingerprint="once", on_conflict="replace")
+        await store.insert_jobs([job])
+        await claim_ids(store)
+        before = await record_of(store, job.id)
+
+        answer = await store.insert_jobs([job, job])
+
+        assert answer == [Inserted(id=job.id, is_new=True)] * 2
+        assert await record_of(store, job.id) == before
+
+    async def test_refuses_a_deadline_that_is_not_after_now_and_writes_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for late in (new_job(deadline=0 * SECOND), new_job(deadline_at=clock() - SECOND)):
+            good = new_job()
+
+            with pytest.raises(InvalidInput, match="deadline"):
+                await store.insert_jobs([good, late])
+
+            assert await store.get_job(None, good.id) is None
+            assert await store.get_job(None, late.id) is None
+
+    async def test_lets_a_deadline_at_win_over_a_deadline(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        id = await insert(store, deadline=MINUTE, deadline_at=clock() + HOUR)
+
+        assert (await read(store, id)).deadline_at == clock() + HOUR
+
+
+class TestInsertJobsWithAFingerprint:
+    @pytest.mark.parametrize("status", LIVE)
+    async def test_yields_the_live_job_that_has_it(self, store: Store, status: Status) -> None:
+        live = await put_in(store, status, fingerprint="once")
+        before = await record_of(store, live.id)
+        rival = new_job(fingerprint="once")
+
+        answer = await store.insert_jobs([rival])
+
+        assert answer == [Inserted(id=live.id, is_new=False)]
+        assert await store.get_job(None, rival.id) is None
+        assert await record_of(store, live.id) == before
+
+    @pytest.mark.parametrize("status", LIVE)
+    async def test_raises_when_asked_to_and_writes_nothing(
+        self, store: Store, status: Status
+    ) -> None:
+        live = await put_in(store, status, fingerprint="once")
+        other = new_job()
+
+        with pytest.raises(FingerprintTaken) as caught:
+            await store.insert_jobs([other, new_job(fingerprint="once", on_conflict="raise")])
+
+        assert (caught.value.queue, caught.value.fingerprint) == (LANE.queue, "once")
+        assert caught.value.job_id == live.id
+        assert await store.get_job(None, other.id) is None
+
+    @pytest.mark.parametrize("status", LIVE)
+    async def test_cancels_the_live_job_when_asked_to_replace_it(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        live = await put_in(store, status, fingerprint="once")
+        clock.advance(SECOND)
+
+        new = await insert(store, fingerprint="once", on_conflict="replace")
+
+        old, state, history = await record_of(store, live.id)
+        assert old is not None
+        assert state is not None
+        assert state.failure is not None
+        assert (old.status, old.finished_at) == (Status.CANCELLED, clock())
+        assert state.failure == history[-1].failure
+        assert state.failure.type == "perdure.errors.JobCancelled"
+        assert new in state.failure.message
+        assert await status_of(store, new) is Status.WAITING
+
+    async def test_takes_the_claim_of_a_replaced_job_away(self, store: Store) -> None:
+        held = await hold(store, fingerprint="once")
+        await insert(store, fingerprint="once", on_conflict="replace")
+
+        assert await settle(store, held, Completed(output=b"late")) is None
+
+        assert await status_of(store, held.id) is Status.CANCELLED
+
+    @pytest.mark.parametrize("status", sorted(FINISHED))
+    async def test_finds_it_free_once_its_job_is_finished(
+        self, store: Store, status: Status
+    ) -> None:
+        finished = await put_in(store, status, fingerprint="once")
+
+        for on_conflict in ("return", "replace", "raise"):
+            job = new_job(fingerprint="once", on_conflict=on_conflict)
+            assert await store.insert_jobs([job]) == [Inserted(id=job.id, is_new=True)]
+            await store.abort_jobs(None, [job.id])
+
+        assert await status_of(store, finished.id) is status
+
+    async def test_knows_it_by_namespace_and_queue(self, store: Store) -> None:
+        await insert(store, fingerprint="once")
+        elsewhere = [
+            new_job(fingerprint="once", namespace="team-b"),
+            new_job(fingerprint="once", lane=Lane(queue="other", task=LANE.task)),
+        ]
+        another_task = new_job(fingerprint="once", lane=Lane(queue=LANE.queue, task="other"))
+
+        assert [each.is_new for each in await store.insert_jobs(elsewhere)] == [True, True]
+        assert [each.is_new for each in await store.insert_jobs([another_task])] == [False]
+
+    async def test_yields_the_first_of_one_call(self, store: Store) -> None:
+        first, second = new_job(fingerprint="once"), new_job(fingerprint="once")
+
+        answer = await store.insert_jobs([first, second])
+
+        assert answer == [
+            Inserted(id=first.id, is_new=True),
+            Inserted(id=first.id, is_new=False),
+        ]
+        assert await store.count_jobs(JobFilter()) == 1
+
+    async def test_raises_within_one_call_and_writes_nothing(self, store: Store) -> None:
+        jobs = [new_job(fingerprint="once", on_conflict="raise") for _ in range(2)]
+
+        with pytest.raises(FingerprintTaken):
+            await store.insert_jobs(jobs)
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_replaces_within_one_call(self, store: Store) -> None:
+        first, second = (new_job(fingerprint="once", on_conflict="replace") for _ in range(2))
+
+        answer = await store.insert_jobs([first, second])
+
+        assert answer == [Inserted(id=job.id, is_new=True) for job in (first, second)]
+        assert await status_of(store, first.id) is Status.CANCELLED
+        assert await claim_ids(store) == [second.id]
+
+    @pytest.mark.parametrize("on_conflict", ["return", "raise", "replace"])
+    async def test_treats_jobs_of_one_call_in_their_order(
+        self, store: Store, on_conflict: OnConflict
+    ) -> None:
+        live = await insert(store, fingerprint="a")
+        jobs = [
+            new_job(fingerprint="a"),
+            new_job(fingerprint="b", on_conflict=on_conflict),
+            new_job(fingerprint="a", on_conflict="replace"),
+            new_job(fingerprint="a"),
+        ]
+
+        answer = await store.insert_jobs(jobs)
+
+        assert [each.id for each in answer] == [live, jobs[1].id, jobs[2].id, jobs[2].id]
+        assert [each.is_new for each in answer] == [False, True, True, False]
+        assert await status_of(store, live) is Status.CANCELLED

@@ -1,0 +1,132 @@
+"""Pausing and resuming queues, and closing limits."""
+
+from __future__ import annotations
+
+from perdure.clock import ManualClock
+from perdure.model.job import QueueInfo, Status
+from perdure.model.limit import LimitRule
+from perdure.model.outcome import Completed
+from perdure.store.contract import Store
+from tests.conformance.builders import (
+    HOUR,
+    LANE,
+    MINUTE,
+    NAMESPACE,
+    claim,
+    claim_ids,
+    hold,
+    insert,
+    settle,
+)
+
+RULES = (LimitRule(key="mailer", live_max=5),)
+
+
+class TestPauseQueue:
+    async def test_lets_no_job_of_the_queue_be_claimed(self, store: Store) -> None:
+        await insert(store)
+        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await insert(store)
+
+        assert await claim_ids(store) == []
+        assert await claim_ids(store, rules=RULES) == []
+
+    async def test_lets_held_jobs_finish(self, store: Store) -> None:
+        held = await hold(store)
+        await store.pause_queue(NAMESPACE, LANE.queue, None)
+
+        assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
+
+    async def test_keeps_the_first_when_paused_twice(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        since = clock()
+        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        clock.advance(MINUTE)
+        await store.pause_queue(NAMESPACE, LANE.queue, "ben")
+
+        [paused] = await store.paused_queues(NAMESPACE)
+
+        assert (paused.paused_at, paused.paused_by) == (since, "ann")
+
+
+class TestResumeQueue:
+    async def test_ends_a_pause(self, store: Store) -> None:
+        id = await insert(store)
+        await store.pause_queue(NAMESPACE, LANE.queue, None)
+
+        await store.resume_queue(NAMESPACE, LANE.queue)
+
+        assert await claim_ids(store) == [id]
+        assert await store.paused_queues(None) == []
+
+    async def test_does_nothing_when_there_is_no_pause(self, store: Store) -> None:
+        await store.resume_queue(NAMESPACE, LANE.queue)
+
+        assert await store.paused_queues(None) == []
+
+    async def test_lets_the_queue_be_paused_anew(self, store: Store, clock: ManualClock) -> None:
+        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.resume_queue(NAMESPACE, LANE.queue)
+        clock.advance(MINUTE)
+        await store.pause_queue(NAMESPACE, LANE.queue, "ben")
+
+        [paused] = await store.paused_queues(NAMESPACE)
+
+        assert (paused.paused_at, paused.paused_by) == (clock(), "ben")
+
+
+class TestPausedQueues:
+    async def test_shows_what_is_paused_by_whom_and_since_when(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        since = clock()
+        await store.pause_queue("team-b", "gpu", None)
+        clock.advance(MINUTE)
+        await store.pause_queue(NAMESPACE, "mail", "ann")
+        mine = QueueInfo(
+            namespace=NAMESPACE, queue="mail", paused_at=since + MINUTE, paused_by="ann"
+        )
+        theirs = QueueInfo(namespace="team-b", queue="gpu", paused_at=since, paused_by=None)
+
+        assert await store.paused_queues(NAMESPACE) == [mine]
+        assert await store.paused_queues("team-b") == [theirs]
+        assert await store.paused_queues(None) == [mine, theirs]
+
+
+class TestCloseLimit:
+    async def test_lets_nothing_start_before_it_opens(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        id = await insert(store)
+        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        clock.advance(HOUR - MINUTE)
+
+        assert await claim_ids(store, rules=RULES) == []
+        clock.advance(MINUTE)
+        assert await claim_ids(store, rules=RULES) == [id]
+
+    async def test_changes_nothing_when_the_time_is_earlier(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert(store)
+        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
+
+        assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
+
+    async def test_moves_the_time_when_it_is_later(self, store: Store, clock: ManualClock) -> None:
+        await insert(store)
+        await store.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
+        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+
+        assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
+
+    async def test_stops_only_what_is_governed_by_it(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await insert(store)
+        await store.close_limit(NAMESPACE, "other", clock() + HOUR)
+        await store.close_limit("team-b", "mailer", clock() + HOUR)
+
+        assert len(await claim_ids(store, rules=RULES)) == 1

@@ -1,0 +1,153 @@
+"""What becomes of jobs whose worker died or was cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.job import Status, TakenOver
+from perdure.model.outcome import Completed, GivenBack
+from perdure.store.contract import Store
+from tests.conformance.builders import (
+    HOUR,
+    LANE,
+    LEASE,
+    MINUTE,
+    NAMESPACE,
+    OTHER_WORKER,
+    SECOND,
+    WORKER,
+    claim,
+    claim_ids,
+    claim_one,
+    hold,
+    insert,
+    put_in,
+    read,
+    record_of,
+    settle,
+)
+
+DEATHS_MAX = 3
+
+
+class TestTakeOverExpired:
+    async def test_puts_the_job_back_into_the_queue_with_its_rank(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        ready_at = clock()
+        held = await hold(store)
+        clock.advance(SECOND)
+        behind = await insert(store)
+        clock.advance(LEASE)
+
+        taken = await store.take_over_expired(10, DEATHS_MAX)
+
+        assert taken == [
+            TakenOver(
+                id=held.id, namespace=NAMESPACE, lane=LANE, worker=WORKER, after=Status.WAITING
+            )
+        ]
+        job = await read(store, held.id)
+        assert (job.status, job.ready_at, job.worker) == (Status.WAITING, ready_at, None)
+        assert job.lease_until is None
+        assert await claim_ids(store) == [held.id, behind]
+
+    async def test_counts_a_death_and_no_failure(self, store: Store, clock: ManualClock) -> None:
+        held = await hold(store)
+        clock.advance(LEASE)
+
+        await store.take_over_expired(10, DEATHS_MAX)
+
+        job = await read(store, held.id)
+        assert (job.attempt, job.failures, job.deaths) == (1, 0, 1)
+        [again] = (await claim(store)).jobs
+        assert (again.attempt, again.failures, again.postpones) == (2, 0, 0)
+
+    async def test_leaves_a_trace_in_the_history_that_names_the_worker(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        held = await hold(store)
+        clock.advance(LEASE)
+
+        await store.take_over_expired(10, DEATHS_MAX)
+
+        [death] = await store.failed_attempts(held.id)
+        assert death.failure.type == "perdure.errors.WorkerDied"
+        assert WORKER in death.failure.message
+        assert (death.attempt, death.worker, death.at) == (1, WORKER, clock())
+
+    async def test_makes_the_old_claim_stale(self, store: Store, clock: ManualClock) -> None:
+        stale = await hold(store)
+        clock.advance(LEASE)
+
+        await store.take_over_expired(10, DEATHS_MAX)
+
+        assert (await read(store, stale.id)).epoch > stale.epoch
+        assert (await store.renew_leases(WORKER, [stale], LEASE)).lost == {stale.id}
+        assert await settle(store, stale, Completed(output=b"late")) is None
+        assert await settle(store, stale, GivenBack()) is None
+
+    async def test_buries_a_job_that_killed_its_workers_too_often(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        id = await insert(store)
+        afters = []
+        for _ in range(DEATHS_MAX):
+            await claim_one(store)
+            clock.advance(LEASE)
+            [taken] = await store.take_over_expired(10, DEATHS_MAX)
+            afters.append(taken.after)
+
+        assert afters == [Status.WAITING, Status.WAITING, Status.DEAD]
+        job, state, _ = await record_of(store, id)
+        assert job is not None
+        assert state is not None
+        assert (job.finished_at, job.deaths) == (clock(), DEATHS_MAX)
+        assert state.failure is not None
+        assert state.failure.type == "perdure.errors.WorkerDied"
+        assert await claim_ids(store) == []
+
+    async def test_ends_an_aborting_job_cancelled(self, store: Store, clock: ManualClock) -> None:
+        held = await hold(store)
+        await store.abort_jobs(NAMESPACE, [held.id])
+        clock.advance(LEASE)
+
+        [taken] = await store.take_over_expired(10, 1)
+
+        assert taken.after is Status.CANCELLED
+        job = await read(store, held.id)
+        assert (job.status, job.finished_at) == (Status.CANCELLED, clock())
+        assert (await store.check_claims([held])).lost == {held.id}
+
+    async def test_leaves_a_job_whose_lease_lasts(self, store: Store, clock: ManualClock) -> None:
+        held = await hold(store, lease=MINUTE)
+        clock.advance(MINUTE - SECOND)
+
+        assert await store.take_over_expired(10, DEATHS_MAX) == []
+        assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
+
+    @pytest.mark.parametrize("status", sorted(set(Status) - {Status.ACTIVE, Status.ABORTING}))
+    async def test_leaves_a_job_that_nobody_holds(
+        self, store: Store, clock: ManualClock, status: Status
+    ) -> None:
+        there = await put_in(store, status)
+        before = await record_of(store, there.id)
+        clock.advance(HOUR)
+
+        assert await store.take_over_expired(10, DEATHS_MAX) == []
+        assert await record_of(store, there.id) == before
+
+    async def test_takes_the_longest_expired_first_up_to_the_limit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        third = await hold(store, lease=3 * MINUTE)
+        first = await hold(store, lease=1 * MINUTE, worker=OTHER_WORKER, namespace="team-b")
+        second = await hold(store, lease=2 * MINUTE)
+        clock.advance(HOUR)
+
+        taken = await store.take_over_expired(2, DEATHS_MAX)
+        assert {each.id for each in taken} == {first.id, second.id}
+        assert {each.namespace for each in taken} == {"team-b", NAMESPACE}
+        [last] = await store.take_over_expired(2, DEATHS_MAX)
+        assert last.id == third.id
