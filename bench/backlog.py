@@ -89,7 +89,8 @@ async def fill_sqlite(path: Path, rows: int) -> None:
         )
         for number, status in enumerate(("completed", "waiting")):
             connection.execute(
-                f"WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {rows}) "
+                "WITH RECURSIVE g (n) AS "
+                f"(SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {rows}) "
                 f"INSERT INTO perdure_jobs (id, rank, {columns}) "
                 f"SELECT '{number}' || printf('%025d', n), rank + n / 1e6, {columns} "
                 "FROM (SELECT * FROM perdure_jobs WHERE status = ? LIMIT 1), g",

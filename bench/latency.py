@@ -1,4 +1,4 @@
-"""How soon a job starts on an idle system: from the call of enqueue to the first line of the body."""
+"""How soon a job starts on an idle system: from calling enqueue to the body's first line."""
 
 from __future__ import annotations
 
