@@ -28,7 +28,7 @@ class Report:
     """The tally and the listeners of one worker."""
 
     def __init__(self, worker: str) -> None:
-        self._worker = worker
+        self.worker = worker
         self.listeners = Listeners()
         self.tally = Tally()
 
@@ -41,7 +41,7 @@ class Report:
     def job(self, kind: type[JobEvent], job: ClaimedJob, **details: Any) -> None:
         if self.listeners.wants(kind):
             event = kind(
-                worker=self._worker,
+                worker=self.worker,
                 job_id=job.claim.id,
                 task=job.lane.task,
                 queue=job.lane.queue,

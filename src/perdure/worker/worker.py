@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.errors import InvalidInput
@@ -100,6 +102,48 @@ class Worker:
     @property
     def tasks(self) -> tuple[Task[..., Any], ...]:
         return tuple(self._tasks.values())
+
+    @property
+    def settings(self) -> WorkerSettings:
+        return self._settings
+
+    @property
+    def store_url(self) -> str:
+        """Where its jobs are kept, without the password."""
+        return self._store.url
+
+    def adjust(
+        self,
+        *,
+        store: str | Store | None = None,
+        queues: Sequence[str] | None = None,
+        concurrency: int | None = None,
+        tags: Sequence[str] | None = None,
+        namespace: str | None = None,
+        grace: Duration | None = None,
+        id: str | None = None,
+    ) -> None:
+        """Change a worker that does not run yet, as the command line does; None changes nothing."""
+        if self._service is not None:
+            raise InvalidInput(f"worker {self.id} is running already; use scale() to resize it")
+        changes: dict[str, Any] = {}
+        if queues is not None:
+            names = _checked_queues(queues, self._tasks)
+            limits = check_worker_limits(self._settings.limits, names, self._tasks)
+            changes |= {"queues": names, "limits": limits}
+        if concurrency is not None:
+            self._concurrency = changes["concurrency"] = checked_concurrency(concurrency)
+        if tags is not None:
+            changes["tags"] = checked_tags(tags)
+        if namespace is not None:
+            changes["namespace"] = checked_name(namespace, "namespace")
+        if grace is not None:
+            changes["grace"] = as_duration(grace, "grace")
+        self._settings = replace(self._settings, **changes)
+        if store is not None:
+            self._store = store_at(store)
+        if id is not None:
+            self.id = self._report.worker = WorkerId(checked_name(id, "worker id"))
 
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Work on the running event loop until ``shutdown()``."""

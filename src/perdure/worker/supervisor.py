@@ -1,0 +1,205 @@
+"""Several worker processes under one that restarts the dead and stops them all.
+
+A pipe joins the supervisor and each child. A letter on it asks the child to stop, and its end
+tells the child that the supervisor is gone, however that died. Stops do not travel as signals: a
+terminal and most service managers signal the children as well, and a child that got the same stop
+twice would take the second for an impatient one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from perdure import clock
+from perdure.model.value import Value
+from perdure.rules.restarts import deaths_in_a_row, restart_delay
+from perdure.worker.events import WorkerStarted
+from perdure.worker.pauses import set_within
+from perdure.worker.worker import Worker
+
+KILL_MARGIN = timedelta(seconds=15)
+"""How long after its grace period a child may still write, before it is taken for hung."""
+_STOP = b"s"
+_STOP_NOW = b"n"
+_LETTERS_MAX = 64
+
+
+class ProcessEvent(Value):
+    """Something about one child; ``number`` counts its place from 1."""
+
+    number: int
+
+
+class ProcessStarted(ProcessEvent):
+    pid: int
+
+
+class ProcessNotStarted(ProcessEvent):
+    """The system refused to start it."""
+
+    reason: str
+    restart_in: timedelta
+
+
+class ProcessEnded(ProcessEvent):
+    """It ended. ``restart_in`` is None when it was asked to, and is not started again."""
+
+    pid: int
+    exit_code: int
+    """Negative: the signal that killed it."""
+    restart_in: timedelta | None
+
+
+class ProcessKilled(ProcessEvent):
+    """It did not stop in time, so it was killed. Its jobs are taken over when its leases end."""
+
+    pid: int
+
+
+class Supervisor:
+    """Keeps ``count`` children running until it is told to stop.
+
+    ``command`` makes the arguments of a child from its number and the descriptor of its pipe,
+    which it hands to :func:`obey`.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int, int], Sequence[str]],
+        count: int,
+        grace: timedelta,
+        tell: Callable[[ProcessEvent], None],
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._grace = grace
+        self._tell = tell
+        self._children: dict[int, _Child] = {}
+        self._letter: bytes | None = None
+        self._stopping = asyncio.Event()
+        self._killed = 0
+
+    def run(self) -> bool:
+        """Work until SIGTERM or SIGINT; False when a child had to be killed at the end."""
+        asyncio.run(self._supervise())
+        return not self._killed
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
+
+    async def _keep(self, number: int) -> None:
+        deaths = 0
+        while not self._stopping.is_set():
+            began = clock.monotonic()
+            try:
+                child = await _Child.start(number, self._command)
+            except OSError as error:
+                # Short of memory or processes: the other children must not suffer for it.
+                deaths += 1
+                delay = restart_delay(deaths)
+                self._tell(ProcessNotStarted(number=number, reason=str(error), restart_in=delay))
+            else:
+                exit_code = await self._ended(child)
+                if self._stopping.is_set():
+                    self._tell(_ended(child, exit_code, None))
+                    return
+                deaths = deaths_in_a_row(deaths, timedelta(seconds=clock.monotonic() - began))
+                delay = restart_delay(deaths)
+                self._tell(_ended(child, exit_code, delay))
+            await set_within(self._stopping, delay.total_seconds())
+
+    async def _ended(self, child: _Child) -> int:
+        self._children[child.number] = child
+        self._tell(ProcessStarted(number=child.number, pid=child.pid))
+        if self._letter is not None:
+            child.send(self._letter)  # the stop was asked while it was being started
+        try:
+            return await child.wait()
+        finally:
+            del self._children[child.number]
+
+    def _stop(self) -> None:
+        """The first signal stops gracefully, the second at once."""
+        grace = timedelta(0) if self._letter else self._grace
+        self._letter = _STOP_NOW if self._letter else _STOP
+        self._stopping.set()
+        for child in self._children.values():
+            child.send(self._letter)
+        patience = (grace + KILL_MARGIN).total_seconds()
+        asyncio.get_running_loop().call_later(patience, self._kill)
+
+    def _kill(self) -> None:
+        for child in self._children.values():
+            child.kill()
+            self._killed += 1
+            self._tell(ProcessKilled(number=child.number, pid=child.pid))
+
+
+def _ended(child: _Child, exit_code: int, restart_in: timedelta | None) -> ProcessEnded:
+    return ProcessEnded(
+        number=child.number, pid=child.pid, exit_code=exit_code, restart_in=restart_in
+    )
+
+
+class _Child:
+    """One process and the writing end of its pipe."""
+
+    def __init__(self, number: int, process: asyncio.subprocess.Process, pipe: int) -> None:
+        self.number = number
+        self._process = process
+        self._pipe = pipe
+
+    @classmethod
+    async def start(cls, number: int, command: Callable[[int, int], Sequence[str]]) -> _Child:
+        theirs, ours = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command(number, theirs), stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs]
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        return cls(number, process, ours)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, letter: bytes) -> None:
+        with suppress(OSError):  # it is ending by itself
+            os.write(self._pipe, letter)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def wait(self) -> int:
+        try:
+            return await self._process.wait()
+        finally:
+            os.close(self._pipe)
+
+
+def obey(worker: Worker, pipe: int) -> None:
+    """Let the supervisor at the other end of the pipe stop this worker, and its death too."""
+
+    def listen(_started: WorkerStarted) -> None:
+        asyncio.get_running_loop().add_reader(pipe, hear)
+
+    def hear() -> None:
+        letters = os.read(pipe, _LETTERS_MAX)
+        if not letters:
+            asyncio.get_running_loop().remove_reader(pipe)
+        worker.shutdown(timedelta(0) if _STOP_NOW in letters else None)
+
+    worker.on(WorkerStarted, listen)
