@@ -18,6 +18,7 @@ from perdure.store.contract import Store
 from perdure.worker.pauses import set_within
 
 RENEWALS_PER_LEASE = 3
+RETRY_SECONDS = 1.0
 _log = logging.getLogger("perdure.worker")
 
 
@@ -56,17 +57,24 @@ class LeaseKeeper:
             self._loop.close()
 
     async def _keep(self) -> None:
-        await self._store.open()
+        interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
+        is_open = False
         try:
-            interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
             while not self._stopping.is_set():
                 try:
+                    if not is_open:
+                        await self._store.open()
+                        is_open = True
                     await self._renew()
                 except Exception:
+                    # Nothing may end this thread: without it a live worker looks dead.
                     _log.exception("leases were not renewed; trying again")
-                await set_within(self._stopping, interval)
+                    await set_within(self._stopping, RETRY_SECONDS)
+                else:
+                    await set_within(self._stopping, interval)
         finally:
-            await self._store.close()
+            if is_open:
+                await self._store.close()
 
     async def _renew(self) -> None:
         claims = self._claims()

@@ -81,6 +81,7 @@ class Service:
         self._stop_asked = asyncio.Event()
         self._grace = settings.grace
         self._is_stopping = False
+        self._giving_back: asyncio.Task[None] | None = None
         self._threads = Threads("perdure task")
         self._processes = Processes(self._threads)
         self._progress = ProgressWriter(store, self._progressed)
@@ -154,13 +155,20 @@ class Service:
             else:
                 self._start(attempt, job)
         if claimed.is_repeated:
-            self._loop.create_task(self._store.give_back_unknown(self._info.id, list(self._held)))
+            self._giving_back = self._loop.create_task(self._give_back_unknown())
 
     def _start(self, attempt: Attempt, job: ClaimedJob) -> None:
         self._report.tally.started += 1
         if self._report.wants(JobStarted):
             self._report.job(JobStarted, job)
         attempt.start()
+
+    async def _give_back_unknown(self) -> None:
+        """What an unanswered claim took is nobody's until its lease ends: free it now."""
+        try:
+            await self._store.give_back_unknown(self._info.id, list(self._held))
+        except Exception:
+            _log.exception("unknown claims were not given back; their leases will run out")
 
     # What an attempt needs (see Crew)
 
