@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from perdure.model.ids import WorkerId
+from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claimed
 from perdure.store.contract import ClaimRequest, Store
 from perdure.worker.lanes import KnownLanes
@@ -27,12 +27,14 @@ class ClaimLoop:
         request: Callable[[], tuple[str, WorkerId, timedelta]],
         room: Callable[[], int],
         take: Callable[[Claimed], None],
+        held: Callable[[], Sequence[JobId]],
     ) -> None:
         self._store = store
         self._lanes = lanes
         self._request = request
         self._room = room
         self._take = take
+        self._held = held
         self._may_have_work = False
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -78,6 +80,10 @@ class ClaimLoop:
             )
         )
         self._take(claimed)
+        if claimed.is_repeated:
+            # What the unanswered try took is nobody's until its lease ends: free it now. Here,
+            # because no other claim of this worker is under way.
+            await self._store.give_back_unknown(worker, self._held())
         if len(claimed.jobs) == room or (claimed.jobs and len(requests) < len(self._lanes)):
             self._may_have_work = True
         if claimed.opens_at is not None:

@@ -81,13 +81,14 @@ class Service:
         self._stop_asked = asyncio.Event()
         self._grace = settings.grace
         self._is_stopping = False
-        self._giving_back: asyncio.Task[None] | None = None
         self._threads = Threads("perdure task")
         self._processes = Processes(self._threads)
         self._progress = ProgressWriter(store, self._progressed)
         self._commits = Commits(store, settings, self._settled)
         self._lanes = KnownLanes(tasks, settings)
-        self._claims = ClaimLoop(store, self._lanes, self._request, self._room, self._take)
+        self._claims = ClaimLoop(
+            store, self._lanes, self._request, self._room, self._take, self._held_ids
+        )
         housekeeper = Housekeeper(store, settings, info.id)
         self._scout = Scout(store, self._lanes, settings, housekeeper, self._claims.look)
         self._watch = ClaimWatch(store, self._held.values, self._renewed)
@@ -154,8 +155,6 @@ class Service:
                 attempt.finish(GivenBack())
             else:
                 self._start(attempt, job)
-        if claimed.is_repeated:
-            self._giving_back = self._loop.create_task(self._give_back_unknown())
 
     def _start(self, attempt: Attempt, job: ClaimedJob) -> None:
         self._report.tally.started += 1
@@ -163,12 +162,8 @@ class Service:
             self._report.job(JobStarted, job)
         attempt.start()
 
-    async def _give_back_unknown(self) -> None:
-        """What an unanswered claim took is nobody's until its lease ends: free it now."""
-        try:
-            await self._store.give_back_unknown(self._info.id, list(self._held))
-        except Exception:
-            _log.exception("unknown claims were not given back; their leases will run out")
+    def _held_ids(self) -> list[JobId]:
+        return list(self._held)
 
     # What an attempt needs (see Crew)
 
