@@ -63,6 +63,8 @@ class ProgressWriter:
 
     def _take(self) -> dict[Attempt, Progress]:
         with self._lock:
-            batch, self._unwritten = self._unwritten, {}
+            reported, self._unwritten = self._unwritten, {}
+            # What is over is written with its outcome.
+            batch = {attempt: latest for attempt, latest in reported.items() if not attempt.is_over}
             self._is_awake = bool(batch)
-        return {attempt: progress for attempt, progress in batch.items() if not attempt.is_over}
+        return batch

@@ -1,0 +1,47 @@
+"""A client and workers on every backend; the workers stop with the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.model.task import Task
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.worker.worker import Worker
+from tests.worker.harness import Running
+
+Hire = Callable[..., Awaitable[Running]]
+
+
+@pytest.fixture
+async def client(store_url: str) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    """The store itself, for what no client does: hold a job as a worker that died would."""
+    store = store_at(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def hire(store_url: str) -> AsyncIterator[Hire]:
+    """Start a worker for some tasks; settings are those of ``Worker``."""
+    hired: list[Running] = []
+
+    async def start(*tasks: Task[..., Any], store: Any = None, **settings: Any) -> Running:
+        running = Running(Worker(store or store_url, tasks=tasks, **settings))
+        hired.append(running)
+        return await running.start()
+
+    yield start
+    for running in hired:
+        await running.stop()

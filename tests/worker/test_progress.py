@@ -1,0 +1,222 @@
+"""Behaviour 10: progress is clamped, throttled, seen live, and the last one is always written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import JobFailed
+from perdure.model.job import Progress
+from perdure.store.contract import Store
+from perdure.worker.events import JobProgressed, JobStarted
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, soon
+
+
+async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def half(ctx: Context) -> None:
+        await ctx.progress(50, "half way", {"done": 1})
+        await gate.pass_through()
+
+    worker = await hire(half)
+    job = await client.enqueue(half)
+    told = await worker.told(JobProgressed)
+    seen = await job.progress()
+    gate.open()
+    await job.result(10)
+
+    expected = Progress(percent=50, message="half way", details={"done": 1})
+    assert told.progress == expected
+    assert seen == expected
+
+
+async def test_progress_of_a_sync_task_is_seen_while_it_runs(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    def half(ctx: Context) -> None:
+        ctx.progress(50, "half way")
+        gate.pass_in_thread()
+
+    worker = await hire(half)
+    job = await client.enqueue(half)
+    await worker.told(JobProgressed)
+    seen = await job.progress()
+    gate.open()
+    await job.result(10)
+
+    assert (seen.percent, seen.message) == (50, "half way")
+
+
+@pytest.mark.parametrize("reported, kept", [(-5, 0), (250, 100), (float("inf"), 100)])
+async def test_progress_is_clamped(
+    client: AsyncClient, hire: Hire, reported: float, kept: float
+) -> None:
+    gate = Gate()
+
+    @task
+    async def report(ctx: Context) -> None:
+        await ctx.progress(reported)
+        await gate.pass_through()
+
+    worker = await hire(report)
+    job = await client.enqueue(report)
+    await worker.told(JobProgressed)
+
+    assert (await job.progress()).percent == kept
+    gate.open()
+    await job.result(10)
+
+
+async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def count(ctx: Context) -> None:
+        for number in range(1000):
+            await ctx.progress(number / 20, f"step {number}")
+            if number % 100 == 0:
+                await asyncio.sleep(0.05)
+        await gate.pass_through()
+
+    worker = await hire(count)
+    job = await client.enqueue(count)
+    await gate.reached()
+    while worker.all(JobProgressed)[-1:] != [] and (await job.progress()).message != "step 999":
+        await worker.told(JobProgressed, count=len(worker.all(JobProgressed)) + 1)
+    gate.open()
+    await job.result(10)
+
+    assert 2 <= len(worker.all(JobProgressed)) <= 8
+    assert (await job.progress()).message == "step 999"
+
+
+async def test_progress_reported_just_before_the_end_is_kept(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def hurry(ctx: Context) -> None:
+        for number in range(5):
+            await ctx.progress(number, f"step {number}")
+
+    await hire(hurry)
+    job = await client.enqueue(hurry)
+    await job.result(10)
+
+    assert await job.progress() == Progress(percent=100, message="step 4")
+
+
+async def test_progress_of_a_failed_attempt_is_kept(client: AsyncClient, hire: Hire) -> None:
+    @task
+    async def stumble(ctx: Context) -> None:
+        await ctx.progress(30, "so far")
+        raise ValueError("no further")
+
+    await hire(stumble)
+    job = await client.enqueue(stumble)
+    with pytest.raises(JobFailed):
+        await job.result(10)
+
+    assert await job.progress() == Progress(percent=30, message="so far")
+
+
+async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_once(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def hurry(ctx: Context) -> None:
+        await ctx.progress(10)
+
+    @task
+    async def linger(ctx: Context) -> None:
+        await ctx.progress(10, "lingering")
+        await gate.pass_through()
+
+    worker = await hire(hurry, linger)
+    await (await client.enqueue(hurry)).result(10)
+    lingering = await client.enqueue(linger)
+    told = await worker.told(JobProgressed, lingering.id)
+
+    assert told.progress.message == "lingering"
+    gate.open()
+    await lingering.result(10)
+
+
+async def test_progress_is_watched_from_another_client(
+    client: AsyncClient, hire: Hire, store_url: str
+) -> None:
+    gate = Gate()
+
+    @task
+    async def half(ctx: Context) -> None:
+        await ctx.progress(50, "half way")
+        await gate.pass_through()
+
+    await hire(half)
+    job = await client.enqueue(half)
+    seen = []
+    async with AsyncClient(store_url) as other, asyncio.timeout(10):
+        async for update in other.handle(job.id).watch():
+            seen.append((update.status.value, update.progress.message))
+            if update.progress.message == "half way":
+                gate.open()
+
+    assert ("active", "half way") in seen
+    assert seen[-1] == ("completed", "half way")
+
+
+async def test_progress_of_a_stale_claim_is_ignored(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    gate = Gate()
+    contexts: list[Context] = []
+
+    @task
+    async def report(ctx: Context) -> None:
+        contexts.append(ctx)
+        await gate.pass_through()
+
+    worker = await hire(report)
+    job = await client.enqueue(report)
+    await gate.reached()
+    await client.disable(job.id)
+    await contexts[0].progress(70, "too late")
+    await soon(contexts[0].abort_signal.wait_async())
+    await client.enable(job.id)
+    await worker.told(JobStarted, count=2)
+    gate.open()
+    await job.result(10)
+
+    assert (await job.progress()).message == ""
+
+
+@pytest.mark.parametrize("message, details", [("", {"at": object()}), ("\x00", None)])
+async def test_progress_that_cannot_be_stored_does_not_cost_the_job(
+    client: AsyncClient, hire: Hire, message: str, details: Any
+) -> None:
+    @task
+    async def report(ctx: Context) -> str:
+        try:
+            await ctx.progress(50, message, details)
+        except ValueError:
+            return "refused"
+        return "accepted"
+
+    await hire(report)
+    job = await client.enqueue(report)
+
+    assert await job.result(10) in ("refused", "accepted")
