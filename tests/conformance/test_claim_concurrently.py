@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId, WorkerId
@@ -28,29 +24,7 @@ from tests.conformance.builders import (
     new_job,
     settle,
 )
-
-T = TypeVar("T")
-CLAIMERS = 4
-
-
-async def at_once(store: Store, work: Callable[[Store, int], Awaitable[T]]) -> list[T]:
-    """Run ``work`` on several threads at the same time, each with its own handle."""
-
-    async def on_a_handle(number: int) -> T:
-        handle = store.twin()
-        await handle.open()
-        try:
-            return await work(handle, number)
-        finally:
-            await handle.close()
-
-    def on_a_loop(number: int) -> T:
-        return asyncio.run(on_a_handle(number))
-
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(CLAIMERS) as threads:
-        runs = [loop.run_in_executor(threads, on_a_loop, number) for number in range(CLAIMERS)]
-        return await asyncio.gather(*runs)
+from tests.conformance.threads import THREADS, at_once
 
 
 class TestConcurrentClaims:
@@ -180,7 +154,7 @@ class TestConcurrentWrites:
         await at_once(store, enqueue)
 
         assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 1
-        assert await store.count_jobs(JobFilter(status=Status.CANCELLED)) == CLAIMERS * 5 - 1
+        assert await store.count_jobs(JobFilter(status=Status.CANCELLED)) == THREADS * 5 - 1
 
     async def test_let_one_settlement_of_a_claim_count(self, store: Store) -> None:
         await insert(store)
@@ -191,7 +165,7 @@ class TestConcurrentWrites:
 
         answers = await at_once(store, complete)
 
-        assert sorted(answers, key=str) == [None] * (CLAIMERS - 1) + [Status.COMPLETED]
+        assert sorted(answers, key=str) == [None] * (THREADS - 1) + [Status.COMPLETED]
         result = (await store.job_states([held.id]))[held.id].output
         assert result == str(answers.index(Status.COMPLETED)).encode()
 

@@ -1,0 +1,115 @@
+"""Namespaces: each sees and touches only its own rows, and an operator looks across all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from perdure.model.ids import JobId
+from perdure.model.job import JobFilter, Moved, Status
+from perdure.model.outcome import Completed
+from perdure.store.contract import Store
+from tests.conformance.builders import (
+    LANE,
+    claim_ids,
+    hold,
+    insert,
+    put_in,
+    record_of,
+    settle,
+    worker_info,
+)
+
+MINE, THEIRS = "team-a", "team-b"
+
+Act = Callable[[Store, str | None, Sequence[JobId]], Awaitable[list[Moved]]]
+ACTS: dict[str, tuple[Status, Act]] = {
+    "abort": (Status.ACTIVE, lambda store, *arguments: store.abort_jobs(*arguments)),
+    "disable": (Status.ACTIVE, lambda store, *arguments: store.disable_jobs(*arguments)),
+    "enable": (Status.DISABLED, lambda store, *arguments: store.enable_jobs(*arguments)),
+    "retry": (Status.DEAD, lambda store, *arguments: store.retry_jobs(*arguments)),
+    "resume": (Status.PAUSED, lambda store, *arguments: store.resume_jobs(*arguments)),
+}
+
+
+class TestNamespaces:
+    @pytest.mark.parametrize("name", ACTS)
+    async def test_do_nothing_to_jobs_of_another(self, store: Store, name: str) -> None:
+        status, act = ACTS[name]
+        theirs = await put_in(store, status, namespace=THEIRS)
+        before = await record_of(store, theirs.id)
+
+        assert await act(store, MINE, [theirs.id]) == []
+        assert await record_of(store, theirs.id) == before
+
+    @pytest.mark.parametrize("name", ACTS)
+    async def test_are_all_within_reach_of_an_operator(self, store: Store, name: str) -> None:
+        status, act = ACTS[name]
+        ids = [(await put_in(store, status, namespace=place)).id for place in (MINE, THEIRS)]
+
+        moved = await act(store, None, ids)
+
+        assert {each.id for each in moved} == set(ids)
+        assert all(each.before is status is not each.after for each in moved)
+
+    async def test_show_only_their_own_jobs(self, store: Store) -> None:
+        mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)
+
+        async def listed(namespace: str | None) -> list[JobId]:
+            jobs = await store.list_jobs(JobFilter(namespace=namespace), 10)
+            assert await store.count_jobs(JobFilter(namespace=namespace)) == len(jobs)
+            assert sum(each.count for each in await store.depth(namespace)) == len(jobs)
+            return [job.id for job in jobs]
+
+        assert await listed(MINE) == [mine]
+        assert await listed(THEIRS) == [theirs]
+        assert await listed(None) == [theirs, mine]
+        assert await store.get_job(MINE, theirs) is None
+        assert await store.get_job(THEIRS, theirs) is not None
+        assert await store.get_job(None, theirs) is not None
+
+    async def test_survey_and_claim_only_their_own_lanes(self, store: Store) -> None:
+        theirs = await insert(store, namespace=THEIRS)
+
+        assert (await store.survey(MINE)).lanes == ()
+        assert (await store.survey(THEIRS)).lanes == (LANE.text,)
+        assert await claim_ids(store, namespace=MINE) == []
+        assert await claim_ids(store, namespace=THEIRS) == [theirs]
+
+    async def test_pause_and_resume_only_their_own_queues(self, store: Store) -> None:
+        mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)
+        await store.pause_queue(THEIRS, LANE.queue, None)
+        await store.resume_queue(MINE, LANE.queue)
+
+        assert await claim_ids(store, namespace=MINE) == [mine]
+        assert await claim_ids(store, namespace=THEIRS) == []
+        await store.resume_queue(THEIRS, LANE.queue)
+        assert await claim_ids(store, namespace=THEIRS) == [theirs]
+
+    async def test_abort_only_their_own_groups(self, store: Store) -> None:
+        theirs = await insert(store, namespace=THEIRS, group="run-1")
+
+        assert await store.abort_group(MINE, "run-1") == []
+        assert [each.id for each in await store.abort_group(THEIRS, "run-1")] == [theirs]
+
+    async def test_know_only_their_own_fingerprints(self, store: Store) -> None:
+        theirs = await insert(store, namespace=THEIRS, fingerprint="once")
+
+        mine = await insert(store, namespace=MINE, fingerprint="once", on_conflict="replace")
+
+        assert mine != theirs
+        assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 2
+
+    async def test_find_only_their_own_results(self, store: Store) -> None:
+        held = await hold(store, namespace=THEIRS)
+        await settle(store, held, Completed(output=b"1"))
+
+        assert await store.find_result(MINE, LANE.task, 1, b"{}") is None
+        assert await store.find_result(THEIRS, LANE.task, 1, b"{}") == b"1"
+
+    async def test_show_only_their_own_workers(self, store: Store) -> None:
+        await store.register_worker(worker_info(namespace=THEIRS))
+
+        assert await store.workers(MINE) == []
+        assert len(await store.workers(THEIRS)) == len(await store.workers(None)) == 1

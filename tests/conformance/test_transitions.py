@@ -1,0 +1,167 @@
+"""The transition table on every backend: each operation in each status, legal and illegal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.job import FINISHED, Claim, JobFilter, Status
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+)
+from perdure.rules.lifecycle import TRANSITIONS, Operation
+from perdure.store.contract import Store
+from tests.conformance.builders import (
+    HOUR,
+    NAMESPACE,
+    claim,
+    failure,
+    insert,
+    put_in,
+    record_of,
+    settle,
+    status_of,
+)
+
+Act = Callable[[Store, ManualClock, Claim], Awaitable[object]]
+
+
+def _settling(outcome: Outcome) -> Act:
+    return lambda store, clock, claim: settle(store, claim, outcome)
+
+
+async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
+    clock.advance(2 * HOUR)
+    return await store.promote_due(10)
+
+
+async def _take_over(store: Store, clock: ManualClock, claim: Claim) -> object:
+    clock.advance(2 * HOUR)
+    return await store.take_over_expired(10, 3)
+
+
+async def _bury_poison(store: Store, clock: ManualClock, claim: Claim) -> object:
+    clock.advance(2 * HOUR)
+    return await store.take_over_expired(10, 1)
+
+
+async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
+    clock.advance(2 * HOUR)
+    return await store.expire_deadlines(10)
+
+
+async def _enable_later(store: Store, clock: ManualClock, claim: Claim) -> object:
+    clock.advance(2 * HOUR)
+    return await store.enable_jobs(NAMESPACE, [claim.id])
+
+
+# Every operation, in every way that can lead to another status.
+ACTS: dict[str, tuple[Operation, Act]] = {
+    "promote": (Operation.PROMOTE, _promote),
+    "claim": (Operation.CLAIM, lambda store, clock, _: claim(store)),
+    "complete": (Operation.COMPLETE, _settling(Completed(output=b"1"))),
+    "retry at once": (Operation.RETRY_LATER, _settling(Retried(failure=failure()))),
+    "retry later": (Operation.RETRY_LATER, _settling(Retried(failure=failure(), delay=HOUR))),
+    "fail": (Operation.FAIL, _settling(Failed(failure=failure()))),
+    "bury": (Operation.BURY, _settling(Buried(failure=failure()))),
+    "cancel": (Operation.CANCEL, _settling(Cancelled())),
+    "give back": (Operation.GIVE_BACK, _settling(GivenBack())),
+    "release": (Operation.RELEASE, _settling(Released())),
+    "resume": (
+        Operation.RESUME,
+        lambda store, clock, claim: store.resume_jobs(NAMESPACE, [claim.id]),
+    ),
+    "take over": (Operation.TAKE_OVER, _take_over),
+    "take over a poison pill": (Operation.TAKE_OVER, _bury_poison),
+    "expire": (Operation.EXPIRE, _expire),
+    "abort": (
+        Operation.ABORT,
+        lambda store, clock, claim: store.abort_jobs(NAMESPACE, [claim.id]),
+    ),
+    "abort its group": (
+        Operation.ABORT,
+        lambda store, clock, claim: store.abort_group(NAMESPACE, "run-1"),
+    ),
+    "disable": (
+        Operation.DISABLE,
+        lambda store, clock, claim: store.disable_jobs(NAMESPACE, [claim.id]),
+    ),
+    "enable": (
+        Operation.ENABLE,
+        lambda store, clock, claim: store.enable_jobs(NAMESPACE, [claim.id]),
+    ),
+    "enable later": (Operation.ENABLE, _enable_later),
+    "retry": (
+        Operation.RETRY,
+        lambda store, clock, claim: store.retry_jobs(NAMESPACE, [claim.id]),
+    ),
+    "replace": (
+        Operation.REPLACE,
+        lambda store, clock, claim: insert(store, fingerprint="once", on_conflict="replace"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+async def test_follows_the_table_in_every_status(
+    store: Store, clock: ManualClock, name: str
+) -> None:
+    operation, act = ACTS[name]
+    for before in sorted(Status):
+        there = await _put_in(store, before)
+        record = await record_of(store, there.id)
+
+        await act(store, clock, there)
+
+        legal = TRANSITIONS[operation].get(before)
+        if legal is None:
+            assert await record_of(store, there.id) == record, f"it changed a {before} job"
+        else:
+            after = await status_of(store, there.id)
+            assert after in legal, f"it made a {before} job {after}"
+        await _end_all(store, clock)
+
+
+async def test_every_way_through_the_table_is_taken(store: Store, clock: ManualClock) -> None:
+    taken: set[tuple[Operation, Status, Status]] = set()
+    for operation, act in ACTS.values():
+        for before in TRANSITIONS[operation]:
+            there = await _put_in(store, before)
+            await act(store, clock, there)
+            taken.add((operation, before, await status_of(store, there.id)))
+            await _end_all(store, clock)
+
+    assert taken == {
+        (operation, before, after)
+        for operation, ways in TRANSITIONS.items()
+        for before, afters in ways.items()
+        for after in afters
+    }
+
+
+async def _put_in(store: Store, status: Status) -> Claim:
+    # Where the status allows it, the job's time lies ahead: there are two ways to enable it.
+    delay = HOUR if status in (Status.SCHEDULED, Status.DISABLED) else 0 * HOUR
+    return await put_in(
+        store, status, fingerprint="once", group="run-1", deadline=2 * HOUR, delay=delay
+    )
+
+
+async def _end_all(store: Store, clock: ManualClock) -> None:
+    """Leave nothing in the queue that the next operation could take instead."""
+    for job in await store.list_jobs(JobFilter(), 100):
+        await store.abort_jobs(None, [job.id])
+    clock.advance(2 * HOUR)
+    await store.take_over_expired(100, 1)
+    clock.advance(HOUR)
+    await store.prune_jobs(dict.fromkeys(FINISHED, 0 * HOUR), 100)
+    assert await store.count_jobs(JobFilter()) == 0
