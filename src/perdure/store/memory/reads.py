@@ -74,7 +74,8 @@ class MemoryReads(Handle, ReadStore):
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         with self._transaction() as transaction:
             records = sorted(
-                transaction.state.workers.values(), key=lambda record: record.started_at
+                transaction.state.workers.values(),
+                key=lambda record: (record.started_at, record.info.id),
             )
             return [
                 WorkerState(

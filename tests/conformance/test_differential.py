@@ -1,0 +1,116 @@
+"""Memory is the specification: on any sequence of operations the SQL backends agree with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from perdure.clock import ManualClock
+from perdure.errors import FingerprintTaken, PerdureError
+from perdure.model.failure import Failure
+from perdure.model.job import Claimed, JobFilter, Moved, TakenOver
+from perdure.store.contract import Store
+from perdure.store.memory.store import MemoryStore
+from perdure.store.opening import store_at
+from tests.conformance.operations import (
+    NAMESPACES,
+    Do,
+    Operation,
+    Scene,
+    clear,
+    operations,
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def subject(
+    request: pytest.FixtureRequest, sqlite_url: str, postgres_url: str, clock: ManualClock
+) -> AsyncIterator[Store]:
+    urls = {"sqlite": sqlite_url, "postgres": postgres_url}
+    store = store_at(urls[request.param], clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@settings(
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(sequence=operations)
+async def test_agrees_with_memory_on_any_sequence_of_operations(
+    subject: Store, clock: ManualClock, sequence: list[Operation]
+) -> None:
+    await clear(subject, clock)  # of the sequence before, which may have ended in the middle
+    memory = MemoryStore("memory://", clock)
+    scene = Scene(clock)
+
+    for operation in sequence:
+        do = operation.prepare(scene)
+        expected = await answer_of(do, memory)
+        note(f"{operation.name} {operation.arguments} -> {expected}")
+        assert await answer_of(do, subject) == expected
+
+    assert await picture_of(subject, scene) == await picture_of(memory, scene)
+
+
+async def answer_of(do: Do, store: Store) -> Any:
+    """What an operation answered or raised, without what no promise is made about."""
+    try:
+        answer = await do(store)
+    except FingerprintTaken as error:
+        return type(error), error.queue, error.fingerprint, error.job_id
+    except PerdureError as error:
+        return type(error)
+    return comparable(answer)
+
+
+async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
+    """Everything that can be read from a store."""
+    ids = [job.id for job in scene.jobs]
+    picture: dict[str, Any] = {
+        "jobs": [await store.get_job(None, id) for id in ids],
+        "states": await store.job_states(ids),
+        "history": [await store.failed_attempts(id) for id in ids],
+        "listed": await store.list_jobs(JobFilter(), 1000),
+        "depth": await store.depth(None),
+        "paused": await store.paused_queues(None),
+        "workers": await store.workers(None),
+        "results": [
+            await store.find_result(job.namespace, job.lane.task, job.input_hash, job.input)
+            for job in scene.jobs
+        ],
+    }
+    for namespace in NAMESPACES:
+        picture[f"{namespace} survey"] = await store.survey(namespace)
+        picture[f"{namespace} depth"] = await store.depth(namespace)
+        picture[f"{namespace} count"] = await store.count_jobs(JobFilter(namespace=namespace))
+        picture[f"{namespace} group"] = await store.list_jobs(
+            JobFilter(namespace=namespace, group="run-1"), 1000
+        )
+    return {name: comparable(value) for name, value in picture.items()}
+
+
+def comparable(value: Any) -> Any:
+    """The value without the wording of our own failures, and where order is free, sorted."""
+    match value:
+        case list() if value and isinstance(value[0], Moved | TakenOver):
+            return sorted((comparable(each) for each in value), key=lambda each: str(each["id"]))
+        case list() | tuple():
+            return [comparable(each) for each in value]
+        case dict():
+            return {key: comparable(each) for key, each in value.items()}
+        case Failure() if value.type.startswith("perdure.errors."):
+            return value.type
+        case Claimed() if value.jobs:
+            # Whether a limit is also said to open matters only to those who got nothing.
+            return comparable(value.jobs)
+        case msgspec.Struct():
+            fields = value.__struct_fields__
+            return {name: comparable(getattr(value, name)) for name in fields}
+        case _:
+            return value
