@@ -1,0 +1,54 @@
+"""Exit codes, and expected errors told in one line instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import typer
+
+from perdure.errors import InvalidInput, PerdureError, StoreError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    REFUSED = 1
+    """The job did not complete, or the operation does not apply to it."""
+    USAGE = 2
+    """The command cannot be understood."""
+    STORE = 3
+    """The store cannot be reached, or not be used by this version."""
+    INTERRUPTED = 130
+
+
+EXIT_CODES = """Exit codes: 0 done; 1 the job failed or the operation was refused; 2 the command
+cannot be understood; 3 the store cannot be reached or used."""
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Turn expected errors into one line on stderr and an exit code."""
+    try:
+        yield
+    except PerdureError as error:
+        tell_error(str(error))
+        raise typer.Exit(exit_code_of(error)) from error
+    except KeyboardInterrupt as interrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
+
+
+def exit_code_of(error: PerdureError) -> ExitCode:
+    match error:
+        case InvalidInput():
+            return ExitCode.USAGE
+        case StoreError():
+            return ExitCode.STORE
+        case _:
+            return ExitCode.REFUSED
+
+
+def tell_error(message: str) -> None:
+    # Some messages of drivers have several lines.
+    sys.stderr.write(f"perdure: {' '.join(message.split())}\n")

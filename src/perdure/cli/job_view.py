@@ -1,0 +1,136 @@
+"""One job in full, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import asdict
+from rich.console import Console
+
+from perdure.cli.present import as_json_line, moment, took
+from perdure.cli.terminal import print_pairs
+from perdure.client.records import JobRecord
+from perdure.model.job import FailedAttempt, Job, Status
+
+NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
+_STORED = ("input", "output", "codec")
+"""Encoded payloads and what decodes them: not for people."""
+
+
+def job_fields(job: Job) -> dict[str, Any]:
+    """A job as JSON shows it, without its values."""
+    return {name: value for name, value in asdict(job).items() if name not in _STORED}
+
+
+def record_fields(record: JobRecord, failures: Sequence[FailedAttempt]) -> dict[str, Any]:
+    """A job as JSON shows it, with its values and the history of its failures."""
+    args, kwargs = _call(record)
+    return {
+        **job_fields(record),
+        "args": args,
+        "kwargs": kwargs,
+        "result": _result(record),
+        "failed_attempts": failures,
+    }
+
+
+def print_record(
+    console: Console, record: JobRecord, failures: Sequence[FailedAttempt], now: datetime
+) -> None:
+    pairs = [*_identity(record), *_state(record), *_times(record, now), *_values(record)]
+    print_pairs(console, [(name, value) for name, value in pairs if value])
+    for failed in failures:
+        console.print()
+        print_failure(console, failed, now)
+
+
+def print_failure(console: Console, failed: FailedAttempt, now: datetime) -> None:
+    failure = failed.failure
+    console.print(f"attempt {failed.attempt} failed", style="bold red")
+    causes = [f"{cause.type}: {cause.message}" for cause in failure.causes]
+    pairs = [
+        ("error", f"{failure.type}: {failure.message}"),
+        *(("caused by", cause) for cause in causes),
+        ("at", moment(failed.at, now)),
+        ("worker", failed.worker or ""),
+    ]
+    print_pairs(console, [(name, value) for name, value in pairs if value])
+    if failure.traceback:
+        console.print(failure.traceback.rstrip(), style="dim", soft_wrap=True)
+
+
+def _identity(record: JobRecord) -> list[tuple[str, str]]:
+    return [
+        ("job", record.id),
+        ("task", record.task),
+        ("queue", record.queue),
+        ("namespace", record.namespace),
+        ("group", record.group or ""),
+        ("fingerprint", record.fingerprint or ""),
+        ("tags", ", ".join(record.tags)),
+        ("priority", str(record.priority)),
+    ]
+
+
+def _state(record: JobRecord) -> list[tuple[str, str]]:
+    progress = record.progress
+    said = " ".join(filter(None, [f"{progress.percent:.0f}%", progress.message]))
+    tries = str(record.attempt)
+    if record.max_attempts is not None:
+        tries += f" (at most {record.max_attempts} may fail)"
+    return [
+        ("status", record.status.value),
+        ("progress", said if progress.percent or progress.message else ""),
+        ("details", "" if progress.details is None else as_json_line(progress.details)),
+        ("attempt", tries),
+        ("failures", str(record.failures or "")),
+        ("worker deaths", str(record.deaths or "")),
+        ("worker", record.worker or ""),
+    ]
+
+
+def _times(record: JobRecord, now: datetime) -> list[tuple[str, str]]:
+    is_ahead = record.status is Status.SCHEDULED
+    ended = moment(record.finished_at, now)
+    if record.started_at is not None and record.finished_at is not None:
+        ended += f", after {took(record.finished_at - record.started_at)}"
+    return [
+        ("created", moment(record.created_at, now)),
+        ("due", moment(record.ready_at, now) if is_ahead else ""),
+        ("started", moment(record.started_at, now)),
+        ("finished", ended),
+        ("deadline", moment(record.deadline_at, now)),
+        ("lease until", moment(record.lease_until, now)),
+    ]
+
+
+def _values(record: JobRecord) -> list[tuple[str, str]]:
+    args, kwargs = _call(record)
+    if args is None:
+        return [("input", NOT_READABLE)]
+    result = _result(record)
+    is_readable = record.output is None or result is not None or record.output == b"null"
+    shown = as_json_line(result) if is_readable else NOT_READABLE
+    return [
+        ("args", as_json_line(args) if args else ""),
+        ("kwargs", as_json_line(kwargs) if kwargs else ""),
+        ("result", shown if record.output is not None else ""),
+    ]
+
+
+def _call(record: JobRecord) -> tuple[Any, Any]:
+    try:
+        return record.args, record.kwargs
+    except ValueError:
+        return None, None
+
+
+def _result(record: JobRecord) -> Any:
+    if record.output is None:
+        return None
+    try:
+        return record.result
+    except ValueError:
+        return None

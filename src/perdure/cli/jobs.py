@@ -1,0 +1,179 @@
+"""``perdure jobs``: look at jobs, and do what operators do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.exits import EXIT_CODES, ExitCode, exit_code_of, tell_error
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.errors import InvalidInput, PerdureError
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Moved, Status
+
+app = typer.Typer(
+    name="jobs", help=f"Look at jobs and act on them.\n\n{EXIT_CODES}", no_args_is_help=True
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
+IdsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="ID...", help="Ids of jobs.", show_default=False)
+]
+
+
+@app.command("list")
+def list_jobs(
+    status: Annotated[
+        Status | None, typer.Option(metavar="STATUS", help=f"Only {', '.join(Status)}.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this task.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this group.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    before: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only jobs made before this one: page on.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """List jobs, newest first."""
+    from perdure import clock
+    from perdure.cli import present
+    from perdure.cli.job_view import job_fields
+    from perdure.cli.terminal import make_console, print_table
+
+    with connected(store, namespace) as client:
+        jobs = client.jobs(
+            status=status, queue=queue, task=task, group=group, limit=limit, before=before
+        )
+        console = make_console()
+        if as_json:
+            typer.echo(present.as_json([job_fields(job) for job in jobs]))
+        elif not jobs:
+            typer.echo("no jobs")
+        else:
+            is_across = namespace == ALL_NAMESPACES
+            columns = present.job_columns(jobs, clock.system_clock(), is_across=is_across)
+            print_table(console, columns)
+            if len(jobs) == limit:
+                tell_more(jobs[-1].id)
+
+
+def tell_more(last: str) -> None:
+    typer.echo(f"there may be more: --before {last}, or a higher --limit", err=True)
+
+
+@app.command("show")
+def show_job(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show everything about one job: input, result, progress, every failed attempt."""
+    from perdure import clock
+    from perdure.cli import job_view, present
+    from perdure.cli.terminal import make_console
+
+    with connected(store, namespace) as client:
+        record, failures = client.job(id), client.failures(id)
+        if as_json:
+            typer.echo(present.as_json(job_view.record_fields(record, failures)))
+        else:
+            job_view.print_record(make_console(), record, failures, clock.system_clock())
+
+
+@app.command("retry")
+def retry_jobs(
+    ids: IdsArgument = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Start failed, dead or cancelled jobs anew, with a fresh budget of tries."""
+    with connected(store, namespace) as client:
+        _act(client.retry, _given(ids, "retry"), as_json)
+
+
+@app.command("abort")
+def abort_jobs(
+    ids: IdsArgument = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Every unfinished job of this group.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop jobs: waiting ones are cancelled, running ones are told to stop.
+
+    A job that is finished already stays as it is.
+    """
+    from perdure.cli import present
+
+    with connected(store, namespace) as client:
+        if group is None:
+            _act(client.abort, _given(ids, "abort"), as_json)
+            return
+        if ids:
+            raise InvalidInput("abort jobs by their ids or by --group, not both at once")
+        done = client.abort_group(group)
+        typer.echo(
+            present.as_json(done)
+            if as_json
+            else f"group {group}: {done.cancelled} cancelled, {done.aborting} told to stop"
+        )
+
+
+@app.command("watch")
+def watch_job(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow one job until it is finished.
+
+    Exits with 0 if it completed, and with 1 if it ended in any other way.
+    """
+    from perdure.cli import watching
+
+    with connected(store, namespace) as client:
+        if not watching.watch(client, id, as_json=as_json):
+            raise typer.Exit(ExitCode.REFUSED)
+
+
+def _given(ids: list[str] | None, what: str) -> list[str]:
+    if not ids:
+        raise InvalidInput(f"which jobs? perdure jobs {what} ID...")
+    return ids
+
+
+def _act(act: Callable[[str], Any], ids: list[str], as_json: bool) -> None:
+    """Act on each job; one that refuses does not keep the others from it."""
+    from perdure.cli import present
+
+    worst = ExitCode.OK
+    done = []
+    for id in ids:
+        try:
+            moved = act(id)
+        except PerdureError as error:
+            tell_error(str(error))
+            worst = max(worst, exit_code_of(error))
+            continue
+        done.append(Moved(id=moved.id, before=moved.before, after=moved.after))
+        if not as_json:
+            typer.echo(_told(moved))
+    if as_json:
+        typer.echo(present.as_json(done))
+    if worst:
+        raise typer.Exit(worst)
+
+
+def _told(moved: Any) -> str:
+    if moved.before is moved.after:
+        return f"{moved.id} was {moved.before} already"
+    return f"{moved.id} is {moved.after}, was {moved.before}"

@@ -1,0 +1,169 @@
+"""What a worker and its supervisor write while they run: one line for each thing that happens.
+
+A line is a constant message with fields, as text or as JSON. They go to stderr, through Python's
+logging, so that what tasks and libraries log comes in the same shape.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+from perdure.model.failure import Failure
+from perdure.worker.events import (
+    ClaimLost,
+    JobAborting,
+    JobCancelled,
+    JobCompleted,
+    JobDead,
+    JobEvent,
+    JobFailed,
+    JobReleased,
+    JobRetried,
+    JobStarted,
+    WorkerEvent,
+    WorkerStarted,
+    WorkerStopped,
+)
+from perdure.worker.supervisor import (
+    ProcessEnded,
+    ProcessEvent,
+    ProcessKilled,
+    ProcessNotStarted,
+    ProcessStarted,
+)
+from perdure.worker.worker import Worker
+
+_log = logging.getLogger("perdure.cli")
+_COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
+
+Fields = Mapping[str, Any]
+
+_LEVELS: dict[type[WorkerEvent | ProcessEvent], tuple[int, str]] = {
+    WorkerStarted: (logging.INFO, "worker started"),
+    WorkerStopped: (logging.INFO, "worker stopped"),
+    JobStarted: (logging.DEBUG, "job started"),
+    JobCompleted: (logging.INFO, "job completed"),
+    JobReleased: (logging.INFO, "job released"),
+    JobAborting: (logging.INFO, "job aborting"),
+    JobCancelled: (logging.INFO, "job cancelled"),
+    JobRetried: (logging.WARNING, "job retried"),
+    JobFailed: (logging.ERROR, "job failed"),
+    JobDead: (logging.ERROR, "job dead"),
+    ClaimLost: (logging.WARNING, "claim lost"),
+    ProcessStarted: (logging.INFO, "process started"),
+    ProcessEnded: (logging.WARNING, "process ended"),
+    ProcessNotStarted: (logging.ERROR, "process not started"),
+    ProcessKilled: (logging.ERROR, "process killed"),
+}
+"""Every event that is logged, with its level and message."""
+
+
+def set_up_logs(*, as_json: bool, level: int, stream: TextIO | None = None) -> None:
+    """Send all logs of this process to stderr, from this level on."""
+    stream = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(stream)
+    is_coloured = stream.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(JsonLines() if as_json else PlainLines(is_coloured=is_coloured))
+    # Debugging is about jobs; that of other libraries would bury them.
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler], force=True)
+    logging.getLogger("perdure").setLevel(level)
+
+
+def log_worker(worker: Worker, **started: Any) -> None:
+    """Log what the worker does, as far as anybody reads it; ``started`` goes with its start."""
+    for kind, (level, message) in _LEVELS.items():
+        if issubclass(kind, WorkerEvent) and _log.isEnabledFor(level):
+            more = started if kind is WorkerStarted else {}
+            worker.on(kind, _logger(level, message, more))
+
+
+def log_process(event: ProcessEvent) -> None:
+    """Log what happened to one process of a supervisor."""
+    level, message = _LEVELS[type(event)]
+    if isinstance(event, ProcessEnded) and event.restart_in is None and event.exit_code == 0:
+        level = logging.INFO
+    _log.log(level, message, extra={"fields": fields_of(event)})
+
+
+def fields_of(event: WorkerEvent | ProcessEvent) -> dict[str, Any]:
+    """What there is to say about one event, in the order of a line."""
+    fields: dict[str, Any] = {"worker": event.worker} if isinstance(event, WorkerEvent) else {}
+    if isinstance(event, JobEvent):
+        fields = {"job": event.job_id, "task": event.task, "attempt": event.attempt}
+    match event:
+        case JobCompleted():
+            fields["seconds"] = _seconds(event.duration)
+        case JobFailed() | JobRetried() | JobDead():
+            fields["error"] = _one_line(event.failure)
+        case ProcessStarted() | ProcessKilled():
+            fields |= {"process": event.number, "pid": event.pid}
+        case ProcessNotStarted():
+            fields |= {"process": event.number, "error": event.reason}
+            fields["restart_in"] = _seconds(event.restart_in)
+        case ProcessEnded():
+            fields |= {"process": event.number, "pid": event.pid, "exit": event.exit_code}
+            if event.restart_in is not None:
+                fields["restart_in"] = _seconds(event.restart_in)
+    return fields
+
+
+class PlainLines(logging.Formatter):
+    """``12:00:01 info    job completed  job=… task=… attempt=1 seconds=0.012``"""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        super().__init__()
+        self._is_coloured = is_coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        fields: Fields = getattr(record, "fields", {})
+        pairs = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
+        at = datetime.fromtimestamp(record.created, UTC).astimezone()
+        line = f"{at:%H:%M:%S} {self._painted(f'{level:7}', level)} {record.getMessage()}"
+        line = f"{line}  {pairs}" if pairs else line
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+    def _painted(self, text: str, level: str) -> str:
+        return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if self._is_coloured else text
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: ``at``, ``level``, ``message``, and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _logger(level: int, message: str, more: Fields) -> Callable[[WorkerEvent], None]:
+    def log(event: WorkerEvent) -> None:
+        _log.log(level, message, extra={"fields": {**fields_of(event), **more}})
+
+    return log
+
+
+def _seconds(duration: timedelta) -> float:
+    return round(duration.total_seconds(), 4)
+
+
+def _one_line(failure: Failure) -> str:
+    return " ".join(f"{failure.type}: {failure.message}".split())
+
+
+def _shown(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text

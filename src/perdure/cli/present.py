@@ -1,0 +1,150 @@
+"""How jobs, queues and workers look in a terminal: pure functions from values to rows and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from perdure.model.job import Job, Progress, Status
+from perdure.model.value import Value
+from perdure.model.worker import WorkerState
+
+STYLES: dict[str, str] = {
+    Status.WAITING: "cyan",
+    Status.SCHEDULED: "blue",
+    Status.ACTIVE: "yellow",
+    Status.PAUSED: "magenta",
+    Status.ABORTING: "yellow",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.DEAD: "bold red",
+    Status.DISABLED: "magenta",
+    Status.CANCELLED: "dim",
+}
+
+
+class Column(Value):
+    """One column of a table: what it holds, and how soon it is left out for want of room."""
+
+    title: str
+    cells: Sequence[str]
+    rank: int = 0
+    """0 is never left out; the highest goes first."""
+    room_min: int | None = None
+    """How far it may be shortened; None: not at all."""
+    is_number: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (self.title, *self.cells))
+
+
+GAP = 2
+
+
+def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns that fit side by side, shortening before leaving out."""
+    kept = [column for column in columns if any(column.cells)]
+    while _least_width(kept) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    widths = [min(c.width, c.width if c.room_min is None else c.room_min) for c in columns]
+    return sum(widths) + GAP * (len(columns) - 1)
+
+
+def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:
+    """A list of jobs; ``is_across`` when they are of several namespaces."""
+    namespaces = [job.namespace if is_across else "" for job in jobs]
+    return [
+        Column(title="JOB", cells=[job.id for job in jobs]),
+        Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
+        Column(title="STATUS", cells=[job.status.value for job in jobs]),
+        Column(title="TASK", cells=[job.task for job in jobs], room_min=8),
+        Column(title="QUEUE", cells=[job.queue for job in jobs], rank=3, room_min=7),
+        Column(title="TRY", cells=[str(job.attempt) for job in jobs], rank=5, is_number=True),
+        Column(title="DONE", cells=[percent(job.progress) for job in jobs], rank=4, is_number=True),
+        Column(title="AGE", cells=[ago(job.created_at, now) for job in jobs], is_number=True),
+        Column(title="GROUP", cells=[job.group or "" for job in jobs], rank=6, room_min=7),
+    ]
+
+
+def depth_columns(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
+    """Counts by queue and status, with their sums; statuses without a job are left out."""
+    used = [status for status in Status if any(counts.get(status) for counts in queues.values())]
+    names = [f"{name} (paused)" if name in paused else name for name in queues]
+    columns = [Column(title="QUEUE", cells=[*names, "total"], room_min=10)]
+    for status in used:
+        counts = [each.get(status, 0) for each in queues.values()]
+        cells = [str(count or "") for count in counts]
+        columns.append(
+            Column(title=status.value.upper(), cells=[*cells, str(sum(counts))], is_number=True)
+        )
+    return columns
+
+
+def worker_columns(
+    workers: Sequence[WorkerState], now: datetime, *, is_across: bool
+) -> list[Column]:
+    infos = [worker.info for worker in workers]
+    running = [f"{len(worker.running)}/{worker.info.concurrency}" for worker in workers]
+    namespaces = [info.namespace if is_across else "" for info in infos]
+    return [
+        Column(title="WORKER", cells=[info.id for info in infos], room_min=16),
+        Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
+        Column(title="HOST", cells=[info.host for info in infos], rank=5, room_min=8),
+        Column(title="PID", cells=[str(info.pid) for info in infos], rank=3, is_number=True),
+        Column(title="RUNS", cells=running, is_number=True),
+        Column(title="UP", cells=[ago(each.started_at, now) for each in workers], is_number=True),
+        Column(
+            title="SEEN", cells=[ago(each.seen_at, now) for each in workers], is_number=True, rank=2
+        ),
+        Column(title="QUEUES", cells=[",".join(each.queues) for each in infos], rank=4, room_min=8),
+        Column(title="TAGS", cells=[",".join(each.tags or ()) for each in infos], rank=6),
+    ]
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """How long ago in two or three characters; a moment ahead counts as now."""
+    return brief(max(timedelta(0), now - moment))
+
+
+def brief(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def took(duration: timedelta) -> str:
+    """How long something took, with the digits that matter."""
+    seconds = duration.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def percent(progress: Progress) -> str:
+    return f"{progress.percent:.0f}%" if progress.percent else ""
+
+
+def moment(at: datetime | None, now: datetime) -> str:
+    """A moment in local time, and how far away it is."""
+    if at is None:
+        return ""
+    distance = f"in {brief(at - now)}" if at > now else f"{ago(at, now)} ago"
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance})"
+
+
+def as_json(value: object) -> str:
+    """JSON for people and programs alike."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def as_json_line(value: object) -> str:
+    return msgspec.json.encode(value).decode()
