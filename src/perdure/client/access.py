@@ -1,0 +1,93 @@
+"""What a client stands on: its namespace, its store, and how payloads are written and read."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from perdure.client.lazy_store import LazyStore
+from perdure.client.waiting import Waiting
+from perdure.errors import InvalidInput
+from perdure.model.job import ALL_NAMESPACES
+from perdure.model.payload import Codec, PlainCodec
+from perdure.model.task import checked_name
+from perdure.rules.enqueueing import Storing
+from perdure.store.contract import Store
+
+
+class Access:
+    """Shared by a client and all handles that it gave out."""
+
+    def __init__(
+        self, place: str | Store, namespace: str, codec: Codec | None, payload_max_bytes: int
+    ) -> None:
+        self.namespace = checked_name(namespace, "namespace")
+        self.storing = Storing(
+            codec=codec or PlainCodec(), payload_max_bytes=_positive(payload_max_bytes)
+        )
+        self.store = LazyStore(place)
+        self.waiting = Waiting(self.store)
+
+    @property
+    def codec(self) -> Codec:
+        return self.storing.codec
+
+    @property
+    def visible(self) -> str | None:
+        """The namespace that reads and acts by id are about; None for an operator, who sees all."""
+        return None if self.namespace == ALL_NAMESPACES else self.namespace
+
+    def own(self, act: str) -> str:
+        """The one namespace to do ``act`` in."""
+        if self.namespace == ALL_NAMESPACES:
+            raise InvalidInput(
+                f"a client of all namespaces cannot {act}: it would not be clear in which one. "
+                "Make a client with namespace=..."
+            )
+        return self.namespace
+
+    async def close(self) -> None:
+        await self.waiting.close()
+        await self.store.close()
+
+
+class Openable:
+    """What has an access: opened on first use, or with ``async with``; closed once."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._access.store.url}, {self.namespace!r}>"
+
+    @property
+    def namespace(self) -> str:
+        return self._access.namespace
+
+    async def open(self) -> Self:
+        """Connect now instead of on first use, and create or upgrade the tables."""
+        await self._access.store.opened()
+        return self
+
+    async def close(self) -> None:
+        """Let go of everything. What was enqueued is written; whoever waits is told."""
+        await self._access.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _positive(payload_max_bytes: object) -> int:
+    if isinstance(payload_max_bytes, bool) or not isinstance(payload_max_bytes, int):
+        raise InvalidInput(f"payload_max_bytes={payload_max_bytes!r} must be a whole number")
+    if payload_max_bytes < 1:
+        raise InvalidInput(f"payload_max_bytes={payload_max_bytes} must be at least 1")
+    return payload_max_bytes

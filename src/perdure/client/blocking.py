@@ -1,0 +1,158 @@
+"""The blocking client: the same names as the async one, for code without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Unpack
+
+from perdure.client.client import AsyncClient
+from perdure.client.enqueueing import AnyTask, Calls, checked_kwargs
+from perdure.client.face import Face, OpenableFace, mirrors, waits
+from perdure.client.handles import AsyncJobHandle
+from perdure.client.records import JobUpdate
+from perdure.model.duration import Duration
+from perdure.model.ids import JobId
+from perdure.model.job import Progress, Status
+from perdure.rules.enqueueing import CallOptions, split_options
+
+
+class JobHandle(Face[AsyncJobHandle]):
+    """One job, as a :class:`Client` knows it."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, twin: AsyncJobHandle) -> None:
+        self._client = client  # which would close itself if only its handles were left
+        self._portal = client._portal
+        self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    @property
+    def id(self) -> JobId:
+        return self._twin.id
+
+    @property
+    def is_new(self) -> bool:
+        return self._twin.is_new
+
+    @property
+    def status(self) -> Status:
+        """Its status now; each use asks the store."""
+        return self._portal.run(self._twin.status())
+
+    @property
+    def progress(self) -> Progress:
+        """Its progress now; each use asks the store."""
+        return self._portal.run(self._twin.progress())
+
+    result = waits(AsyncJobHandle.result)
+    record = waits(AsyncJobHandle.record)
+    failures = waits(AsyncJobHandle.failures)
+    abort = waits(AsyncJobHandle.abort)
+    retry = waits(AsyncJobHandle.retry)
+
+    @mirrors(AsyncJobHandle.watch)
+    def watch(self) -> Iterator[JobUpdate]:
+        updates = self._twin.watch()
+
+        async def following() -> JobUpdate | None:
+            return await anext(updates, None)
+
+        try:
+            while (update := self._portal.run(following())) is not None:
+                yield update
+        finally:
+            if not self._portal.is_closed:
+                self._portal.run(updates.aclose())
+
+
+class Client(OpenableFace[AsyncClient]):
+    """The client for blocking code, usable from many threads at once.
+
+    Opens its store on first use, or with ``with``; without either it is closed when it is
+    garbage or when the program ends. Takes what :class:`AsyncClient` takes.
+    """
+
+    @mirrors(AsyncClient.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncClient(*args, **kwargs))
+
+    @mirrors(AsyncClient.enqueue)
+    def enqueue(
+        self,
+        task: AnyTask,
+        /,
+        *args: Any,
+        connection: Any = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> JobHandle:
+        if connection is None:
+            twin = self._twin.enqueue(task, *args, kwargs=kwargs, **more)
+            return JobHandle(self, self._portal.run(twin))
+        options, arguments = split_options(more)
+        keywords = checked_kwargs(kwargs) | arguments
+        calls = self._twin._enqueueing.one_call(task, args, keywords, options)
+        return self._insert_here(connection, calls)[0]
+
+    @mirrors(AsyncClient.enqueue_many)
+    def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        connection: Any = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> list[JobHandle]:
+        if connection is None:
+            twin = self._twin.enqueue_many(task, inputs, kwargs=kwargs, **options)
+            return [JobHandle(self, each) for each in self._portal.run(twin)]
+        keywords = checked_kwargs(kwargs)
+        calls = self._twin._enqueueing.many_calls(task, inputs, keywords, options)
+        return self._insert_here(connection, calls)
+
+    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle:
+        """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
+        return JobHandle(self, self._twin.handle(id, task))
+
+    def results(
+        self,
+        jobs: Iterable[JobHandle],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool = False,
+    ) -> list[Any]:
+        """Wait for several jobs together; their results in the order given.
+
+        The first that ends without one raises its error, unless ``return_errors`` puts errors
+        into the list instead.
+        """
+        twins = [job._twin for job in jobs]
+        results = self._twin.results(twins, timeout=timeout, return_errors=return_errors)
+        return self._portal.run(results)
+
+    result_of = waits(AsyncClient.result_of)
+    job = waits(AsyncClient.job)
+    jobs = waits(AsyncClient.jobs)
+    count = waits(AsyncClient.count)
+    depth = waits(AsyncClient.depth)
+    failures = waits(AsyncClient.failures)
+    workers = waits(AsyncClient.workers)
+    abort = waits(AsyncClient.abort)
+    abort_group = waits(AsyncClient.abort_group)
+    disable = waits(AsyncClient.disable)
+    enable = waits(AsyncClient.enable)
+    retry = waits(AsyncClient.retry)
+    resume = waits(AsyncClient.resume)
+    pause_queue = waits(AsyncClient.pause_queue)
+    resume_queue = waits(AsyncClient.resume_queue)
+    paused_queues = waits(AsyncClient.paused_queues)
+
+    def _insert_here(self, connection: Any, calls: Calls) -> list[JobHandle]:
+        """Insert on the caller's own thread, to which its connection belongs."""
+        store = self._portal.run(self._twin._access.store.opened())
+        inserted = store.insert_in_blocking_transaction(connection, calls.jobs)
+        return [JobHandle(self, each) for each in self._twin._handles(calls, inserted)]

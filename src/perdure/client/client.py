@@ -1,0 +1,334 @@
+"""The client: asks for work, waits for it, and does what operators do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Unpack
+
+from perdure.client.access import Access, Openable
+from perdure.client.enqueueing import AnyTask, Calls, Enqueueing, checked_kwargs
+from perdure.client.handles import AsyncJobHandle
+from perdure.client.records import (
+    AbortOutcome,
+    Depth,
+    GroupAbort,
+    JobRecord,
+    changed_by,
+    group_abort,
+    one_of,
+    record_of,
+)
+from perdure.client.registry import TaskRegistry
+from perdure.client.results import decoded_result
+from perdure.errors import InvalidInput, JobNotFound, NoResult
+from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import JobId
+from perdure.model.job import (
+    DEFAULT_NAMESPACE,
+    FailedAttempt,
+    Inserted,
+    Job,
+    JobFilter,
+    Moved,
+    OnConflict,
+    QueueInfo,
+    Status,
+)
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
+from perdure.model.retry import Retry
+from perdure.model.task import Task, checked_name
+from perdure.model.worker import WorkerState
+from perdure.rules.enqueueing import CallOptions, checked_limit
+from perdure.rules.lifecycle import Operation
+from perdure.store.contract import Store
+
+JOBS_PAGE_MAX = 1_000
+_RAISE: Any = object()
+
+
+class AsyncClient(Openable):
+    """Asks for work and watches it. Opens its store on first use, or with ``async with``.
+
+    Belongs to one event loop. ``tasks`` are those that may be enqueued by name. ``namespace="*"``
+    is an operator's client: it sees the jobs of all namespaces and acts on them by id.
+    ``aging`` is the waiting time that makes up for one step of priority.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        tasks: Iterable[Task[..., Any]] = (),
+        aging: Duration = "5m",
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        codec: Codec | None = None,
+    ) -> None:
+        interval = as_duration(aging, "aging")
+        if not interval:
+            raise InvalidInput(f"aging={aging!r} must be above zero")
+        super().__init__(Access(store, namespace, codec, payload_max_bytes))
+        self._enqueueing = Enqueueing(self._access, TaskRegistry(tasks), interval)
+
+    async def close(self) -> None:
+        """Let go of everything. What was enqueued is written; whoever waits is told."""
+        await self._enqueueing.close()
+        await super().close()
+
+    async def enqueue(
+        self,
+        task: AnyTask,
+        /,
+        *args: Any,
+        fingerprint: str | Callable[..., str] | None = None,
+        on_conflict: OnConflict = "return",
+        group: str | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        deadline: Duration | datetime | None = None,
+        max_attempts: int | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        retries: Retry | int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] | None = None,
+        connection: Any = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> AsyncJobHandle:
+        """Enqueue one call of a task. When this returns, the job is durable.
+
+        The names of the options are reserved: a parameter of the task that has one of them is
+        given by position or in ``kwargs={...}``. ``fingerprint`` is unique among the live jobs of
+        the queue. ``delay`` or ``run_at`` say when the job is due, ``deadline`` when it is too
+        late. ``connection`` is one of your own with an open transaction, to take part in it.
+        """
+        options: CallOptions = {
+            "fingerprint": fingerprint,
+            "on_conflict": on_conflict,
+            "group": group,
+            "delay": delay,
+            "run_at": run_at,
+            "deadline": deadline,
+            "max_attempts": max_attempts,
+            "priority": priority,
+            "queue": queue,
+            "retries": retries,
+            "timeout": timeout,
+            "tags": tags,
+        }
+        keywords = checked_kwargs(kwargs) | more
+        calls = self._enqueueing.one_call(task, args, keywords, options)
+        inserted = await self._enqueueing.insert(calls.jobs, connection)
+        return self._handles(calls, inserted)[0]
+
+    async def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        connection: Any = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> list[AsyncJobHandle]:
+        """Enqueue a call for each input, in one transaction: all or none.
+
+        An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
+        every call. The options are those of ``enqueue``.
+        """
+        calls = self._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs), options)
+        inserted = await self._enqueueing.insert(calls.jobs, connection)
+        return self._handles(calls, inserted)
+
+    def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle:
+        """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
+        meant = None if task is None else self._enqueueing.task_named(task)
+        return AsyncJobHandle(self, self._access, _id(id), meant)
+
+    async def results(
+        self,
+        jobs: Iterable[AsyncJobHandle],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool = False,
+    ) -> list[Any]:
+        """Wait for several jobs together; their results in the order given.
+
+        The first that ends without one raises its error, unless ``return_errors`` puts errors
+        into the list instead.
+        """
+        waits = [asyncio.ensure_future(job.result(timeout)) for job in jobs]
+        try:
+            return await asyncio.gather(*waits, return_exceptions=return_errors)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def result_of(
+        self,
+        task: AnyTask,
+        /,
+        *args: Any,
+        default: Any = _RAISE,
+        kwargs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Any:
+        """The latest kept result of the task for this very input, without running anything.
+
+        Raises ``NoResult`` if there is none, or returns ``default`` where that is given.
+        """
+        namespace = self._access.own("look up a result")
+        meant = self._enqueueing.task_named(task)
+        hash, data = self._enqueueing.stored_call(meant, args, checked_kwargs(kwargs) | more)
+        store = await self._access.store.opened()
+        output = await store.find_result(namespace, meant.name, hash, data)
+        if output is not None:
+            return decoded_result(output, self._access.codec, meant)
+        if default is _RAISE:
+            raise NoResult(f"no result of task {meant.name!r} is kept for this input")
+        return default
+
+    async def job(self, id: str) -> JobRecord:
+        """The record of one job, with its values."""
+        store = await self._access.store.opened()
+        job = await store.get_job(self._access.visible, _id(id))
+        if job is None:
+            raise JobNotFound(id)
+        return record_of(job, self._access.codec)
+
+    async def jobs(
+        self,
+        *,
+        status: str | None = None,
+        queue: str | None = None,
+        task: AnyTask | None = None,
+        group: str | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> list[Job]:
+        """Matching jobs, newest first, without their values; ``before`` an id is the next page."""
+        wanted = self._filter(status, queue, task, group, before)
+        store = await self._access.store.opened()
+        return await store.list_jobs(wanted, checked_limit(limit, JOBS_PAGE_MAX))
+
+    async def count(
+        self,
+        *,
+        status: str | None = None,
+        queue: str | None = None,
+        task: AnyTask | None = None,
+        group: str | None = None,
+    ) -> int:
+        """How many jobs match."""
+        wanted = self._filter(status, queue, task, group, None)
+        store = await self._access.store.opened()
+        return await store.count_jobs(wanted)
+
+    async def depth(self) -> Depth:
+        """How many jobs are in each status, by queue and in total."""
+        store = await self._access.store.opened()
+        return Depth(entries=tuple(await store.depth(self._access.visible)))
+
+    async def failures(self, id: str) -> list[FailedAttempt]:
+        """What the failed attempts of a job left behind, oldest first."""
+        await self.job(id)
+        store = await self._access.store.opened()
+        return await store.failed_attempts(_id(id))
+
+    async def workers(self) -> list[WorkerState]:
+        """The live workers: where, since when, and what they run."""
+        store = await self._access.store.opened()
+        return await store.workers(self._access.visible)
+
+    async def abort(self, id: str) -> AbortOutcome:
+        """Stop a job: cancelled at once, or told to stop if it runs. Says so if it was finished."""
+        store = await self._access.store.opened()
+        moved = one_of(_id(id), await store.abort_jobs(self._access.visible, [_id(id)]))
+        return AbortOutcome(id=moved.id, before=moved.before, after=moved.after)
+
+    async def abort_group(self, group: str) -> GroupAbort:
+        """Stop every unfinished job of one group, and of no other."""
+        namespace = self._access.own("abort a group")
+        checked_name(group, "group")
+        store = await self._access.store.opened()
+        return group_abort(group, await store.abort_group(namespace, group))
+
+    async def disable(self, id: str) -> Moved:
+        """Keep a job from running until it is enabled; a running one is taken from its worker."""
+        store = await self._access.store.opened()
+        moved = await store.disable_jobs(self._access.visible, [_id(id)])
+        return changed_by(Operation.DISABLE, _id(id), moved)
+
+    async def enable(self, id: str) -> Moved:
+        """Let a disabled job run again."""
+        store = await self._access.store.opened()
+        moved = await store.enable_jobs(self._access.visible, [_id(id)])
+        return changed_by(Operation.ENABLE, _id(id), moved)
+
+    async def retry(self, id: str) -> Moved:
+        """Start a failed, dead or cancelled job anew, with a fresh budget of tries."""
+        store = await self._access.store.opened()
+        moved = await store.retry_jobs(self._access.visible, [_id(id)])
+        return changed_by(Operation.RETRY, _id(id), moved)
+
+    async def resume(self, id: str) -> Moved:
+        """Put a paused (released) job back into the queue."""
+        store = await self._access.store.opened()
+        moved = await store.resume_jobs(self._access.visible, [_id(id)])
+        return changed_by(Operation.RESUME, _id(id), moved)
+
+    async def pause_queue(self, queue: str, by: str | None = None) -> None:
+        """Let no job of the queue start until it is resumed; what runs goes on."""
+        namespace = self._access.own("pause a queue")
+        checked_name(queue, "queue")
+        store = await self._access.store.opened()
+        await store.pause_queue(namespace, queue, None if by is None else checked_name(by, "by"))
+
+    async def resume_queue(self, queue: str) -> None:
+        namespace = self._access.own("resume a queue")
+        checked_name(queue, "queue")
+        store = await self._access.store.opened()
+        await store.resume_queue(namespace, queue)
+
+    async def paused_queues(self) -> list[QueueInfo]:
+        store = await self._access.store.opened()
+        return await store.paused_queues(self._access.visible)
+
+    def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle]:
+        return [
+            AsyncJobHandle(
+                self, self._access, each.id, calls.task, is_new=each.is_new, is_ours=True
+            )
+            for each in inserted
+        ]
+
+    def _filter(
+        self,
+        status: str | None,
+        queue: str | None,
+        task: AnyTask | None,
+        group: str | None,
+        before: str | None,
+    ) -> JobFilter:
+        return JobFilter(
+            namespace=self._access.visible,
+            status=None if status is None else _status(status),
+            queue=None if queue is None else checked_name(queue, "queue"),
+            task=task.name if isinstance(task, Task) else task,
+            group=None if group is None else checked_name(group, "group"),
+            before=None if before is None else _id(before),
+        )
+
+
+def _id(id: Any) -> JobId:
+    return JobId(checked_name(id, "job id"))
+
+
+def _status(status: str) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        known = ", ".join(Status)
+        raise InvalidInput(f"status={status!r} must be one of {known}") from None

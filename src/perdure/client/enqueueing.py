@@ -1,0 +1,128 @@
+"""From calls to inserted jobs: which task is meant, what is stored, and who shares an insert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from perdure.client.access import Access
+from perdure.client.registry import TaskRegistry
+from perdure.clock import new_id
+from perdure.errors import DuplicateTask, InvalidInput
+from perdure.model.ids import JobId
+from perdure.model.job import Inserted, NewJob
+from perdure.model.payload import input_hash
+from perdure.model.task import Task
+from perdure.model.value import Value
+from perdure.rules.enqueueing import (
+    CallOptions,
+    JobMaker,
+    call_input,
+    canonical_call,
+    defaults_of,
+    job_template,
+    may_be_refused,
+)
+from perdure.store.gathering import Gathering
+
+INSERT_BATCH_MAX = 1_000
+"""Single enqueues that share one insert."""
+
+AnyTask = Task[..., Any] | str
+
+
+class Calls(Value):
+    """Calls of one task, checked and ready to be inserted."""
+
+    task: Task[..., Any]
+    jobs: list[NewJob]
+
+
+class Enqueueing:
+    """The writing half of a client. Jobs are made without touching the store, all of them first."""
+
+    def __init__(self, access: Access, tasks: TaskRegistry, aging: timedelta) -> None:
+        self._access = access
+        self._tasks = tasks
+        self._aging = aging
+        self._gathering: Gathering[NewJob, Inserted] = Gathering(
+            self._insert_batch, batch_max=INSERT_BATCH_MAX
+        )
+
+    def task_named(self, task: AnyTask) -> Task[..., Any]:
+        """The task that is meant; passing it is enough, its name needs it to be registered."""
+        if isinstance(task, str):
+            return self._tasks[task]
+        if not isinstance(task, Task):
+            raise InvalidInput(f"{task!r} is not a task; decorate it with @task")
+        if task.name in self._tasks and self._tasks[task.name] is not task:
+            raise DuplicateTask(task.name)
+        return task
+
+    def one_call(
+        self, task: AnyTask, args: tuple[Any, ...], kwargs: dict[str, Any], options: CallOptions
+    ) -> Calls:
+        meant = self.task_named(task)
+        maker = self._maker(meant, options)
+        job = maker.job(JobId(new_id()), args, kwargs, self._access.storing)
+        return Calls(task=meant, jobs=[job])
+
+    def many_calls(
+        self, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
+    ) -> Calls:
+        if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
+            raise InvalidInput(f"inputs={inputs!r} must be a list with one entry for each job")
+        meant, storing = self.task_named(task), self._access.storing
+        maker = self._maker(meant, options)
+        jobs: list[NewJob] = []
+        for given in inputs:
+            args = given if isinstance(given, tuple) else (given,)
+            try:
+                jobs.append(maker.job(JobId(new_id()), args, kwargs, storing))
+            except InvalidInput as error:
+                error.add_note(f"This is about inputs[{len(jobs)}]. Nothing was enqueued.")
+                raise
+        if len(jobs) > 1 and isinstance(options.get("fingerprint"), str):
+            raise InvalidInput(
+                f"one fingerprint for {len(jobs)} inputs would make them one job; pass a function "
+                "of the input: fingerprint=lambda text: ..."
+            )
+        return Calls(task=meant, jobs=jobs)
+
+    def stored_call(
+        self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[int, bytes]:
+        """The hash and the bytes under which a call of the task is stored."""
+        args_by_position, rest = canonical_call(task, args, kwargs)
+        data = call_input(task, args_by_position, rest, self._access.storing)
+        return input_hash(task.name, data), data
+
+    async def insert(self, jobs: list[NewJob], connection: Any) -> list[Inserted]:
+        store = await self._access.store.opened()
+        if connection is not None:
+            return await store.insert_in_transaction(connection, jobs)
+        # What may be refused must not fail the neighbours that would share its insert.
+        if len(jobs) == 1 and not may_be_refused(jobs[0]):
+            return [await self._gathering.add(jobs[0])]
+        return await store.insert_jobs(jobs) if jobs else []
+
+    async def close(self) -> None:
+        await self._gathering.flush()
+
+    async def _insert_batch(self, jobs: list[NewJob]) -> list[Inserted]:
+        store = await self._access.store.opened()
+        return await store.insert_jobs(jobs)
+
+    def _maker(self, task: Task[..., Any], options: CallOptions) -> JobMaker:
+        namespace = self._access.own("enqueue")
+        template = job_template(defaults_of(task, namespace, self._aging), options)
+        return JobMaker(task, template, options)
+
+
+def checked_kwargs(kwargs: Any) -> dict[str, Any]:
+    if kwargs is None:
+        return {}
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise InvalidInput(f"kwargs={kwargs!r} must map parameter names to values")
+    return dict(kwargs)

@@ -1,0 +1,129 @@
+"""A handle on one job: wait for its result, watch it, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from perdure.client.access import Access
+from perdure.client.records import AbortOutcome, JobRecord, JobUpdate, update_of
+from perdure.client.results import decoded_result, ended_badly
+from perdure.errors import JobNotFound, ResultTimeout
+from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import JobId
+from perdure.model.job import FINISHED, FailedAttempt, JobState, Moved, Progress, Status
+from perdure.model.task import Task
+
+if TYPE_CHECKING:
+    from perdure.client.client import AsyncClient
+
+ENDED = FINISHED | {Status.DISABLED}
+"""There is nothing more to wait for, unless somebody intervenes."""
+
+
+class AsyncJobHandle:
+    """One job, as an :class:`AsyncClient` knows it. ``is_new`` is False when enqueueing found a
+    live job of the same fingerprint and returned that."""
+
+    __slots__ = ("_access", "_client", "_is_ours", "_task", "id", "is_new")
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        access: Access,
+        id: JobId,
+        task: Task[..., Any] | None = None,
+        *,
+        is_new: bool = False,
+        is_ours: bool = False,
+    ) -> None:
+        self._client = client
+        self._access = access
+        self._task = task
+        # An id that was given from outside may be of another namespace, where we must not look.
+        self._is_ours = is_ours
+        self.id = id
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    async def result(self, timeout: Duration | None = None) -> Any:
+        """Wait until the job is finished; its result, as the task's return annotation says.
+
+        Raises ``JobFailed``, ``JobDead``, ``JobCancelled`` or ``JobDisabled`` if it ended without
+        one, carrying what the last attempt left behind, and ``ResultTimeout`` after ``timeout``.
+        """
+        seconds = None if timeout is None else as_duration(timeout, "timeout").total_seconds()
+        with self._access.waiting.watch(self.id) as watch:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._check_ours()
+                    while True:
+                        state = self._found(await watch.next())
+                        if state.status in ENDED:
+                            return self._outcome(state)
+            except TimeoutError:
+                if seconds is None:
+                    raise
+        state = await self._state()
+        if state.status in ENDED:
+            return self._outcome(state)
+        raise ResultTimeout(self.id, seconds, state.status)
+
+    async def status(self) -> Status:
+        return (await self._state()).status
+
+    async def progress(self) -> Progress:
+        return (await self._state()).progress
+
+    async def record(self) -> JobRecord:
+        """Everything the store knows of it."""
+        return await self._client.job(self.id)
+
+    async def failures(self) -> list[FailedAttempt]:
+        """What its failed attempts left behind, oldest first."""
+        return await self._client.failures(self.id)
+
+    async def abort(self) -> AbortOutcome:
+        """Stop it: cancelled at once, or told to stop if it is running."""
+        return await self._client.abort(self.id)
+
+    async def retry(self) -> Moved:
+        """Start it anew after it failed, died or was cancelled."""
+        return await self._client.retry(self.id)
+
+    async def watch(self) -> AsyncGenerator[JobUpdate, None]:
+        """Its state now and after each change of status or progress; ends after the final one.
+
+        Changes that follow each other faster than they are taken are told as one.
+        """
+        await self._check_ours()
+        last: JobUpdate | None = None
+        with self._access.waiting.watch(self.id, is_close=True) as watch:
+            while last is None or not last.is_final:
+                update = update_of(self._found(await watch.next()))
+                if update != last:
+                    last = update
+                    yield update
+
+    async def _check_ours(self) -> None:
+        if not self._is_ours:
+            await self._client.job(self.id)
+            self._is_ours = True
+
+    async def _state(self) -> JobState:
+        await self._check_ours()
+        store = await self._access.store.opened()
+        return self._found((await store.job_states([self.id])).get(self.id))
+
+    def _found(self, state: JobState | None) -> JobState:
+        if state is None:
+            raise JobNotFound(self.id)
+        return state
+
+    def _outcome(self, state: JobState) -> Any:
+        if (error := ended_badly(state)) is not None:
+            raise error
+        return decoded_result(state.output or b"", self._access.codec, self._task)

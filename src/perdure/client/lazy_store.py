@@ -1,0 +1,58 @@
+"""A client's store: opened on first use, on the event loop that uses it, and closed once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perdure.errors import InvalidInput, StoreError
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+
+
+class LazyStore:
+    """Belongs to one event loop. Given a store, it uses a handle of its own on the same place."""
+
+    def __init__(self, place: str | Store) -> None:
+        self._store = store_at(place) if isinstance(place, str) else _twin_of(place)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self.is_closed = False
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    async def opened(self) -> Store:
+        """The store, opened now if it was not."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop or self.is_closed:
+            await self._open(loop)
+        return self._store
+
+    async def close(self) -> None:
+        async with self._opening:
+            was_open = self._loop is not None and not self.is_closed
+            self.is_closed = True
+            if was_open:
+                await self._store.close()
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop not in (None, loop):
+            raise StoreError(
+                f"this client of {self.url} belongs to another event loop; make one for each "
+                "loop, or use Client, which works from every thread"
+            )
+        async with self._opening:
+            if self.is_closed:
+                raise StoreError(f"this client of {self.url} is closed; make a new one")
+            if self._loop is None:
+                await self._store.open()
+                self._loop = loop
+
+
+def _twin_of(store: Any) -> Store:
+    if not callable(getattr(store, "twin", None)):
+        raise InvalidInput(f"{store!r} is not a store; pass a URL such as sqlite:///work.db")
+    twin: Store = store.twin()
+    return twin

@@ -1,0 +1,264 @@
+"""The queue as such, for people who write their own worker. Every settle is fenced by its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Unpack
+
+from perdure.client.access import Access, Openable
+from perdure.client.face import OpenableFace, mirrors, waits
+from perdure.client.records import Depth, JobRecord, changed_by, record_of
+from perdure.client.results import decoded
+from perdure.clock import new_id
+from perdure.errors import InvalidInput, JobNotFound, StaleClaim
+from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_QUEUE,
+    Claim,
+    ClaimedJob,
+    Moved,
+    Status,
+)
+from perdure.model.lane import Lane
+from perdure.model.outcome import Completed, Outcome, Released, Settlement
+from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, to_json
+from perdure.model.retry import Retry
+from perdure.model.task import checked_name
+from perdure.model.value import Value
+from perdure.rules.enqueueing import JobDefaults, JobOptions, payload_job
+from perdure.rules.failure import describe
+from perdure.rules.lifecycle import Operation
+from perdure.rules.rank import AGING_DEFAULT
+from perdure.rules.retry import Budget, after_error
+from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
+
+ATTEMPTS_DEFAULT = 3
+DEATHS_MAX = 3
+"""Expired leases that send a job to the dead letter as a poison pill."""
+HOUSEKEEPING_BATCH = 1_000
+
+
+class QueuedJob(Value):
+    """A job that its worker holds until the lease ends: ack, nack or release it before that."""
+
+    claimed: ClaimedJob
+    worker: WorkerId
+    lease: timedelta
+    codec: Codec
+
+    @property
+    def id(self) -> JobId:
+        return self.claimed.claim.id
+
+    @property
+    def claim(self) -> Claim:
+        return self.claimed.claim
+
+    @property
+    def claim_epoch(self) -> int:
+        """Raised by every claim of the job; writes under an older one are refused."""
+        return self.claimed.claim.epoch
+
+    @property
+    def kind(self) -> str:
+        return self.claimed.lane.task
+
+    @property
+    def queue(self) -> str:
+        return self.claimed.lane.queue
+
+    @property
+    def attempt(self) -> int:
+        return self.claimed.attempt
+
+    @property
+    def payload(self) -> Any:
+        """What it was enqueued with; for a call of a task, its first argument."""
+        args, _ = decoded(self.claimed.input, self.codec)
+        return args[0] if args else None
+
+
+class AsyncJobQueue(Openable):
+    """Enqueue, claim and settle jobs by hand. Opens its store on first use, or with ``async with``.
+
+    A ``kind`` is a task's name, and needs no registration here. Limits are not applied: they
+    belong to :class:`Worker`.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(Access(store, namespace, codec, payload_max_bytes))
+        self._access.own("be a queue")
+
+    async def enqueue(self, kind: str, payload: Any, **options: Unpack[JobOptions]) -> JobId:
+        """Add a job; its id, or that of the live job with the same fingerprint.
+
+        Priority 3 and three attempts unless the options say otherwise.
+        """
+        defaults = JobDefaults(
+            namespace=self.namespace,
+            aging=AGING_DEFAULT,
+            task=checked_name(kind, "kind"),
+            max_attempts=ATTEMPTS_DEFAULT,
+        )
+        id = JobId(new_id())
+        job = payload_job(id, defaults, payload, options, self._access.storing)
+        store = await self._access.store.opened()
+        [inserted] = await store.insert_jobs([job])
+        return inserted.id
+
+    async def dequeue(
+        self,
+        worker_id: str,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        kinds: Sequence[str] | None = None,
+        lease: Duration = "5m",
+    ) -> QueuedJob | None:
+        """Claim the most urgent waiting job of the queues, or None if there is none.
+
+        It is this worker's until ``lease`` has passed since the last heartbeat.
+        """
+        worker = WorkerId(checked_name(worker_id, "worker id"))
+        duration = _lease(lease)
+        store = await self._access.store.opened()
+        lanes = await self._lanes(store, _listed(queues, "queues"), kinds)
+        if not lanes:
+            return None
+        claimed = await store.claim_jobs(
+            ClaimRequest(
+                namespace=self.namespace, worker=worker, lanes=lanes, limit=1, lease=duration
+            )
+        )
+        for job in claimed.jobs:
+            return QueuedJob(claimed=job, worker=worker, lease=duration, codec=self._access.codec)
+        return None
+
+    async def ack(self, job: QueuedJob, result: Any = None) -> Status:
+        """Complete a job. Its status afterwards: cancelled if it was aborted meanwhile."""
+        what = f"the result of job {job.id}"
+        data = to_json(result, what, self._access.storing.payload_max_bytes)
+        return await self._settle(job, Completed(output=self._access.codec.encode(data)))
+
+    async def nack(self, job: QueuedJob, error: BaseException | str) -> Status:
+        """Report a failure. Tried again after 1 s, 2 s, 4 s … up to 5 minutes, while attempts
+        remain; then it is dead. ``Permanent`` and ``RetryLater`` count as they do in a task."""
+        if not isinstance(error, BaseException):
+            error = Exception(error)
+        retries = (job.claimed.max_attempts or ATTEMPTS_DEFAULT) - 1
+        budget = Budget(policy=Retry(retries, first="1s", factor=2, max="5m", jitter=False))
+        return await self._settle(job, after_error(job.claimed, error, describe(error), budget, 0))
+
+    async def release(self, job: QueuedJob) -> Status:
+        """Park a job as paused until it is resumed; it does not cost an attempt."""
+        return await self._settle(job, Released())
+
+    async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
+        """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
+        lease = job.lease if extend is None else _lease(extend)
+        store = await self._access.store.opened()
+        renewal = await store.renew_leases(job.worker, [job.claim], lease)
+        if job.id in renewal.lost:
+            raise StaleClaim(job.id, job.claim_epoch)
+        return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
+
+    async def resume(self, id: str) -> Moved:
+        """Put a released job back into the queue."""
+        job_id = JobId(checked_name(id, "job id"))
+        store = await self._access.store.opened()
+        moved = await store.resume_jobs(self.namespace, [job_id])
+        return changed_by(Operation.RESUME, job_id, moved)
+
+    async def reclaim_expired(self) -> int:
+        """Take jobs from workers whose lease ran out; how many. In every namespace of the store.
+
+        They wait again without having used up an attempt; the third time a job is dead.
+        """
+        store = await self._access.store.opened()
+        count = 0
+        while taken := await store.take_over_expired(HOUSEKEEPING_BATCH, DEATHS_MAX):
+            count += len(taken)
+        return count
+
+    async def get_job(self, id: str) -> JobRecord:
+        job_id = JobId(checked_name(id, "job id"))
+        store = await self._access.store.opened()
+        job = await store.get_job(self.namespace, job_id)
+        if job is None:
+            raise JobNotFound(id)
+        return record_of(job, self._access.codec)
+
+    async def depth(self) -> Depth:
+        """How many jobs are in each status, by queue and in total."""
+        store = await self._access.store.opened()
+        return Depth(entries=tuple(await store.depth(self.namespace)))
+
+    async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
+        store = await self._access.store.opened()
+        [status] = await store.settle_jobs([Settlement(claim=job.claim, outcome=outcome)])
+        if status is None:
+            raise StaleClaim(job.id, job.claim_epoch)
+        return status
+
+    async def _lanes(
+        self, store: Store, queues: Sequence[str], kinds: Sequence[str] | None
+    ) -> list[LaneRequest]:
+        """The lanes with waiting jobs that are asked for, once what is due has been seen to."""
+        wanted_kinds = None if kinds is None else _listed(kinds, "kinds")
+        survey = await store.survey(self.namespace)
+        if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
+            await store.expire_deadlines(HOUSEKEEPING_BATCH)
+        if survey.next_due_at is not None and survey.next_due_at <= survey.now:
+            await store.promote_due(HOUSEKEEPING_BATCH)
+            survey = await store.survey(self.namespace)
+        texts = list(survey.lanes)
+        while len(survey.lanes) == SURVEY_LANES_MAX:
+            survey = await store.survey(self.namespace, survey.lanes[-1])
+            texts += survey.lanes
+        lanes = [(text, Lane.parse(text)) for text in texts]
+        return [
+            LaneRequest(lane=text, queue=lane.queue)
+            for text, lane in lanes
+            if lane.queue in queues and (wanted_kinds is None or lane.task in wanted_kinds)
+        ]
+
+
+class JobQueue(OpenableFace[AsyncJobQueue]):
+    """The same for blocking code, usable from many threads at once."""
+
+    @mirrors(AsyncJobQueue.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncJobQueue(*args, **kwargs))
+
+    enqueue = waits(AsyncJobQueue.enqueue)
+    dequeue = waits(AsyncJobQueue.dequeue)
+    ack = waits(AsyncJobQueue.ack)
+    nack = waits(AsyncJobQueue.nack)
+    release = waits(AsyncJobQueue.release)
+    heartbeat = waits(AsyncJobQueue.heartbeat)
+    resume = waits(AsyncJobQueue.resume)
+    reclaim_expired = waits(AsyncJobQueue.reclaim_expired)
+    get_job = waits(AsyncJobQueue.get_job)
+    depth = waits(AsyncJobQueue.depth)
+
+
+def _lease(value: Duration) -> timedelta:
+    lease = as_duration(value, "lease")
+    if not lease:
+        raise InvalidInput(f"a lease of {value!r} would end at once")
+    return lease
+
+
+def _listed(names: Sequence[str], what: str) -> Sequence[str]:
+    if isinstance(names, str):
+        raise InvalidInput(f"{what}={names!r} must be a list of texts, not a text")
+    return [checked_name(name, what) for name in names]

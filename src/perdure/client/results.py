@@ -1,0 +1,62 @@
+"""What a waiter gets of a finished job: its result as the task declares it, or a typed error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.errors import (
+    JobCancelled,
+    JobDead,
+    JobDisabled,
+    JobEnded,
+    JobFailed,
+    PerdureError,
+)
+from perdure.model.failure import Failure
+from perdure.model.job import JobState, Status
+from perdure.model.payload import Codec, from_json
+from perdure.model.task import Task
+
+
+def ended_badly(state: JobState) -> JobEnded | None:
+    """The error for a job that has ended without a result, or None if it may still have one."""
+    why = f": {_told(state.failure)}" if state.failure is not None else ""
+    match state.status:
+        case Status.FAILED:
+            return JobFailed(state.id, f"job {state.id} failed{why}", state.failure)
+        case Status.DEAD:
+            message = f"job {state.id} is in the dead letter after attempt {state.attempt}{why}"
+            return JobDead(state.id, message, state.failure)
+        case Status.CANCELLED:
+            return JobCancelled(state.id, f"job {state.id} was cancelled{why}", state.failure)
+        case Status.DISABLED:
+            message = f"job {state.id} is disabled; client.enable({state.id!r}) lets it run"
+            return JobDisabled(state.id, message)
+        case _:
+            return None
+
+
+def decoded_result(output: bytes, codec: Codec, task: Task[..., Any] | None) -> Any:
+    """A result as the task's return annotation says, or as plain values where it does not fit."""
+    value = decoded(output, codec)
+    if task is None or task.result_converter is None:
+        return value
+    try:
+        return task.result_converter(value)
+    except (ValueError, TypeError):
+        return value
+
+
+def decoded(data: bytes, codec: Codec) -> Any:
+    """A stored payload as plain values."""
+    try:
+        return from_json(codec.decode(data))
+    except Exception as error:  # a codec may raise anything
+        raise PerdureError(
+            f"a stored payload cannot be read: {error}. It needs the codec it was written with: "
+            "pass codec=..."
+        ) from error
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type

@@ -1,0 +1,175 @@
+"""Waiting for jobs, together: one subscription and one read serve everybody who waits in a client.
+
+A waiter is registered before the store is read, so a change is either in what is read or told
+by a hint afterwards. A hint that names other jobs costs nothing; one without names costs a read,
+a few times a second at most; a slow poll stands behind both. While nobody waits, nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perdure.client.lazy_store import LazyStore
+from perdure.errors import StoreError
+from perdure.model.hint import Hint, HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import JobState
+
+POLL_SECONDS = 2.0
+CLOSE_POLL_SECONDS = 0.5
+"""While somebody watches: that a job was claimed is not told by a hint."""
+SPACING_SECONDS = 0.02
+"""Between reads that are caused by hints without names."""
+LINGER_SECONDS = 5.0
+"""How long the subscription outlives the last waiter, so that waiting in turn does not renew it."""
+READ_MAX = 10_000
+"""Jobs that one read is about; with more of them it takes several."""
+
+
+class Watch:
+    """What one waiter sees of one job: always the latest, never the same twice."""
+
+    __slots__ = ("_error", "_news", "id", "is_close", "latest")
+
+    def __init__(self, id: JobId, *, is_close: bool) -> None:
+        self.id = id
+        self.is_close = is_close
+        self.latest: JobState | None = None
+        """None before the first read, and when there is no such job."""
+        self._news = asyncio.Event()
+        self._error: BaseException | None = None
+
+    async def next(self) -> JobState | None:
+        """Wait for a state that was not returned yet; None when there is no such job."""
+        await self._news.wait()
+        self._news.clear()
+        if self._error is not None:
+            raise self._error
+        return self.latest
+
+    def tell(self, state: JobState | None) -> None:
+        if state is None or state != self.latest:
+            self.latest = state
+            self._news.set()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._news.set()
+
+
+class Waiting:
+    """Everybody who waits in one client. All of it runs on the client's event loop."""
+
+    def __init__(self, store: LazyStore) -> None:
+        self._store = store
+        self._watches: dict[JobId, set[Watch]] = {}
+        self._close_count = 0
+        self._due: set[JobId] = set()
+        self._woken = asyncio.Event()
+        self._read_all_at = 0.0
+        self._all_read_at = 0.0
+        self._reader: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self, id: JobId, *, is_close: bool = False) -> Iterator[Watch]:
+        """Be told the job's state, now and whenever it changes."""
+        if self._store.is_closed:
+            raise StoreError(f"this client of {self._store.url} is closed; make a new one")
+        watch = Watch(id, is_close=is_close)
+        self._watches.setdefault(id, set()).add(watch)
+        self._due.add(id)
+        if is_close:
+            self._close_count += 1
+            soon = asyncio.get_running_loop().time() + CLOSE_POLL_SECONDS
+            self._read_all_at = min(self._read_all_at, soon)
+        self._woken.set()
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read_while_needed())
+        try:
+            yield watch
+        finally:
+            self._leave(watch)
+
+    async def close(self) -> None:
+        """End the waiting; whoever still waits is told why."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+
+    def _leave(self, watch: Watch) -> None:
+        together = self._watches[watch.id]
+        together.remove(watch)
+        self._close_count -= watch.is_close
+        if not together:
+            del self._watches[watch.id]
+            self._due.discard(watch.id)
+
+    async def _read_while_needed(self) -> None:
+        error: BaseException = StoreError(f"the client of {self._store.url} was closed")
+        try:
+            store = await self._store.opened()
+            unsubscribe = store.subscribe(self._hear)
+            try:
+                while ids := await self._next_ids():
+                    await self._read(ids)
+            finally:
+                unsubscribe()
+        except Exception as failure:
+            error = failure
+        finally:
+            self._reader = None
+            for watch in self._everybody():
+                watch.fail(error)
+
+    async def _read(self, ids: list[JobId]) -> None:
+        store = await self._store.opened()
+        try:
+            states = await store.job_states(ids)
+        except Exception as error:
+            for id in ids:
+                for watch in self._watches.get(id, ()):
+                    watch.fail(error)
+        else:
+            for id in ids:
+                for watch in self._watches.get(id, ()):
+                    watch.tell(states.get(id))
+
+    async def _next_ids(self) -> list[JobId]:
+        """The jobs to read next, once there is a reason to; none when nobody waits any more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._woken.clear()
+            if self._watches and loop.time() >= self._read_all_at:
+                self._all_read_at = loop.time()
+                self._read_all_at = self._all_read_at + self._poll_seconds
+                self._due.update(self._watches)
+            if self._due:
+                return [self._due.pop() for _ in range(min(len(self._due), READ_MAX))]
+            until = self._read_all_at if self._watches else loop.time() + LINGER_SECONDS
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._woken.wait()
+            except TimeoutError:
+                if not self._watches:
+                    return []
+
+    @property
+    def _poll_seconds(self) -> float:
+        return CLOSE_POLL_SECONDS if self._close_count else POLL_SECONDS
+
+    def _hear(self, hint: Hint) -> None:
+        if hint.kind is not HintKind.CHANGED or not self._watches:
+            return
+        if hint.names:
+            named = hint.names & self._watches.keys()
+            self._due.update(JobId(id) for id in named)
+            if not named:
+                return
+        else:
+            self._read_all_at = min(self._read_all_at, self._all_read_at + SPACING_SECONDS)
+        self._woken.set()
+
+    def _everybody(self) -> list[Watch]:
+        return [watch for together in self._watches.values() for watch in together]

@@ -1,0 +1,342 @@
+"""From a call to jobs that can be inserted: every option is checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, get_args
+
+from msgspec.structs import replace
+
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import JobId
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob, OnConflict
+from perdure.model.lane import Lane
+from perdure.model.payload import (
+    PAYLOAD_MAX_BYTES,
+    Codec,
+    PlainCodec,
+    from_json,
+    input_hash,
+    to_json,
+)
+from perdure.model.policy import encode_policy
+from perdure.model.retry import RETRIES_MAX, Retry
+from perdure.model.task import Task, checked_name, checked_priority, checked_tags
+from perdure.model.value import Value
+from perdure.rules.limits import computed_keys
+
+AHEAD_MAX = timedelta(days=36_500)
+"""How far ahead a delay or a deadline may lie; farther is a mistake in the unit."""
+
+
+class JobOptions(TypedDict, total=False):
+    """How a job is queued."""
+
+    fingerprint: str | Callable[..., str] | None
+    on_conflict: OnConflict
+    group: str | None
+    delay: Duration | None
+    run_at: datetime | None
+    deadline: Duration | datetime | None
+    max_attempts: int | None
+    priority: int | None
+    queue: str | None
+    tags: Sequence[str] | None
+
+
+class CallOptions(JobOptions, total=False):
+    """How a call of a task is queued, and what it changes of the task's own settings."""
+
+    retries: Retry | int | None
+    timeout: Duration | None
+
+
+class JobDefaults(Value):
+    """What holds for a job where its options say nothing."""
+
+    namespace: str
+    aging: timedelta
+    task: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = PRIORITY_DEFAULT
+    tags: tuple[str, ...] = ()
+    max_attempts: int | None = None
+
+
+class Storing(Value):
+    """How payloads are stored."""
+
+    codec: Codec = PlainCodec()
+    payload_max_bytes: int = PAYLOAD_MAX_BYTES
+
+
+class JobMaker:
+    """Makes the jobs of one task that share their options, each from its own call."""
+
+    def __init__(self, task: Task[..., Any], template: NewJob, options: CallOptions) -> None:
+        self._task = task
+        self._template = template
+        self._fingerprint = options.get("fingerprint")
+        self._keyed = [limit for limit in task.limits if callable(limit.key)]
+        self._lanes: dict[tuple[str, ...], Lane] = {}
+
+    def job(
+        self, id: JobId, args: Sequence[Any], kwargs: dict[str, Any], storing: Storing
+    ) -> NewJob:
+        args, kwargs = canonical_call(self._task, args, kwargs)
+        data = call_input(self._task, args, kwargs, storing)
+        job = replace(
+            self._template, id=id, input=data, input_hash=input_hash(self._task.name, data)
+        )
+        if self._keyed:
+            job = replace(job, lane=self._lane(args, kwargs))
+        if callable(self._fingerprint):
+            made = _from_input("fingerprint function", self._fingerprint, args, kwargs)
+            job = replace(job, fingerprint=checked_name(made, "fingerprint"))
+        return job
+
+    def _lane(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Lane:
+        """Jobs with the same limit keys share a lane."""
+        values = [
+            _from_input(f"key function of {type(limit).__name__}", limit.key, args, kwargs)
+            for limit in self._keyed
+        ]
+        keys = computed_keys(self._keyed, values)
+        lane = self._lanes.get(keys)
+        if lane is None:
+            for key in keys:
+                checked_name(key, "limit key")
+            lane = self._lanes[keys] = replace(self._template.lane, keys=keys)
+        return lane
+
+
+def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDefaults:
+    return JobDefaults(
+        namespace=namespace,
+        aging=aging,
+        task=task.name,
+        queue=task.queue,
+        priority=task.priority,
+        tags=task.tags,
+    )
+
+
+def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
+    """Everything that jobs with these options share; the id and the input are still to come."""
+    check_option_names(options, CallOptions)
+    delay = _ahead(options.get("delay"), "delay") or timedelta(0)
+    run_at = _moment(options.get("run_at"), "run_at")
+    if run_at is not None and options.get("delay") is not None:
+        raise InvalidInput("delay and run_at are two answers to one question; give one of them")
+    deadline, deadline_at = _deadline(options.get("deadline"))
+    _check_order(delay, run_at, deadline, deadline_at)
+    fingerprint = options.get("fingerprint")
+    return NewJob(
+        id=JobId(""),
+        namespace=defaults.namespace,
+        lane=_lane_of(defaults, options),
+        priority=checked_priority(_given(options.get("priority"), defaults.priority)),
+        aging=defaults.aging,
+        input=b"",
+        input_hash=0,
+        delay=delay,
+        run_at=run_at,
+        deadline=deadline,
+        deadline_at=deadline_at,
+        group=_name(options.get("group"), "group"),
+        fingerprint=None if callable(fingerprint) else _name(fingerprint, "fingerprint"),
+        on_conflict=_on_conflict(options.get("on_conflict", "return")),
+        max_attempts=_attempts(_given(options.get("max_attempts"), defaults.max_attempts)),
+        policy=_policy(options),
+    )
+
+
+def payload_job(
+    id: JobId, defaults: JobDefaults, payload: Any, options: JobOptions, storing: Storing
+) -> NewJob:
+    """A job of a kind that needs no task here: its payload is the one argument."""
+    check_option_names(options, JobOptions)
+    if callable(options.get("fingerprint")):
+        raise InvalidInput("fingerprint must be a text here; only a task's input can make one")
+    template = job_template(defaults, options)  # type: ignore[arg-type]  # CallOptions has more
+    what = f"the payload of a job {defaults.task!r}"
+    data = storing.codec.encode(to_json(((payload,), {}), what, storing.payload_max_bytes))
+    return replace(template, id=id, input=data, input_hash=input_hash(defaults.task, data))
+
+
+def may_be_refused(job: NewJob) -> bool:
+    """Whether the store may refuse this job for reasons that its neighbours do not share."""
+    return (
+        (job.fingerprint is not None and job.on_conflict == "raise")
+        or job.deadline is not None
+        or job.deadline_at is not None
+    )
+
+
+def call_input(
+    task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any], storing: Storing
+) -> bytes:
+    """A canonical call as it is stored. Refuses what the worker could not read back as typed."""
+    data = to_json((args, kwargs), f"the input of task {task.name!r}", storing.payload_max_bytes)
+    plain_args, plain_kwargs = from_json(data)
+    task.check_types(plain_args, plain_kwargs)
+    return storing.codec.encode(data)
+
+
+def canonical_call(
+    task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The call with its arguments by position; a name that nobody knows is refused."""
+    if kwargs:
+        parameters = task.input_signature.parameters.values()
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            for name in kwargs:
+                if name not in task.input_signature.parameters:
+                    raise _unknown_argument(task, name)
+    return task.canonical(args, kwargs)
+
+
+def split_options(
+    keywords: Mapping[str, Any],
+) -> tuple[CallOptions, dict[str, Any]]:
+    """Tell the options of a call from the task's own arguments: options are reserved names."""
+    names = CallOptions.__annotations__
+    options = {name: value for name, value in keywords.items() if name in names}
+    arguments = {name: value for name, value in keywords.items() if name not in names}
+    return options, arguments  # type: ignore[return-value]  # only names of CallOptions
+
+
+def check_option_names(options: Mapping[str, Any], known: type[JobOptions]) -> None:
+    names = known.__annotations__
+    for name in options:
+        if name not in names:
+            raise InvalidInput(f"there is no option {name!r}{_nearest(name, names)}")
+
+
+def checked_limit(limit: Any, most: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidInput(f"limit={limit!r} must be a whole number from 1 to {most}")
+    return limit
+
+
+def _unknown_argument(task: Task[..., Any], name: str) -> InvalidInput:
+    known = [*task.input_signature.parameters, *CallOptions.__annotations__]
+    return InvalidInput(
+        f"{name!r} is neither a parameter of task {task.name!r} nor an option of enqueue"
+        f"{_nearest(name, known)}"
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only mistakes need it
+
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(sorted(known))}"
+
+
+def _from_input(what: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        raise InvalidInput(
+            f"the {what} failed for this input, which it is called with as the task is: {error!r}"
+        ) from error
+
+
+def _lane_of(defaults: JobDefaults, options: CallOptions) -> Lane:
+    tags = options.get("tags")
+    return Lane(
+        queue=checked_name(_given(options.get("queue"), defaults.queue), "queue"),
+        task=defaults.task,
+        tags=defaults.tags if tags is None else checked_tags(_listed(tags, "tags")),
+    )
+
+
+def _policy(options: CallOptions) -> bytes | None:
+    retries, timeout = options.get("retries"), options.get("timeout")
+    if retries is not None and not isinstance(retries, Retry):
+        retries = Retry(retries)
+    if timeout is None:
+        return encode_policy(retries, None)
+    duration = as_duration(timeout, "timeout")
+    if not duration:
+        raise InvalidInput(f"timeout={timeout!r} must be above zero")
+    return encode_policy(retries, duration)
+
+
+def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
+    if isinstance(deadline, datetime):
+        # Whether it has passed is for the store's clock to say, which is the one that counts.
+        return None, _moment(deadline, "deadline")
+    duration = _ahead(deadline, "deadline")
+    if duration is not None and not duration:
+        raise InvalidInput(f"deadline={deadline!r} has passed already; it must lie ahead")
+    return duration, None
+
+
+def _check_order(
+    delay: timedelta,
+    run_at: datetime | None,
+    deadline: timedelta | None,
+    deadline_at: datetime | None,
+) -> None:
+    if deadline is not None and delay >= deadline:
+        raise InvalidInput(f"the job would be due after {delay}, past its deadline of {deadline}")
+    if run_at is not None and deadline_at is not None and run_at >= deadline_at:
+        raise InvalidInput(f"the job would be due at {run_at}, past its deadline {deadline_at}")
+
+
+def _ahead(value: Duration | None, name: str) -> timedelta | None:
+    if value is None:
+        return None
+    duration = as_duration(value, name)
+    if duration > AHEAD_MAX:
+        raise InvalidInput(f"{name}={value!r} is more than {AHEAD_MAX.days} days")
+    return duration
+
+
+def _moment(value: Any, name: str) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise InvalidInput(f"{name}={value!r} is not a datetime")
+    if value.utcoffset() is None:
+        raise InvalidInput(f"{name}={value!r} needs a time zone: datetime(..., tzinfo=UTC)")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInput(f"{name}={value!r} is not a usable moment: {error}") from error
+
+
+def _attempts(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= RETRIES_MAX:
+        raise InvalidInput(f"max_attempts={value!r} must be a whole number from 1 to {RETRIES_MAX}")
+    return value
+
+
+def _on_conflict(value: Any) -> OnConflict:
+    known = get_args(OnConflict)
+    if value not in known:
+        raise InvalidInput(f"on_conflict={value!r} must be one of {', '.join(map(repr, known))}")
+    checked: OnConflict = value
+    return checked
+
+
+def _name(value: Any, what: str) -> str | None:
+    return None if value is None else checked_name(value, what)
+
+
+def _listed(values: Any, name: str) -> Sequence[Any]:
+    if not isinstance(values, list | tuple | set | frozenset):
+        raise InvalidInput(f"{name}={values!r} must be a list of texts")
+    return list(values)
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
