@@ -1,0 +1,90 @@
+"""Opening the file: one connection, set up the way each thread needs it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from perdure.errors import PerdureError, SchemaMismatch, StoreError
+from perdure.store.sqlite.busy import patiently, primary_code
+from perdure.store.sqlite.place import SqlitePlace
+
+SQLITE_MIN = (3, 35)
+"""The first version with RETURNING."""
+
+OPEN_SECONDS_MAX = 15.0
+"""How long opening waits for another process that has the file locked."""
+
+_STATEMENTS_CACHED = 512
+_CACHE_KIB = 32 * 1024
+_WAL_BYTES_KEPT = 64 * 1024 * 1024
+
+_PRAGMAS = (
+    f"PRAGMA cache_size = -{_CACHE_KIB}",
+    f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
+    """A connection for the writer. Switches a new file to WAL, so that readers never wait."""
+    if sqlite3.sqlite_version_info < SQLITE_MIN:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: this store needs 3.35 or newer. Use a "
+            "Python built with one, or PostgreSQL"
+        )
+    connection = _connect(place)
+    try:
+        # Two processes that open a new file at once get in each other's way here.
+        patiently(
+            lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall(),
+            place.path,
+            seconds_max=OPEN_SECONDS_MAX,
+        )
+        connection.execute(f"PRAGMA synchronous = {place.synchronous}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(place: SqlitePlace) -> sqlite3.Connection:
+    connection = _connect(place)
+    connection.execute("PRAGMA query_only = 1")
+    return connection
+
+
+def _connect(place: SqlitePlace) -> sqlite3.Connection:
+    # Transactions and waiting for locks are our own business: neither the module nor SQLite
+    # shall do any of it behind our back.
+    connection = sqlite3.connect(
+        place.path, timeout=0, isolation_level=None, cached_statements=_STATEMENTS_CACHED
+    )
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+    return connection
+
+
+def as_store_error(error: Exception, place: SqlitePlace) -> Exception:
+    """What a caller sees of an error while the store is open: ours as they are, SQLite's typed."""
+    if isinstance(error, PerdureError) or not isinstance(error, sqlite3.Error):
+        return error
+    typed = StoreError(f"the store at {place.url} refused, and nothing was written: {error}")
+    typed.__cause__ = error
+    return typed
+
+
+def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
+    """The same while it is being opened."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_NOTADB:
+        return SchemaMismatch(f"{place.path} is not a SQLite database. Name another file")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return SchemaMismatch(f"the database {place.path} is damaged: {error}. Restore a backup")
+    if code == sqlite3.SQLITE_BUSY:
+        return place.unreachable(
+            f"another process has had it locked for {OPEN_SECONDS_MAX:g} s",
+            "End that process, or its transaction",
+        )
+    return place.unreachable(str(error), "Is the file writable, and on a local disk?")

@@ -1,0 +1,155 @@
+"""One database for each place and process, shared by all handles on it.
+
+A process writes through one connection, so its own threads never contend for the file's lock, and
+what they write at the same moment shares one commit. Threads and connections do not survive a
+fork: a child process opens the place anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from queue import SimpleQueue
+from typing import TypeVar
+
+from perdure.clock import Clock
+from perdure.errors import StoreError
+from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sqlite.reader import Reader, Requests
+from perdure.store.sqlite.requests import Operation, Request
+from perdure.store.sqlite.statements import statements_of
+from perdure.store.sqlite.writer import Writer
+from perdure.store.wakeups import hub_of
+
+READERS = 2
+"""So that one long listing does not hold up those who wait for a result."""
+
+Answer = TypeVar("Answer")
+
+
+class Database:
+    """The threads on one place. Use :func:`open_database` and :func:`close_database`."""
+
+    def __init__(self, place: SqlitePlace) -> None:
+        self.place = place
+        self.users = 0
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._sql = statements_of(place.prefix)
+        self._writer = Writer(place, self._sql, hub_of(place.name))
+        self._reads: Requests = SimpleQueue()
+        self._readers: list[Reader] = []
+
+    async def write(self, operation: Operation[Answer], clock: Clock) -> Answer:
+        """Do it in a transaction; the answer comes when it is committed."""
+        self._check_process()
+        request = Request(operation, clock)
+        with self._lock:
+            self._check_open()
+            self._writer.put(request)
+        answer: Answer = await request.future
+        return answer
+
+    async def read(self, operation: Operation[Answer], clock: Clock) -> Answer:
+        self._check_process()
+        request = Request(operation, clock)
+        with self._lock:
+            self._check_open()
+            self._reads.put(request)
+        answer: Answer = await request.future
+        return answer
+
+    def nudge(self) -> None:
+        """Let the writer see that somebody listens."""
+        self._writer.nudge()
+
+    async def opened(self) -> None:
+        # Several await it, and one that is cancelled must not cancel it for the others.
+        await asyncio.shield(asyncio.wrap_future(self._writer.opened))
+        with self._lock:
+            while len(self._readers) < READERS:
+                self._readers.append(Reader(self.place, self._sql, self._reads))
+
+    async def closed(self) -> None:
+        """Finish what was asked for, then end the threads."""
+        with self._lock:
+            self._is_closed = True
+            for _ in self._readers:
+                self._reads.put(None)
+        self._writer.stop(self._readers)
+        await asyncio.shield(asyncio.wrap_future(self._writer.closed))
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+        return self._process != os.getpid()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError(f"the store at {self.place.url} is closed")
+
+    def _check_process(self) -> None:
+        if self.is_inherited:
+            raise StoreError(
+                f"the store at {self.place.url} was opened before this process was forked; open "
+                "one of its own in each process"
+            )
+
+
+class _Databases:
+    """Those that are open in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_key: dict[tuple[str, str, str], Database] = {}
+
+
+_open = _Databases()
+_inherited: list[_Databases] = []
+
+
+def _forget_the_parents() -> None:
+    global _open
+    # Kept for ever: closing a connection that belongs to the parent could harm its file.
+    _inherited.append(_open)
+    _open = _Databases()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)
+
+
+async def open_database(place: SqlitePlace) -> Database:
+    """The process's database at a place, opened once; give it back with ``close_database``."""
+    with _open.lock:
+        database = _open.by_key.get(place.key)
+        if database is None:
+            database = _open.by_key[place.key] = Database(place)
+        database.users += 1
+    try:
+        await database.opened()
+    except BaseException:
+        with _open.lock:
+            _forget(database)
+        await close_database(database)
+        raise
+    return database
+
+
+async def close_database(database: Database) -> None:
+    """Give a database back; the last one to do so closes it."""
+    if database.is_inherited:
+        return
+    with _open.lock:
+        database.users -= 1
+        if database.users:
+            return
+        _forget(database)
+    await database.closed()
+
+
+def _forget(database: Database) -> None:
+    """Let whoever opens the place from now on get another one. The lock is held."""
+    if _open.by_key.get(database.place.key) is database:
+        del _open.by_key[database.place.key]

@@ -1,0 +1,37 @@
+"""What every part of the store stands on: the place, its database while open, and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from perdure.clock import Clock
+from perdure.errors import StoreError
+from perdure.store.sqlite.database import Database
+from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sqlite.requests import Operation
+from perdure.store.sqlite.rows import Row
+
+Answer = TypeVar("Answer")
+
+
+class Handle:
+    def __init__(self, place: SqlitePlace, clock: Clock) -> None:
+        self._place = place
+        self._clock = clock
+        self._database: Database | None = None
+
+    async def _write(self, operation: Operation[Answer]) -> Answer:
+        return await self._open_database().write(operation, self._clock)
+
+    async def _read(self, operation: Operation[Answer]) -> Answer:
+        return await self._open_database().read(operation, self._clock)
+
+    async def _rows(self, name: str, **parameters: Any) -> Sequence[Row]:
+        """What one reading statement finds."""
+        return await self._read(lambda transaction: transaction.rows(name, **parameters))
+
+    def _open_database(self) -> Database:
+        if self._database is None:
+            raise StoreError(f"the store at {self._place.url} is not open; await store.open()")
+        return self._database

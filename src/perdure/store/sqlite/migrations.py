@@ -1,0 +1,77 @@
+"""Creating and upgrading the tables, under the file's write lock."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from perdure.clock import system_clock
+from perdure.store.sql.migrations import Migration, foreign_tables, load_migrations, pending
+from perdure.store.sqlite.busy import patiently
+from perdure.store.sqlite.connecting import OPEN_SECONDS_MAX
+from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sqlite.rows import micros
+from perdure.store.sqlite.statements import PACKAGE
+
+_CREATED = re.compile(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", re.MULTILINE)
+
+
+def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
+    """Bring the tables to this version, or raise ``SchemaMismatch``.
+
+    Tables that are up to date are only read: opening waits for nobody then.
+    """
+    steps = load_migrations(PACKAGE, {"prefix": place.prefix})
+
+    def attempt() -> None:
+        if not _pending(connection, place, steps):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have done it while this one waited for the lock.
+            for step in _pending(connection, place, steps):
+                _apply(connection, place, step)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    patiently(attempt, place.path, seconds_max=OPEN_SECONDS_MAX)
+
+
+def _pending(
+    connection: sqlite3.Connection, place: SqlitePlace, steps: Sequence[Migration]
+) -> Sequence[Migration]:
+    ours = f"{place.prefix}migrations"
+    taken = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if ours.lower() not in taken:
+        wanted = (name for step in steps for name in _CREATED.findall(step.text))
+        if any(name.lower() in taken for name in wanted):
+            raise foreign_tables(place.path)
+        return steps
+    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({ours})")]
+    if columns != ["version", "name", "applied_at"]:
+        raise foreign_tables(place.path)
+    applied = connection.execute(f"SELECT version, name FROM {ours}").fetchall()
+    return pending(steps, applied, place.path)
+
+
+def _apply(connection: sqlite3.Connection, place: SqlitePlace, step: Migration) -> None:
+    for statement in _statements_in(step.text):
+        connection.execute(statement)
+    connection.execute(
+        f"INSERT INTO {place.prefix}migrations (version, name, applied_at) VALUES (?, ?, ?)",
+        (step.version, step.name, micros(system_clock())),
+    )
+
+
+def _statements_in(text: str) -> Iterator[str]:
+    """The statements of a script, one by one: ``executescript`` would commit before it starts."""
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

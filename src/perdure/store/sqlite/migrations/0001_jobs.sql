@@ -1,0 +1,156 @@
+-- Jobs and all that belongs to them. Times are whole microseconds since 1970, so that they
+-- compare exactly; flags are 0 or 1; a lane is its JSON text.
+
+CREATE TABLE {prefix}migrations (
+    version    INTEGER NOT NULL PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    applied_at INTEGER NOT NULL
+);
+
+CREATE TABLE {prefix}jobs (
+    id               TEXT    NOT NULL PRIMARY KEY,
+    namespace        TEXT    NOT NULL,
+    queue            TEXT    NOT NULL,
+    task             TEXT    NOT NULL,
+    lane             TEXT    NOT NULL,
+    job_group        TEXT,
+    status           TEXT    NOT NULL CHECK (status IN (
+        'waiting', 'scheduled', 'active', 'paused', 'aborting',
+        'completed', 'failed', 'dead', 'disabled', 'cancelled'
+    )),
+    priority         INTEGER NOT NULL,
+    rank             REAL    NOT NULL,
+    epoch            INTEGER NOT NULL DEFAULT 0,
+    attempt          INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    failures         INTEGER NOT NULL DEFAULT 0,
+    postpones        INTEGER NOT NULL DEFAULT 0,
+    deaths           INTEGER NOT NULL DEFAULT 0,
+    max_attempts     INTEGER,
+    fingerprint      TEXT,
+    worker           TEXT,
+    lease_until      INTEGER,
+    avoid_worker     TEXT,
+    avoid_until      INTEGER,
+    limit_keys       TEXT,
+    created_at       INTEGER NOT NULL,
+    ready_at         INTEGER NOT NULL,
+    deadline_at      INTEGER,
+    started_at       INTEGER,
+    finished_at      INTEGER,
+    dropped          INTEGER NOT NULL DEFAULT 0,
+    progress         REAL    NOT NULL DEFAULT 0,
+    progress_message TEXT    NOT NULL DEFAULT '',
+    progress_details BLOB,
+    input_hash       INTEGER NOT NULL,
+    policy           BLOB,
+    -- NULL when it is large: a row is written as a whole each time its job moves.
+    input            BLOB,
+    output           BLOB,
+
+    CHECK ((status IN ('active', 'aborting')) = (lease_until IS NOT NULL)),
+    CHECK ((status IN ('completed', 'failed', 'dead', 'cancelled')) = (finished_at IS NOT NULL)),
+    CHECK (lease_until IS NULL OR worker IS NOT NULL),
+    CHECK (limit_keys IS NULL OR lease_until IS NOT NULL),
+    CHECK (NOT dropped OR finished_at IS NOT NULL)
+);
+
+-- Partial wherever possible: finished work leaves the hot indexes at once. Where the CHECKs above
+-- allow it, the condition is on a column that queries compare, because SQLite uses a partial index
+-- only when the query's own terms imply its condition.
+
+-- The order of the queue: a claim reads the front of its lanes.
+CREATE INDEX {prefix}jobs_waiting ON {prefix}jobs (namespace, lane, rank, id)
+WHERE status = 'waiting';
+
+CREATE INDEX {prefix}jobs_scheduled ON {prefix}jobs (ready_at, namespace, queue)
+WHERE status = 'scheduled';
+
+CREATE INDEX {prefix}jobs_held ON {prefix}jobs (lease_until)
+WHERE lease_until IS NOT NULL;
+
+-- Who counts under which limit at the moment, without looking at the rows.
+CREATE INDEX {prefix}jobs_limited ON {prefix}jobs (namespace, lease_until, limit_keys)
+WHERE limit_keys IS NOT NULL;
+
+CREATE INDEX {prefix}jobs_deadline ON {prefix}jobs (deadline_at)
+WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused');
+
+-- What to prune next; the further columns let jobs be counted without looking at the rows.
+CREATE INDEX {prefix}jobs_finished
+ON {prefix}jobs (status, finished_at, namespace, queue, task, dropped)
+WHERE finished_at IS NOT NULL;
+
+-- The newest jobs of one finished status, and those set aside.
+CREATE INDEX {prefix}jobs_ended ON {prefix}jobs (status, id)
+WHERE finished_at IS NOT NULL;
+
+CREATE INDEX {prefix}jobs_parked ON {prefix}jobs (status, id)
+WHERE status IN ('paused', 'disabled');
+
+-- The latest result of one input comes first.
+CREATE INDEX {prefix}jobs_results ON {prefix}jobs (input_hash, finished_at)
+WHERE status = 'completed';
+
+CREATE UNIQUE INDEX {prefix}jobs_fingerprint ON {prefix}jobs (namespace, queue, fingerprint)
+WHERE fingerprint IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX {prefix}jobs_group ON {prefix}jobs (job_group, namespace, id)
+WHERE job_group IS NOT NULL;
+
+CREATE TABLE {prefix}large_inputs (
+    job_id TEXT NOT NULL PRIMARY KEY,
+    input  BLOB NOT NULL
+);
+
+-- The history of failed attempts, in the order of number.
+CREATE TABLE {prefix}failures (
+    number    INTEGER NOT NULL PRIMARY KEY,
+    job_id    TEXT    NOT NULL,
+    attempt   INTEGER NOT NULL,
+    worker    TEXT,
+    failed_at INTEGER NOT NULL,
+    failure   BLOB    NOT NULL
+);
+
+CREATE INDEX {prefix}failures_job ON {prefix}failures (job_id);
+
+CREATE TABLE {prefix}limits (
+    namespace     TEXT NOT NULL,
+    key           TEXT NOT NULL,
+    closed_until  INTEGER,
+    last_start_at INTEGER,
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+
+-- One row for each claim that started jobs under a rate, until it leaves the window.
+CREATE TABLE {prefix}limit_starts (
+    namespace  TEXT    NOT NULL,
+    key        TEXT    NOT NULL,
+    started_at INTEGER NOT NULL,
+    count      INTEGER NOT NULL
+);
+
+CREATE INDEX {prefix}limit_starts_key ON {prefix}limit_starts (namespace, key, started_at, count);
+
+-- A queue has a row while it is paused.
+CREATE TABLE {prefix}queues (
+    namespace TEXT    NOT NULL,
+    name      TEXT    NOT NULL,
+    paused_at INTEGER NOT NULL,
+    paused_by TEXT,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
+
+CREATE TABLE {prefix}workers (
+    id         TEXT    NOT NULL PRIMARY KEY,
+    namespace  TEXT    NOT NULL,
+    info       BLOB    NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL
+);
+
+CREATE TABLE {prefix}duties (
+    name        TEXT    NOT NULL PRIMARY KEY,
+    worker      TEXT    NOT NULL,
+    lease_until INTEGER NOT NULL
+);

@@ -1,0 +1,223 @@
+"""From rows to values and back. Times are whole microseconds since 1970."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import (
+    Claim,
+    ClaimedJob,
+    FailedAttempt,
+    Job,
+    JobState,
+    NewJob,
+    Progress,
+    QueueInfo,
+    Status,
+)
+from perdure.model.lane import Lane
+from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.rules.rank import rank_of
+
+Row = tuple[Any, ...]
+
+INLINE_MAX_BYTES = 2048
+"""An input larger than this lives beside its job."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+JOB_ROW = """\
+job.rowid, job.id, job.namespace, job.queue, job.lane, job.status, job.epoch, job.attempt,
+       job.deaths, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
+       job.limit_keys IS NOT NULL"""
+
+CLAIMED_ROW = """\
+rank, id, epoch, namespace, lane, input, attempt, failures, postpones, max_attempts, policy,
+          job_group, deadline_at, created_at"""
+
+RECORD_ROW = """\
+job.id, job.namespace, job.queue, job.task, job.lane, job.status, job.priority, job.job_group,
+       job.fingerprint, job.attempt, job.failures, job.deaths, job.max_attempts, job.worker,
+       job.epoch, job.progress, job.progress_message, job.progress_details, job.created_at,
+       job.ready_at, job.deadline_at, job.started_at, job.finished_at, job.lease_until"""
+
+encode = msgspec.json.encode
+_decode_failure = msgspec.json.Decoder(Failure).decode
+_decode_info = msgspec.json.Decoder(WorkerInfo).decode
+_decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class JobRow(NamedTuple):
+    """What has to be known of a job to move it; ``number`` is its row's for this transaction."""
+
+    number: int
+    id: JobId
+    namespace: str
+    queue: str
+    lane: str
+    status: str
+    epoch: int
+    attempt: int
+    deaths: int
+    worker: WorkerId | None
+    ready_at: int
+    deadline_at: int | None
+    fingerprint: str | None
+    is_limited: int
+
+
+def micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def micros_in(duration: timedelta) -> int:
+    return duration // _MICROSECOND
+
+
+def moment(at_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+def moment_or_none(at_us: int | None) -> datetime | None:
+    return None if at_us is None else moment(at_us)
+
+
+def as_json(values: Any) -> str:
+    """A list as one parameter, for ``json_each``."""
+    return encode(values).decode()
+
+
+def encode_details(progress: Progress) -> bytes | None:
+    return None if progress.details is None else encode(progress.details)
+
+
+def new_row(job: NewJob, now: int) -> Row:
+    """A row for ``insert_jobs``."""
+    ready_at = job.run_at or moment(now) + job.delay
+    ready_us = micros(ready_at)
+    status = "waiting" if ready_us <= now else "scheduled"
+    return (
+        job.id,
+        job.namespace,
+        job.lane.queue,
+        job.lane.task,
+        job.lane.text,
+        job.group,
+        status,
+        job.priority,
+        rank_of(ready_at, job.priority, job.aging),
+        job.max_attempts,
+        job.fingerprint,
+        now,
+        ready_us,
+        deadline_of(job, now),
+        job.input_hash,
+        job.policy,
+        job.input if len(job.input) <= INLINE_MAX_BYTES else None,
+    )
+
+
+def deadline_of(job: NewJob, now: int) -> int | None:
+    if job.deadline_at is not None:
+        return micros(job.deadline_at)
+    return None if job.deadline is None else now + micros_in(job.deadline)
+
+
+def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
+    _, id, epoch, namespace, lane, input, attempt, failures, postpones, *rest = row
+    max_attempts, policy, group, deadline_at, created_at = rest
+    return ClaimedJob(
+        claim=Claim(id=id, epoch=epoch),
+        namespace=namespace,
+        lane=Lane.parse(lane),
+        input=large_inputs[id] if input is None else input,
+        attempt=attempt,
+        failures=failures,
+        postpones=postpones,
+        max_attempts=max_attempts,
+        policy=policy,
+        group=group,
+        deadline_at=moment_or_none(deadline_at),
+        created_at=moment(created_at),
+    )
+
+
+def job_from(row: Row) -> Job:
+    """A job from ``RECORD_ROW``, and from input and output where they follow."""
+    id, namespace, queue, task, lane, status, priority, group, fingerprint, *rest = row
+    attempt, failures, deaths, max_attempts, worker, epoch, *rest = rest
+    percent, message, details, *rest = rest
+    created_at, ready_at, deadline_at, started_at, finished_at, lease_until, *values = rest
+    return Job(
+        id=id,
+        namespace=namespace,
+        queue=queue,
+        task=task,
+        tags=Lane.parse(lane).tags,
+        status=Status(status),
+        priority=priority,
+        group=group,
+        fingerprint=fingerprint,
+        attempt=attempt,
+        failures=failures,
+        deaths=deaths,
+        max_attempts=max_attempts,
+        worker=worker,
+        epoch=epoch,
+        progress=_progress(percent, message, details),
+        created_at=moment(created_at),
+        ready_at=moment(ready_at),
+        deadline_at=moment_or_none(deadline_at),
+        started_at=moment_or_none(started_at),
+        finished_at=moment_or_none(finished_at),
+        lease_until=moment_or_none(lease_until),
+        input=values[0] if values else None,
+        output=values[1] if values else None,
+    )
+
+
+def state_from(row: Row) -> JobState:
+    id, status, attempt, percent, message, details, output, failure = row
+    return JobState(
+        id=id,
+        status=Status(status),
+        attempt=attempt,
+        progress=_progress(percent, message, details),
+        output=output,
+        failure=None if failure is None else _decode_failure(failure),
+    )
+
+
+def attempt_from(row: Row) -> FailedAttempt:
+    attempt, worker, failed_at, failure = row
+    return FailedAttempt(
+        attempt=attempt, worker=worker, at=moment(failed_at), failure=_decode_failure(failure)
+    )
+
+
+def queue_from(row: Row) -> QueueInfo:
+    namespace, queue, paused_at, paused_by = row
+    return QueueInfo(
+        namespace=namespace, queue=queue, paused_at=moment(paused_at), paused_by=paused_by
+    )
+
+
+def worker_from(row: Row) -> WorkerState:
+    info, started_at, seen_at, running = row
+    return WorkerState(
+        info=_decode_info(info),
+        started_at=moment(started_at),
+        seen_at=moment(seen_at),
+        running=tuple(JobId(id) for id in _decode_ids(running)),
+    )
+
+
+def _progress(percent: float, message: str, details: bytes | None) -> Progress:
+    decoded = None if details is None else msgspec.json.decode(details)
+    return Progress(percent=percent, message=message, details=decoded)

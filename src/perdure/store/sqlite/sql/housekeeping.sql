@@ -1,0 +1,97 @@
+-- What any worker may do. How jobs move is in jobs.sql.
+
+-- name: survey
+-- Each lane is found from the one before it by one step in the index, however many jobs wait.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (
+        SELECT min(lane)
+        FROM {prefix}jobs
+        WHERE status = 'waiting'
+          AND namespace = :namespace
+          AND lane > :after_lane
+    )
+    UNION ALL
+    SELECT (
+        SELECT min(job.lane)
+        FROM {prefix}jobs AS job
+        WHERE job.status = 'waiting'
+          AND job.namespace = :namespace
+          AND job.lane > lanes.lane
+    )
+    FROM lanes
+    WHERE lanes.lane IS NOT NULL
+    LIMIT :lanes_max
+)
+SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
+       (SELECT min(ready_at) FROM {prefix}jobs WHERE status = 'scheduled'),
+       (SELECT min(lease_until) FROM {prefix}jobs WHERE lease_until IS NOT NULL),
+       (SELECT min(deadline_at) FROM {prefix}jobs
+        WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused'));
+
+-- name: lead
+INSERT INTO {prefix}duties (name, worker, lease_until)
+VALUES (:duty, :worker, :lease_until)
+ON CONFLICT (name) DO UPDATE
+SET worker      = excluded.worker,
+    lease_until = excluded.lease_until
+WHERE worker = excluded.worker
+   OR lease_until <= :now;
+
+-- name: due_jobs
+SELECT {job_row}
+FROM {prefix}jobs AS job
+WHERE job.status = 'scheduled'
+  AND job.ready_at <= :now
+ORDER BY job.ready_at
+LIMIT :limit;
+
+-- name: expired_leases
+SELECT {job_row}
+FROM {prefix}jobs AS job
+WHERE job.lease_until <= :now
+ORDER BY job.lease_until
+LIMIT :limit;
+
+-- name: past_deadlines
+SELECT {job_row}
+FROM {prefix}jobs AS job
+WHERE job.deadline_at <= :now
+  AND job.status IN ('waiting', 'scheduled', 'paused')
+ORDER BY job.deadline_at
+LIMIT :limit;
+
+-- name: outdated_jobs
+SELECT rowid, id
+FROM {prefix}jobs
+WHERE status = :status
+  AND finished_at <= :until
+ORDER BY finished_at
+LIMIT :limit;
+
+-- name: remove_jobs
+DELETE FROM {prefix}jobs
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: remove_failures
+DELETE FROM {prefix}failures
+WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: remove_large_inputs
+DELETE FROM {prefix}large_inputs
+WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: register_worker
+INSERT INTO {prefix}workers (id, namespace, info, started_at, seen_at)
+VALUES (:id, :namespace, :info, :now, :now)
+ON CONFLICT (id) DO UPDATE
+SET namespace = excluded.namespace,
+    info      = excluded.info,
+    seen_at   = excluded.seen_at;
+
+-- name: remove_worker
+DELETE FROM {prefix}workers
+WHERE id = :id;
+
+-- name: prune_workers
+DELETE FROM {prefix}workers
+WHERE seen_at <= :until;

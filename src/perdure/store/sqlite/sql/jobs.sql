@@ -1,0 +1,213 @@
+-- Jobs: how they come in, are held, and end. {rows} stands for as many rows of parameters as a
+-- statement is given at once. Statements start with INSERT or UPDATE, because that is how the
+-- sqlite3 module knows on a caller's connection that a transaction begins.
+
+-- name: insert_jobs
+-- The same id again changes nothing: an insert may be repeated.
+INSERT INTO {prefix}jobs (
+    id, namespace, queue, task, lane, job_group, status, priority, rank, max_attempts, fingerprint,
+    created_at, ready_at, deadline_at, input_hash, policy, input
+)
+VALUES {rows}
+ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_large_inputs
+INSERT INTO {prefix}large_inputs (job_id, input)
+VALUES {rows}
+ON CONFLICT (job_id) DO NOTHING;
+
+-- name: insert_failures
+INSERT INTO {prefix}failures (job_id, attempt, worker, failed_at, failure)
+VALUES {rows};
+
+-- name: take_write_lock
+-- Changes nothing. On a caller's connection the transaction may start with a read otherwise, and
+-- what was read could be outdated when it comes to write.
+UPDATE {prefix}migrations
+SET version = version
+WHERE version = 0;
+
+-- name: jobs_by_id
+SELECT {job_row}
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value;
+
+-- name: live_fingerprints
+-- wanted holds [namespace, queue, fingerprint] for each.
+SELECT {job_row}
+FROM json_each(:wanted) AS wanted
+CROSS JOIN {prefix}jobs AS job
+    ON job.namespace = json_extract(wanted.value, '$[0]')
+    AND job.queue = json_extract(wanted.value, '$[1]')
+    AND job.fingerprint = json_extract(wanted.value, '$[2]')
+    AND job.finished_at IS NULL;
+
+-- name: paused_among
+SELECT name
+FROM {prefix}queues
+WHERE namespace = :namespace;
+
+-- name: claim_jobs
+-- One statement, so it reads the queue once. RETURNING has no order of its own: the caller sorts.
+UPDATE {prefix}jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = :worker,
+    lease_until = :lease_until,
+    started_at  = :now
+WHERE rowid IN (
+    SELECT job.rowid
+    FROM json_each(:lanes) AS wanted
+    -- The front of each lane, found by index; what lies behind it cannot be among the first.
+    CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
+        SELECT rowid
+        FROM {prefix}jobs
+        WHERE status = 'waiting'
+          AND namespace = :namespace
+          AND lane = wanted.value
+          AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
+        ORDER BY rank, id
+        LIMIT :limit
+    )
+    ORDER BY job.rank, job.id
+    LIMIT :limit
+)
+RETURNING {claimed_row};
+
+-- name: front_of_lanes
+-- The same jobs, and those a limit may leave over, in order; picked by the caller.
+SELECT job.rowid, job.lane
+FROM json_each(:lanes) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
+    SELECT rowid
+    FROM {prefix}jobs
+    WHERE status = 'waiting'
+      AND namespace = :namespace
+      AND lane = wanted.value
+      AND (avoid_until IS NULL OR avoid_until <= :now OR avoid_worker <> :worker)
+    ORDER BY rank, id
+    LIMIT :limit
+)
+ORDER BY job.rank, job.id;
+
+-- name: claim_picked
+UPDATE {prefix}jobs AS job
+SET status      = 'active',
+    epoch       = job.epoch + 1,
+    attempt     = job.attempt + 1,
+    worker      = picked.worker,
+    lease_until = picked.lease_until,
+    started_at  = picked.started_at,
+    limit_keys  = picked.limit_keys
+FROM (
+    SELECT column1 AS number,
+           column2 AS worker,
+           column3 AS lease_until,
+           column4 AS started_at,
+           column5 AS limit_keys
+    FROM (VALUES {rows})
+) AS picked
+WHERE job.rowid = picked.number
+RETURNING {claimed_row};
+
+-- name: large_inputs
+SELECT large.job_id, large.input
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}large_inputs AS large ON large.job_id = wanted.value;
+
+-- name: settle_jobs
+-- Whoever calls this has read the row in the same transaction and found the claim current.
+UPDATE {prefix}jobs AS job
+SET status           = ended.status,
+    attempt          = job.attempt - ended.attempts_back,
+    failures         = job.failures + ended.failures,
+    postpones        = job.postpones + ended.postpones,
+    worker           = CASE WHEN ended.finished_at IS NOT NULL THEN job.worker END,
+    lease_until      = NULL,
+    limit_keys       = NULL,
+    rank             = job.rank + (ended.ready_at - job.ready_at) / 1e6,
+    ready_at         = ended.ready_at,
+    avoid_worker     = coalesce(ended.avoid_worker, job.avoid_worker),
+    avoid_until      = coalesce(ended.avoid_until, job.avoid_until),
+    finished_at      = ended.finished_at,
+    dropped          = ended.dropped,
+    progress         = coalesce(ended.percent, job.progress),
+    -- A message is never NULL, so it tells whether there is progress to write.
+    progress_message = coalesce(ended.message, job.progress_message),
+    progress_details = CASE WHEN ended.message IS NULL THEN job.progress_details ELSE ended.details END,
+    output           = ended.output
+FROM (
+    SELECT column1  AS number,
+           column2  AS status,
+           column3  AS attempts_back,
+           column4  AS failures,
+           column5  AS postpones,
+           column6  AS ready_at,
+           column7  AS avoid_worker,
+           column8  AS avoid_until,
+           column9  AS finished_at,
+           column10 AS dropped,
+           column11 AS percent,
+           column12 AS message,
+           column13 AS details,
+           column14 AS output
+    FROM (VALUES {rows})
+) AS ended
+WHERE job.rowid = ended.number;
+
+-- name: move_jobs
+-- Another status, with all that it implies: only held jobs have a lease and count under limits,
+-- only held and finished ones name a worker.
+UPDATE {prefix}jobs AS job
+SET status      = moved.status,
+    epoch       = moved.epoch,
+    attempt     = moved.attempt,
+    deaths      = moved.deaths,
+    finished_at = moved.finished_at,
+    lease_until = CASE WHEN moved.status = 'aborting' THEN job.lease_until END,
+    limit_keys  = CASE WHEN moved.status = 'aborting' THEN job.limit_keys END,
+    worker      = CASE
+        WHEN moved.status = 'aborting' OR moved.finished_at IS NOT NULL THEN job.worker
+    END
+FROM (
+    SELECT column1 AS number,
+           column2 AS status,
+           column3 AS epoch,
+           column4 AS attempt,
+           column5 AS deaths,
+           column6 AS finished_at
+    FROM (VALUES {rows})
+) AS moved
+WHERE job.rowid = moved.number;
+
+-- name: renew_leases
+UPDATE {prefix}jobs
+SET lease_until = :lease_until
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: claim_states
+SELECT job.rowid, job.id, job.epoch, job.status
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
+WHERE job.lease_until IS NOT NULL;
+
+-- name: save_progress
+UPDATE {prefix}jobs AS job
+SET progress         = latest.percent,
+    progress_message = latest.message,
+    progress_details = latest.details
+FROM (
+    SELECT column1 AS number,
+           column2 AS percent,
+           column3 AS message,
+           column4 AS details
+    FROM (VALUES {rows})
+) AS latest
+WHERE job.rowid = latest.number;
+
+-- name: held_by_worker
+SELECT {job_row}
+FROM {prefix}jobs AS job
+WHERE job.lease_until IS NOT NULL
+  AND job.worker = :worker;

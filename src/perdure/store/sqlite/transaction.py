@@ -1,0 +1,88 @@
+"""One operation on the database: its statements, its moment, and its hints once it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from perdure.model.hint import Hint, HintKind
+from perdure.store.sqlite.rows import Row
+from perdure.store.sqlite.statements import in_batches, with_rows
+
+Hints = dict[HintKind, set[str] | None]
+"""Names by kind; None instead of the names means any."""
+
+
+class Cursor(Protocol):
+    """What running a statement gives: rows, or how many were changed."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchall(self) -> Sequence[Any]: ...
+
+
+class Connection(Protocol):
+    """Something that runs statements: a connection of ours, or one that a caller lent us."""
+
+    def execute(self, sql: str, parameters: Any, /) -> Cursor: ...
+
+
+class Transaction:
+    """Whoever made it begins and ends it. An operation may be run again in a fresh one."""
+
+    def __init__(self, connection: Connection, sql: Mapping[str, str], now: int) -> None:
+        self.sql = sql
+        self.now = now
+        self.hints: Hints = {}
+        self._execute = connection.execute
+
+    def rows(self, name: str, **parameters: Any) -> Sequence[Row]:
+        return self._execute(self.sql[name], parameters).fetchall()
+
+    def rows_of(self, text: str, **parameters: Any) -> Sequence[Row]:
+        """The same for a statement whose text was completed by the caller."""
+        return self._execute(text, parameters).fetchall()
+
+    def write(self, name: str, **parameters: Any) -> int:
+        """Run a statement that changes rows; answers how many."""
+        return self._execute(self.sql[name], parameters).rowcount
+
+    def write_rows(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement on many rows of parameters, in as few steps as it takes."""
+        for batch in in_batches(rows):
+            self._execute(self._text_for(name, batch), _flat(batch))
+
+    def returned_rows(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """The same for a statement that returns rows."""
+        returned: list[Row] = []
+        for batch in in_batches(rows):
+            returned += self._execute(self._text_for(name, batch), _flat(batch)).fetchall()
+        return returned
+
+    def hint(self, kind: HintKind, names: Iterable[str]) -> None:
+        if found := set(names):  # a hint without names would mean any
+            merge_hints(self.hints, {kind: found})
+
+    def hint_any(self, kind: HintKind) -> None:
+        self.hints[kind] = None
+
+    def _text_for(self, name: str, batch: Sequence[Row]) -> str:
+        return with_rows(self.sql[name], len(batch[0]), len(batch))
+
+
+def merge_hints(hints: Hints, more: Hints) -> None:
+    for kind, names in more.items():
+        known = hints.setdefault(kind, set())
+        if known is not None and names is not None:
+            known |= names
+        else:
+            hints[kind] = None
+
+
+def as_hints(hints: Hints) -> list[Hint]:
+    return [Hint(kind=kind, names=frozenset(names or ())) for kind, names in hints.items()]
+
+
+def _flat(rows: Sequence[Row]) -> tuple[Any, ...]:
+    return tuple(value for row in rows for value in row)

@@ -1,0 +1,52 @@
+"""Noticing what other processes commit: SQLite has no way to be told, but a cheap way to ask."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from perdure.clock import monotonic
+from perdure.model.hint import Hint, HintKind
+from perdure.store.wakeups import Hub
+
+_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.002, 0.005, 1.05
+
+
+class Watch:
+    """Asks often just after something happened, less often when idle, and never for nobody."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._version: int | None = None
+        self._seconds = _SECONDS_IDLE
+        self._looked_at = monotonic()
+
+    @property
+    def seconds_to_next_look(self) -> float | None:
+        """How long to wait at most; None when nobody listens."""
+        if not self._hub.is_heard:
+            return None
+        return max(0.0, self._looked_at + self._seconds - monotonic())
+
+    def look(self, connection: sqlite3.Connection, *, is_idle: bool) -> None:
+        """Give hints without names when another connection committed since the last look."""
+        if not is_idle:
+            self._seconds = _SECONDS_BUSY
+        if self.seconds_to_next_look != 0:
+            return
+        self._looked_at = monotonic()
+        if self._has_changed(connection):
+            self._seconds = _SECONDS_BUSY
+            for kind in HintKind:
+                self._hub.publish(Hint(kind=kind))
+        elif is_idle:
+            self._seconds = min(self._seconds * _GROWTH, _SECONDS_IDLE)
+
+    def _has_changed(self, connection: sqlite3.Connection) -> bool:
+        # It counts commits of all connections but this one.
+        try:
+            [(version,)] = connection.execute("PRAGMA data_version").fetchall()
+        except sqlite3.Error:
+            return False  # it was busy, or is broken: whoever looks for himself will find out
+        before, self._version = self._version, version
+        # At first nothing is known of the time since somebody listens; a hint too many is harmless.
+        return bool(before != version)

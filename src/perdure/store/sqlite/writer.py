@@ -1,0 +1,158 @@
+"""The thread that writes: one connection, one transaction for all that came in meanwhile.
+
+Each operation of such a group commit stands alone: it is undone when it fails, and the others are
+not. An answer is given after the commit, so what was answered is written. Nothing that goes wrong
+ends the thread. While it is idle and somebody listens, it watches for commits of other processes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from perdure.store.sqlite.busy import is_busy, patiently
+from perdure.store.sqlite.connecting import as_opening_error, as_store_error, connect_writer
+from perdure.store.sqlite.migrations import migrate
+from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sqlite.reader import Reader
+from perdure.store.sqlite.requests import Request, reply
+from perdure.store.sqlite.transaction import Hints, as_hints, merge_hints
+from perdure.store.sqlite.watch import Watch
+from perdure.store.wakeups import Hub
+
+GROUP_MAX = 256
+"""Operations in one transaction, so that none waits long for its answer."""
+
+
+class _Undone(Exception):
+    """SQLite rolled the whole transaction back, not just the operation that failed."""
+
+
+class Writer:
+    """Starts at once; ``opened`` tells whether the file could be used."""
+
+    def __init__(self, place: SqlitePlace, sql: Mapping[str, str], hub: Hub) -> None:
+        self.opened: Future[None] = Future()
+        self.closed: Future[None] = Future()
+        self._place = place
+        self._sql = sql
+        self._hub = hub
+        self._watch = Watch(hub)
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._readers: Sequence[Reader] = ()
+        self._is_stopping = False
+        self._thread = Thread(target=self._run, name=f"perdure writes {place.path}", daemon=True)
+        self._thread.start()
+
+    def put(self, request: Request) -> None:
+        self._requests.put(request)
+
+    def nudge(self) -> None:
+        """Look up from waiting: somebody may have begun to listen, or it is time to stop."""
+        self._requests.put(None)
+
+    def stop(self, readers: Sequence[Reader]) -> None:
+        """End after everything that was put is done, and after the readers; ``closed`` tells."""
+        self._readers = readers
+        self._is_stopping = True
+        self.nudge()
+
+    def _run(self) -> None:
+        try:
+            self._connection = self._open()
+        except Exception as error:
+            self.closed.set_result(None)
+            self.opened.set_exception(as_opening_error(error, self._place))
+            return
+        self.opened.set_result(None)
+        try:
+            self._serve()
+        finally:
+            for reader in self._readers:
+                reader.join()
+            self._connection.close()  # the last one to close the file also empties the WAL
+            self.closed.set_result(None)
+
+    def _open(self) -> sqlite3.Connection:
+        self._place.check_reachable()
+        connection = connect_writer(self._place)
+        try:
+            migrate(connection, self._place)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _serve(self) -> None:
+        while not self._is_stopping or not self._requests.empty():
+            group = self._next_group()
+            if group:
+                self._write(group)
+            self._watch.look(self._connection, is_idle=not group)
+
+    def _next_group(self) -> list[Request]:
+        """All that waits by now; nothing, when it is time to look around."""
+        group: list[Request] = []
+        try:
+            first = self._requests.get(timeout=self._watch.seconds_to_next_look)
+            while True:
+                # A caller who gave up must not find out later that it was done nevertheless.
+                if first is not None and not first.future.cancelled():
+                    group.append(first)
+                if len(group) == GROUP_MAX:
+                    return group
+                first = self._requests.get_nowait()
+        except Empty:
+            return group
+
+    def _write(self, group: Sequence[Request]) -> None:
+        try:
+            patiently(lambda: self._commit(group), self._place.path)
+        except Exception as error:
+            if len(group) > 1:
+                # One of them, or the disk, spoilt it for all: those that can shall succeed.
+                for request in group:
+                    self._write([request])
+                return
+            group[0].fail(as_store_error(error, self._place))
+        self._answer(group)
+
+    def _commit(self, group: Sequence[Request]) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            if len(group) == 1:
+                group[0].run(self._connection, self._sql)
+            else:
+                for request in group:
+                    self._run_apart(request)
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+
+    def _run_apart(self, request: Request) -> None:
+        execute = self._connection.execute
+        execute("SAVEPOINT operation")
+        try:
+            request.run(self._connection, self._sql)
+        except Exception as error:
+            if is_busy(error):
+                raise
+            if not self._connection.in_transaction:
+                raise _Undone from error
+            execute("ROLLBACK TO operation")
+            request.fail(as_store_error(error, self._place))
+        execute("RELEASE operation")
+
+    def _answer(self, group: Sequence[Request]) -> None:
+        hints: Hints = {}
+        for request in group:
+            merge_hints(hints, request.hints)
+        reply(group)
+        for hint in as_hints(hints):
+            self._hub.publish(hint)
