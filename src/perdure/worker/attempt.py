@@ -20,7 +20,7 @@ from perdure.errors import AttemptTimeout, DeadlineExceeded, InvalidInput, Perma
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, ClaimedJob, Progress
 from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
-from perdure.model.payload import Codec, from_json, to_json
+from perdure.model.payload import Codec, from_json
 from perdure.model.policy import decode_policy
 from perdure.model.task import Task
 from perdure.rules.failure import describe
@@ -55,6 +55,10 @@ class Crew(Protocol):
     payload_max_bytes: int
     abort_grace: timedelta
     hold_off: timedelta
+
+    @property
+    def is_ending(self) -> bool:
+        """The worker stops, or the event loop under it does."""
 
     def launch(self, attempt: Attempt) -> Body: ...
 
@@ -131,21 +135,24 @@ class Attempt:
         except (InvalidInput, ValueError) as error:
             raise Permanent(f"the stored input cannot be used: {error}") from error
 
-    def returned(self, value: Any) -> None:
-        """The body returned."""
+    def returned(self, data: bytes) -> None:
+        """The body returned what is this as JSON."""
         try:
-            data = to_json(value, f"the result of task {self.task.name!r}", self._max_bytes)
-        except InvalidInput as error:
-            self.raised(Permanent(str(error)))
+            output = self._crew.codec.encode(data)
+        except Exception as error:  # a codec may raise anything
+            self.raised(error)
         else:
-            self.returned_json(data)
-
-    def returned_json(self, data: bytes) -> None:
-        self.ended(Completed(output=self._crew.codec.encode(data)))
+            self.ended(Completed(output=output))
 
     def raised(self, error: BaseException) -> None:
         """The body raised."""
-        self.ended(self._failed_outcome(error) if self.stopped_by is None else Cancelled())
+        if self.stopped_by is not None:
+            self.ended(Cancelled())
+        elif isinstance(error, asyncio.CancelledError) and self._crew.is_ending:
+            # The event loop cancels everything because it ends: no fault of the body's.
+            self.ended(GivenBack())
+        else:
+            self.ended(self._failed_outcome(error))
 
     def ended(self, outcome: Outcome) -> None:
         """The body ended so, which counts only if it was not stopped before."""
@@ -177,10 +184,6 @@ class Attempt:
         for timer in self._timers or ():
             timer.cancel()
         self._crew.ended(self, outcome)
-
-    @property
-    def _max_bytes(self) -> int:
-        return self._crew.payload_max_bytes
 
     def _force(self) -> None:
         if self._body is None or self._body.stop():

@@ -15,25 +15,32 @@ from perdure.worker.threads import Threads
 class CoroutineBody:
     """An async body, cancelled by cancelling its asyncio task."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("_has_begun", "_task")
 
-    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
-        self._task = loop.create_task(self._run(attempt))
+    def __init__(
+        self, attempt: Attempt, loop: asyncio.AbstractEventLoop, payload_max_bytes: int
+    ) -> None:
+        self._has_begun = False
+        self._task = loop.create_task(self._run(attempt, payload_max_bytes))
 
     def stop(self) -> bool:
         self._task.cancel()
-        return False
+        # Cancelled before its first step, a coroutine never runs and cannot tell that it ended.
+        return not self._has_begun
 
-    @staticmethod
-    async def _run(attempt: Attempt) -> None:
+    async def _run(self, attempt: Attempt, payload_max_bytes: int) -> None:
+        self._has_begun = True
         try:
             args, kwargs = attempt.arguments()
             value = await attempt.task.function(*args, **kwargs)
-        # SystemExit too: a body that calls sys.exit() must not end its worker.
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            data = encoded_result(value, attempt.task.name, payload_max_bytes)
+        except (GeneratorExit, KeyboardInterrupt):
+            raise  # the loop itself ends
+        # All others, SystemExit too: a body must neither end its worker nor leak its slot.
+        except BaseException as error:
             attempt.raised(error)
         else:
-            attempt.returned(value)
+            attempt.returned(data)
 
 
 class ThreadBody:
@@ -64,7 +71,7 @@ def _run_in_thread(
     except BaseException as error:
         tell(loop, attempt.raised, error)
     else:
-        tell(loop, attempt.returned_json, data)
+        tell(loop, attempt.returned, data)
 
 
 def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -108,5 +109,7 @@ class Listeners:
             if isinstance(event, wanted):
                 try:
                     listener(event)
-                except Exception:
+                # Called from within the worker's own tasks, which must not take a listener's
+                # exit or cancellation for theirs.
+                except (Exception, SystemExit, asyncio.CancelledError):
                     _log.exception("a listener for worker events failed")

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.model.hint import Hint, HintKind
@@ -74,6 +76,7 @@ class Service:
         self._info = info
         self._report = report
         self._loop = asyncio.get_running_loop()
+        self._runner: asyncio.Task[Any] | None = None
         self._held: dict[JobId, Attempt] = {}
         self._running = 0
         self._is_idle = asyncio.Event()
@@ -100,28 +103,36 @@ class Service:
     def running(self) -> int:
         return self._running
 
+    @property
+    def is_ending(self) -> bool:
+        return self._is_stopping or (self._runner is not None and self._runner.cancelling() > 0)
+
     async def run(self) -> None:
         """Work until asked to stop, then stop gracefully."""
-        unsubscribe = self._store.subscribe(self._hear)
+        self._runner = asyncio.current_task()
         await self._store.register_worker(self._info)
         self._leases.start()
+        unsubscribe = self._store.subscribe(self._hear)
         self._report.emit(WorkerStarted(worker=self.worker_id))
         claiming = asyncio.create_task(self._claims.run())
-        others = [asyncio.create_task(self._scout.run()), asyncio.create_task(self._watch.run())]
+        scouting = asyncio.create_task(self._scout.run())
+        watching = asyncio.create_task(self._watch.run())
         try:
             await self._stop_asked.wait()
         finally:
-            others[0].cancel()
-            await self._drain(claiming)
-            unsubscribe()
-            for other in (*others, claiming):
-                other.cancel()
-            await asyncio.gather(claiming, *others, return_exceptions=True)
-            self._progress.close()
-            self._processes.close()
-            self._threads.close()
-            await self._leases.stop()
-            await self._sign_off()
+            scouting.cancel()
+            try:
+                await self._drain(claiming)
+            finally:  # a cancelled stop is less graceful, but leaves no thread behind either
+                unsubscribe()
+                claiming.cancel()
+                watching.cancel()
+                await asyncio.gather(claiming, scouting, watching, return_exceptions=True)
+                self._progress.close()
+                self._processes.close()
+                self._threads.close()
+                await self._leases.stop()
+                await self._sign_off()
 
     def ask_to_stop(self, grace: timedelta | None = None) -> None:
         if grace is not None:
@@ -147,6 +158,9 @@ class Service:
 
     def _take(self, claimed: Claimed) -> None:
         for job in claimed.jobs:
+            if (former := self._held.get(job.claim.id)) is not None:
+                # It was taken away and came back before anybody could tell us.
+                former.stop(Stop.CLAIM_LOST)
             attempt = Attempt(job, self._tasks[job.lane.task], self, claimed.now)
             self._held[job.claim.id] = attempt
             self._running += 1
@@ -160,7 +174,10 @@ class Service:
         self._report.tally.started += 1
         if self._report.wants(JobStarted):
             self._report.job(JobStarted, job)
-        attempt.start()
+        try:
+            attempt.start()
+        except Exception as error:  # no thread to be had, for one
+            attempt.raised(error)
 
     def _held_ids(self) -> list[JobId]:
         return list(self._held)
@@ -171,7 +188,7 @@ class Service:
         if attempt.task.isolation == "process":
             return self._processes.launch(attempt, self, self._loop)
         if attempt.task.is_async:
-            return CoroutineBody(attempt, self._loop)
+            return CoroutineBody(attempt, self._loop, self.payload_max_bytes)
         return ThreadBody(attempt, self._threads, self._loop, self.payload_max_bytes)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
@@ -192,6 +209,7 @@ class Service:
 
     def _settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
         self._let_go(attempt)
+        self._claims.room_changed()
         self._report.settled(attempt, outcome, status)
         if isinstance(outcome, Retried) and outcome.until is None:
             # Nobody hints at the end of our own hold-off, so look then.
@@ -226,7 +244,7 @@ class Service:
         return [attempt.claim for attempt in list(self._held.values())]
 
     def _current_info(self) -> WorkerInfo:
-        return self._info
+        return replace(self._info, concurrency=self.concurrency)
 
     def _hear(self, hint: Hint) -> None:
         match hint.kind:

@@ -1,0 +1,372 @@
+"""Behaviour 15: typed events to listeners that cannot break the worker; stats, scale, workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from datetime import timedelta
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import JobDead as DeadError
+from perdure.errors import JobFailed as FailedError
+from perdure.errors import Permanent
+from perdure.model.job import Status
+from perdure.model.retry import Retry
+from perdure.worker.events import (
+    ClaimLost,
+    JobAborting,
+    JobCancelled,
+    JobCompleted,
+    JobDead,
+    JobFailed,
+    JobProgressed,
+    JobReleased,
+    JobRetried,
+    JobStarted,
+    WorkerEvent,
+    WorkerStarted,
+    WorkerStopped,
+)
+from perdure.worker.worker import Worker
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, Running, in_thread, soon
+
+SOON = Retry(1, first="10ms", jitter=False)
+
+
+class TestEvents:
+    async def test_tell_a_completed_job_from_start_to_end(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(queue="mail")
+        async def send(ctx: Context) -> None:
+            await ctx.progress(50)
+            await asyncio.sleep(0.02)
+
+        worker = await hire(send)
+        job = await client.enqueue(send)
+        completed = await worker.told(JobCompleted)
+        await worker.stop()
+
+        kinds = [type(event) for event in worker.events]
+        assert kinds == [WorkerStarted, JobStarted, JobProgressed, JobCompleted, WorkerStopped]
+        assert {event.worker for event in worker.events} == {worker.id}
+        assert (completed.job_id, completed.task, completed.queue) == (job.id, "send", "mail")
+        assert completed.attempt == 1
+        assert timedelta(milliseconds=20) <= completed.duration < timedelta(seconds=5)
+
+    async def test_tell_that_a_job_was_retried_and_died(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(retries=SOON)
+        async def stumble() -> None:
+            raise ValueError("again")
+
+        worker = await hire(stumble, hold_off=0)
+        job = await client.enqueue(stumble)
+        dead = await worker.told(JobDead)
+
+        [retried] = worker.all(JobRetried)
+        assert (retried.attempt, retried.failure.message) == (1, "again")
+        assert (dead.attempt, dead.failure.type) == (2, "ValueError")
+        assert await job.status() is Status.DEAD
+
+    async def test_tell_that_a_job_failed(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def refuse() -> None:
+            raise Permanent("never")
+
+        worker = await hire(refuse)
+        await client.enqueue(refuse)
+
+        assert (await worker.told(JobFailed)).failure.message == "never"
+
+    async def test_tell_that_a_job_is_aborting_and_then_cancelled(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait, abort_grace="10ms")
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await job.abort()
+        await worker.told(JobCancelled)
+
+        kinds = [type(event) for event in worker.all(JobAborting) + worker.all(JobCancelled)]
+        assert kinds == [JobAborting, JobCancelled]
+
+    async def test_tell_that_a_job_was_released(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await worker.stop()
+
+        assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
+        assert isinstance(worker.events[-1], WorkerStopped)
+
+    async def test_tell_that_a_claim_was_lost(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait)
+        job = await client.enqueue(wait)
+        await gate.reached()
+        await client.disable(job.id)
+
+        assert (await worker.told(ClaimLost)).job_id == job.id
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
+    async def test_listeners_that_raise_break_nothing(
+        self, client: AsyncClient, hire: Hire, error: type[BaseException]
+    ) -> None:
+        @task
+        async def double(number: int) -> int:
+            return number * 2
+
+        def fail(_event: WorkerEvent) -> None:
+            raise error("a listener's fault")
+
+        worker = await hire(double)
+        worker.worker.on(WorkerEvent, fail)
+        jobs = await client.enqueue_many(double, range(20))
+
+        assert await client.results(jobs, timeout=10) == [number * 2 for number in range(20)]
+        await worker.told(JobCompleted, count=20)
+        assert worker.worker.stats().running == 0
+
+    async def test_are_no_longer_heard_by_a_listener_that_left(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def nothing() -> None:
+            pass
+
+        heard = []
+        worker = await hire(nothing)
+        leave = worker.worker.on(JobCompleted, heard.append)
+        await client.enqueue(nothing)
+        await worker.told(JobCompleted)
+        leave()
+        leave()
+        await client.enqueue(nothing)
+        await worker.told(JobCompleted, count=2)
+
+        assert len(heard) == 1
+
+
+class TestStats:
+    async def test_count_every_kind_of_end(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def end(how: str) -> None:
+            if how == "fail":
+                raise Permanent("failed")
+
+        @task(retries=SOON)
+        async def stumble() -> None:
+            raise ValueError("again")
+
+        worker = await hire(end, stumble, hold_off=0)
+        await (await client.enqueue(end, "well")).result(10)
+        with pytest.raises(FailedError):
+            await (await client.enqueue(end, "fail")).result(10)
+        with pytest.raises(DeadError):
+            await (await client.enqueue(stumble)).result(10)
+        await worker.told(JobDead)
+        stats = worker.worker.stats()
+
+        assert (stats.started, stats.completed, stats.failed) == (4, 1, 1)
+        assert (stats.retried, stats.dead) == (1, 1)
+        assert (stats.cancelled, stats.released, stats.claims_lost, stats.running) == (0, 0, 0, 0)
+        assert stats.average_duration is not None
+        assert stats.average_duration < timedelta(seconds=1)
+        assert stats.updated_at is not None
+
+    async def test_show_what_runs_at_this_moment(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait, concurrency=7)
+        jobs = await client.enqueue_many(wait, [() for _ in range(3)])
+        await gate.reached(3)
+        stats = worker.worker.stats()
+        gate.open()
+        await client.results(jobs, timeout=10)
+
+        assert (stats.running, stats.concurrency, stats.completed) == (3, 7, 0)
+
+
+class TestScale:
+    async def test_up_starts_more_at_once(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait, concurrency=1)
+        jobs = await client.enqueue_many(wait, [() for _ in range(3)])
+        await gate.reached(1)
+        assert worker.worker.stats().running == 1
+        worker.worker.scale(3)
+        await gate.reached(3)
+        gate.open()
+
+        await client.results(jobs, timeout=10)
+
+    async def test_down_lets_what_runs_go_on_and_starts_less(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        first, second = Gate(), Gate()
+
+        @task
+        async def wait(place: str) -> None:
+            await (first if place == "first" else second).pass_through()
+
+        worker = await hire(wait, concurrency=3)
+        early = await client.enqueue_many(wait, ["first"] * 3)
+        await first.reached(3)
+        worker.worker.scale(1)
+        late = await client.enqueue_many(wait, ["second"] * 2)
+        first.open()
+        await client.results(early, timeout=10)
+        await second.reached(1)
+
+        assert worker.worker.stats().running == 1
+        assert await client.count(status="waiting") == 1
+        second.open()
+        await client.results(late, timeout=10)
+
+    async def test_from_another_thread_takes_effect_at_once(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate = Gate()
+
+        @task
+        async def wait() -> None:
+            await gate.pass_through()
+
+        worker = await hire(wait, concurrency=1)
+        await client.enqueue_many(wait, [() for _ in range(2)])
+        await gate.reached(1)
+        await in_thread(lambda: worker.worker.scale(2))
+        await gate.reached(2)
+
+        gate.open()
+
+    @pytest.mark.parametrize("concurrency", [0, -1, True, 2.5, "4", 1_000_000])
+    async def test_to_nonsense_is_refused(self, hire: Hire, concurrency: object) -> None:
+        @task
+        async def nothing() -> None:
+            pass
+
+        worker = Worker("memory://", tasks=[nothing], concurrency=2)
+        with pytest.raises(ValueError, match="concurrency"):
+            worker.scale(concurrency)  # type: ignore[arg-type]
+
+        assert worker.stats().concurrency == 2
+
+
+class TestLiveWorkers:
+    async def test_are_listed_with_what_they_run(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task(queue="mail")
+        async def wait() -> None:
+            await gate.pass_through()
+
+        await hire(wait, id="worker-a", tags=["gpu"], concurrency=3, lease="1s")
+        job = await client.enqueue(wait)
+        await gate.reached()
+        [listed] = await client.workers()
+        gate.open()
+        await job.result(10)
+
+        assert (listed.info.id, listed.info.pid) == ("worker-a", os.getpid())
+        assert listed.info.host == socket.gethostname()
+        assert (listed.info.queues, listed.info.tasks) == (("mail",), ("wait",))
+        assert (listed.info.tags, listed.info.concurrency) == (("gpu",), 3)
+        assert listed.running == (job.id,)
+        assert listed.started_at <= listed.seen_at
+
+    async def test_show_how_they_were_scaled(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def nothing() -> None:
+            pass
+
+        worker = await hire(nothing, concurrency=3, lease="150ms")
+        worker.worker.scale(8)
+        async with asyncio.timeout(10):
+            while (await client.workers())[0].info.concurrency != 8:
+                await asyncio.sleep(0.02)
+
+    async def test_are_no_longer_listed_once_they_stopped(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def nothing() -> None:
+            pass
+
+        worker = await hire(nothing)
+        assert [each.info.id for each in await client.workers()] == [worker.id]
+        await worker.stop()
+
+        assert await client.workers() == []
+
+
+async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task(queue="mail")
+    async def send() -> None:
+        await gate.pass_through()
+
+    @task(queue="bulk")
+    async def load() -> None:
+        pass
+
+    await hire(send, queues=["mail"], concurrency=1)
+    jobs = await client.enqueue_many(send, [() for _ in range(3)])
+    await client.enqueue(load)
+    await client.enqueue(load, delay="1h")
+    await gate.reached()
+    depth = await client.depth()
+    gate.open()
+    await client.results(jobs, timeout=10)
+
+    assert depth.by_queue["mail"] == {Status.ACTIVE: 1, Status.WAITING: 2}
+    assert depth.by_queue["bulk"] == {Status.WAITING: 1, Status.SCHEDULED: 1}
+    assert depth.by_status[Status.WAITING] == 3
+    after = await client.depth()
+    assert after.by_queue["mail"] == {Status.COMPLETED: 3}
+
+
+async def test_a_worker_that_is_running_cannot_be_started_again(hire: Hire) -> None:
+    @task
+    async def nothing() -> None:
+        pass
+
+    running: Running = await hire(nothing)
+
+    with pytest.raises(ValueError, match="running already"):
+        await soon(running.worker.serve())
