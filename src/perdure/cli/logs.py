@@ -32,10 +32,11 @@ from perdure.worker.events import (
 )
 from perdure.worker.supervisor import (
     ProcessEnded,
-    ProcessEvent,
     ProcessKilled,
     ProcessNotStarted,
     ProcessStarted,
+    StopAsked,
+    SupervisorEvent,
 )
 from perdure.worker.worker import Worker
 
@@ -44,7 +45,7 @@ _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critica
 
 Fields = Mapping[str, Any]
 
-_LEVELS: dict[type[WorkerEvent | ProcessEvent], tuple[int, str]] = {
+_LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     WorkerStarted: (logging.INFO, "worker started"),
     WorkerStopped: (logging.INFO, "worker stopped"),
     JobStarted: (logging.DEBUG, "job started"),
@@ -56,6 +57,7 @@ _LEVELS: dict[type[WorkerEvent | ProcessEvent], tuple[int, str]] = {
     JobFailed: (logging.ERROR, "job failed"),
     JobDead: (logging.ERROR, "job dead"),
     ClaimLost: (logging.WARNING, "claim lost"),
+    StopAsked: (logging.INFO, "stop asked"),
     ProcessStarted: (logging.INFO, "process started"),
     ProcessEnded: (logging.WARNING, "process ended"),
     ProcessNotStarted: (logging.ERROR, "process not started"),
@@ -83,15 +85,15 @@ def log_worker(worker: Worker, **started: Any) -> None:
             worker.on(kind, _logger(level, message, more))
 
 
-def log_process(event: ProcessEvent) -> None:
-    """Log what happened to one process of a supervisor."""
+def log_supervisor(event: SupervisorEvent) -> None:
+    """Log what a supervisor does."""
     level, message = _LEVELS[type(event)]
     if isinstance(event, ProcessEnded) and event.restart_in is None and event.exit_code == 0:
         level = logging.INFO
     _log.log(level, message, extra={"fields": fields_of(event)})
 
 
-def fields_of(event: WorkerEvent | ProcessEvent) -> dict[str, Any]:
+def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
     """What there is to say about one event, in the order of a line."""
     fields: dict[str, Any] = {"worker": event.worker} if isinstance(event, WorkerEvent) else {}
     if isinstance(event, JobEvent):
@@ -101,6 +103,8 @@ def fields_of(event: WorkerEvent | ProcessEvent) -> dict[str, Any]:
             fields["seconds"] = _seconds(event.duration)
         case JobFailed() | JobRetried() | JobDead():
             fields["error"] = _one_line(event.failure)
+        case StopAsked():
+            fields["grace"] = _seconds(event.grace)
         case ProcessStarted() | ProcessKilled():
             fields |= {"process": event.number, "pid": event.pid}
         case ProcessNotStarted():

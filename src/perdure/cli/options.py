@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote, urlsplit
 
 import typer
 
 from perdure.cli.exits import errors_told
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, StoreUnreachable
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
@@ -44,12 +46,21 @@ def connected(store: str | None, namespace: str) -> Iterator[Client]:
 
     with errors_told():
         url = required(store)
-        if url.startswith("memory:"):
-            raise InvalidInput(
-                f"store {url!r} lives inside one process; from outside nobody can look into it"
-            )
+        _check_exists(url)
         with Client(url, namespace=namespace) as client:
             yield client
+
+
+def _check_exists(url: str) -> None:
+    """Looking at a store must not create it: a mistyped path would look like an empty queue."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        raise InvalidInput(
+            f"store {url!r} lives inside one process; from outside nobody can look into it"
+        )
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.scheme == "sqlite" and path and not os.path.exists(path):
+        raise StoreUnreachable(url, f"there is no file {path!r}", "The first worker creates it.")
 
 
 def as_names(text: str | None) -> list[str] | None:

@@ -62,19 +62,28 @@ def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[
     namespaces = [job.namespace if is_across else "" for job in jobs]
     return [
         Column(title="JOB", cells=[job.id for job in jobs]),
-        Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
+        Column(title="NAMESPACE", cells=namespaces, rank=3, room_min=9),
         Column(title="STATUS", cells=[job.status.value for job in jobs]),
-        Column(title="TASK", cells=[job.task for job in jobs], room_min=8),
-        Column(title="QUEUE", cells=[job.queue for job in jobs], rank=3, room_min=7),
-        Column(title="TRY", cells=[str(job.attempt) for job in jobs], rank=5, is_number=True),
-        Column(title="DONE", cells=[percent(job.progress) for job in jobs], rank=4, is_number=True),
-        Column(title="AGE", cells=[ago(job.created_at, now) for job in jobs], is_number=True),
-        Column(title="GROUP", cells=[job.group or "" for job in jobs], rank=6, room_min=7),
+        Column(title="TASK", cells=[job.task for job in jobs], rank=1, room_min=8),
+        Column(title="QUEUE", cells=[job.queue for job in jobs], rank=4, room_min=7),
+        Column(title="TRY", cells=[str(job.attempt) for job in jobs], rank=6, is_number=True),
+        Column(title="DONE", cells=[percent(job.progress) for job in jobs], rank=5, is_number=True),
+        Column(
+            title="AGE", cells=[ago(job.created_at, now) for job in jobs], rank=2, is_number=True
+        ),
+        Column(title="GROUP", cells=[job.group or "" for job in jobs], rank=7, room_min=7),
     ]
 
 
-def depth_columns(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
-    """Counts by queue and status, with their sums; statuses without a job are left out."""
+def depth_columns(
+    queues: Mapping[str, Mapping[Status, int]], paused: set[str], width: int
+) -> list[Column]:
+    """Counts by queue and status: a column for each status that has jobs, or a row if too wide."""
+    crossed = _crossed_depth(queues, paused)
+    return crossed if _least_width(crossed) <= width else _listed_depth(queues, paused)
+
+
+def _crossed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
     used = [status for status in Status if any(counts.get(status) for counts in queues.values())]
     names = [f"{name} (paused)" if name in paused else name for name in queues]
     columns = [Column(title="QUEUE", cells=[*names, "total"], room_min=10)]
@@ -85,6 +94,20 @@ def depth_columns(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) 
             Column(title=status.value.upper(), cells=[*cells, str(sum(counts))], is_number=True)
         )
     return columns
+
+
+def _listed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
+    rows = [
+        (f"{name} (paused)" if name in paused else name, status.value, str(counts[status]))
+        for name, counts in queues.items()
+        for status in Status
+        if counts.get(status)
+    ]
+    return [
+        Column(title="QUEUE", cells=[row[0] for row in rows], room_min=10),
+        Column(title="STATUS", cells=[row[1] for row in rows]),
+        Column(title="COUNT", cells=[row[2] for row in rows], is_number=True),
+    ]
 
 
 def worker_columns(

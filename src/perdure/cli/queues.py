@@ -27,7 +27,8 @@ def depth(
             names = {each.queue for each in paused}
             queues: dict[str, dict[Status, int]] = {name: {} for name in sorted(names)}
             queues |= depth.by_queue
-            print_table(make_console(), present.depth_columns(queues, names))
+            console = make_console()
+            print_table(console, present.depth_columns(queues, names, console.width))
 
 
 def workers(

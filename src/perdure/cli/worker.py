@@ -99,7 +99,7 @@ def _options(flags: Mapping[str, bool], values: Mapping[str, object]) -> list[st
 
 
 def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequence[str]) -> None:
-    from perdure.cli.logs import log_process
+    from perdure.cli.logs import log_supervisor
     from perdure.worker.supervisor import Supervisor
 
     if store:
@@ -110,5 +110,5 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
         child = [sys.executable, "-m", "perdure.cli", "worker", f"--process={number}"]
         return [*child, f"--supervisor={pipe}", *arguments]
 
-    if not Supervisor(command, count, worker.settings.grace, log_process).run():
+    if not Supervisor(command, count, worker.settings.grace, log_supervisor).run():
         raise typer.Exit(ExitCode.REFUSED)

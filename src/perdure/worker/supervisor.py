@@ -29,7 +29,17 @@ _STOP_NOW = b"n"
 _LETTERS_MAX = 64
 
 
-class ProcessEvent(Value):
+class SupervisorEvent(Value):
+    pass
+
+
+class StopAsked(SupervisorEvent):
+    """A signal came, and every child is asked to stop within this time."""
+
+    grace: timedelta
+
+
+class ProcessEvent(SupervisorEvent):
     """Something about one child; ``number`` counts its place from 1."""
 
     number: int
@@ -73,7 +83,7 @@ class Supervisor:
         command: Callable[[int, int], Sequence[str]],
         count: int,
         grace: timedelta,
-        tell: Callable[[ProcessEvent], None],
+        tell: Callable[[SupervisorEvent], None],
     ) -> None:
         self._command = command
         self._count = count
@@ -131,6 +141,7 @@ class Supervisor:
         grace = timedelta(0) if self._letter else self._grace
         self._letter = _STOP_NOW if self._letter else _STOP
         self._stopping.set()
+        self._tell(StopAsked(grace=grace))
         for child in self._children.values():
             child.send(self._letter)
         patience = (grace + KILL_MARGIN).total_seconds()
