@@ -1,0 +1,1 @@
+"""PostgreSQL: the store that many machines share."""

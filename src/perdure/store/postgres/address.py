@@ -1,0 +1,127 @@
+"""Where a store is: its URL taken apart into what asyncpg needs and what is ours."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from perdure.errors import InvalidStoreUrl
+from perdure.model.value import Value
+from perdure.store.sql.statements import is_identifier
+
+SCHEMA_DEFAULT = "perdure"
+POOL_DEFAULT, POOL_MAX = 5, 100
+STATEMENT_CACHE_DEFAULT, STATEMENT_CACHE_MAX = 500, 10_000
+CONNECT_TIMEOUT_DEFAULT_S, CONNECT_TIMEOUT_MAX_S = 5, 300
+
+_OURS = ("schema", "pool", "statement_cache", "listen", "connect_timeout")
+_OF_THE_SERVER = (
+    "host",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "passfile",
+    "application_name",
+    "options",
+    "target_session_attrs",
+    "sslmode",
+    "sslcert",
+    "sslkey",
+    "sslpassword",
+    "sslrootcert",
+    "sslcrl",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "krbsrvname",
+    "gsslib",
+)
+
+
+class Address(Value):
+    """A store's place and how to connect to it."""
+
+    url: str
+    """Without the password."""
+    dsn: str
+    """What asyncpg connects to; it may hold the password."""
+    schema: str
+    pool_max: int
+    """Connections at once, besides the one for wake-ups."""
+    statement_cache: int
+    """Prepared statements kept for a connection; 0 suits PgBouncer's transaction mode."""
+    is_listening: bool
+    """Whether wake-ups of other processes are listened for; polling stands behind them."""
+    connect_timeout_s: int
+    is_named: bool
+    """Whether the URL gives an ``application_name`` of its own."""
+
+
+def parse_address(url: str) -> Address:
+    """Take a URL apart; raises ``InvalidStoreUrl`` for what cannot be used or is not known."""
+    try:
+        parts = urlsplit(url)
+        if "," not in parts.netloc:  # several hosts are asyncpg's to read
+            _ = parts.port  # computed late, and refused late
+    except ValueError as error:
+        raise InvalidStoreUrl("postgresql://...", str(error)) from error
+    parts = parts._replace(scheme="postgresql")
+    shown = _without_password(parts)
+    if parts.fragment:
+        raise InvalidStoreUrl(shown, "it has a fragment; write # as %23")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(options.keys() - {*_OURS, *_OF_THE_SERVER})
+    if unknown:
+        known = ", ".join(_OURS)
+        raise InvalidStoreUrl(shown, f"option {unknown[0]!r} is not known; ours are {known}")
+    schema = options.get("schema", SCHEMA_DEFAULT)
+    if not is_identifier(schema):
+        raise InvalidStoreUrl(shown, f"schema={schema!r} is not a plain name")
+    passed_on = {name: value for name, value in options.items() if name in _OF_THE_SERVER}
+    return Address(
+        url=shown,
+        dsn=urlunsplit(parts._replace(query=urlencode(passed_on, quote_via=quote))),
+        schema=schema,
+        pool_max=_number(shown, options, "pool", POOL_DEFAULT, 1, POOL_MAX),
+        statement_cache=_number(
+            shown, options, "statement_cache", STATEMENT_CACHE_DEFAULT, 0, STATEMENT_CACHE_MAX
+        ),
+        is_listening=_switch(shown, options, "listen"),
+        connect_timeout_s=_number(
+            shown, options, "connect_timeout", CONNECT_TIMEOUT_DEFAULT_S, 1, CONNECT_TIMEOUT_MAX_S
+        ),
+        is_named="application_name" in options,
+    )
+
+
+def place_of(address: Address) -> str:
+    """What two handles on the same tables have in common, whoever connects and however."""
+    parts = urlsplit(address.dsn)
+    options = dict(parse_qsl(parts.query))
+    server = parts.netloc.rpartition("@")[2] or "localhost"
+    where = [options.get(name, "") for name in ("host", "port", "dbname")]
+    return "|".join(["postgresql", server, parts.path.strip("/"), *where, address.schema])
+
+
+def _without_password(parts: SplitResult) -> str:
+    user, at, server = parts.netloc.rpartition("@")
+    netloc = user.partition(":")[0] + at + server
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    secret = ("password", "sslpassword")
+    query = urlencode([option for option in options if option[0] not in secret])
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
+
+
+def _number(
+    url: str, options: dict[str, str], name: str, default: int, least: int, most: int
+) -> int:
+    text = options.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise InvalidStoreUrl(url, f"{name}={text!r} is not a number from {least} to {most}")
+    return int(text)
+
+
+def _switch(url: str, options: dict[str, str], name: str) -> bool:
+    text = options.get(name, "on")
+    if text not in ("on", "off"):
+        raise InvalidStoreUrl(url, f"{name}={text!r} is neither on nor off")
+    return text == "on"

@@ -1,0 +1,212 @@
+"""A few connections that outlive the server: what is lost is opened anew, and the work done again.
+
+Who asks never sees an outage, only its length. Errors are told apart by class and SQLSTATE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import asyncpg
+
+from perdure.errors import InvalidStoreUrl, StoreError, StoreUnreachable
+from perdure.store.postgres.address import Address
+
+Connection = Any  # asyncpg.Connection; asyncpg has no type hints
+Record = Any  # asyncpg.Record; read by position
+Answer = TypeVar("Answer")
+
+RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
+CLOSE_TIMEOUT_S = 2.0
+
+_CLASH_STATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
+_LOST_STATES = frozenset(
+    {
+        "25006",  # read only: the server we knew is a standby now
+        "53300",  # too many connections
+        "57P01",  # shut down by the administrator
+        "57P02",  # shut down by a crash
+        "57P03",  # starting up
+        "57P05",  # idle for too long
+    }
+)
+_CONNECTION_CLASS = "08"
+
+# Our statements are written for the indexes that serve them. Plans must not change with the
+# statistics of the moment, nor be made again for each call.
+_SETTINGS = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "default_transaction_isolation": "read committed",
+}
+_log = logging.getLogger("perdure.store")
+
+
+class Connections:
+    """Up to ``pool_max`` connections, handed to one piece of work at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._slots = asyncio.Semaphore(address.pool_max)
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self._is_out = False
+
+    async def open(self) -> None:
+        """Make the first connection; raises ``StoreUnreachable`` instead of trying for ever."""
+        self._is_closed = False
+        try:
+            self._idle.append(await connect(self._address))
+        except asyncpg.ClientConfigurationError as error:
+            raise InvalidStoreUrl(self._address.url, str(error)) from error
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreUnreachable(self._address.url, reason) from error
+
+    async def close(self) -> None:
+        self._is_closed = True
+        while self._idle:
+            await close_gently(self._idle.pop())
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        """The rows of one statement, repeated until the server has answered."""
+
+        async def work(connection: Connection, is_repeated: bool) -> list[Record]:
+            rows: list[Record] = await connection.fetch(statement, *arguments)
+            return rows
+
+        return await self.run(work)
+
+    async def run(self, work: Callable[[Connection, bool], Awaitable[Answer]]) -> Answer:
+        """Do ``work`` on a connection, again and again while connections are lost.
+
+        ``work`` is told whether an earlier try may have been committed without an answer.
+        """
+        is_repeated = False
+        for delay in growing_delays():
+            async with self._slots:
+                connection = None
+                try:
+                    connection = await self._take()
+                    answer = await work(connection, is_repeated)
+                except BaseException as error:
+                    if not self._survives(error, connection):
+                        raise
+                    is_repeated = is_repeated or connection is not None
+                else:
+                    self._put_back(connection)
+                    return answer
+            await asyncio.sleep(delay)
+        raise AssertionError("delays never end")
+
+    async def _take(self) -> Connection:
+        if self._is_closed:
+            raise StoreError(f"the store at {self._address.url} is closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await connect(self._address)
+
+    def _put_back(self, connection: Connection) -> None:
+        if self._is_out:
+            self._is_out = False
+            _log.info("the store answers again", extra={"store": self._address.url})
+        if self._is_closed:
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+
+    def _survives(self, error: BaseException, connection: Connection | None) -> bool:
+        """Keep or drop the connection after an error, and say whether to try again."""
+        if isinstance(error, Exception) and not is_lost(error, connection):
+            if connection is not None:
+                self._put_back(connection)
+            return is_clash(error)
+        if connection is not None:
+            # Also after a cancellation: nobody can tell what the connection is still doing.
+            connection.terminate()
+        if not isinstance(error, Exception) or self._is_closed:
+            return False
+        self._lose_all(error)
+        return True
+
+    def _lose_all(self, error: Exception) -> None:
+        """One lost connection says that the others are, mostly; those are cheap to make again."""
+        while self._idle:
+            self._idle.pop().terminate()
+        if not self._is_out:
+            self._is_out = True
+            _log.warning(
+                "lost the connection to the store; trying again until it answers",
+                extra={"store": self._address.url, "error": repr(error)},
+            )
+
+
+async def connect(address: Address, **more_settings: str) -> Connection:
+    """One connection, set up for our statements."""
+    settings = {} if address.is_named else {"application_name": "perdure"}
+    if address.statement_cache:  # without it we are behind PgBouncer, which refuses settings
+        settings |= _SETTINGS | more_settings
+    connection = await asyncpg.connect(
+        address.dsn,
+        timeout=address.connect_timeout_s,
+        statement_cache_size=address.statement_cache,
+        max_cached_statement_lifetime=0,
+        server_settings=settings,
+    )
+    _notice_silence(connection)
+    return connection
+
+
+async def close_gently(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_TIMEOUT_S)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def is_lost(error: BaseException, connection: Connection | None) -> bool:
+    """Whether the server went away, or will not have us now: another connection may do better."""
+    if isinstance(error, OSError):  # timeouts too
+        return True
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state.startswith(_CONNECTION_CLASS) or state in _LOST_STATES
+    is_driver_error = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+    return is_driver_error and connection is not None and bool(connection.is_closed())
+
+
+def is_clash(error: BaseException) -> bool:
+    """Whether two transactions got in each other's way, and this one was undone."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CLASH_STATES
+
+
+def growing_delays() -> Iterator[float]:
+    """Seconds between tries, for ever: doubling up to a cap, and never in step with others."""
+    delay = RETRY_DELAY_FIRST_S
+    while True:
+        yield delay * random.uniform(0.5, 1)
+        delay = min(delay * 2, RETRY_DELAY_MAX_S)
+
+
+def _notice_silence(connection: Connection) -> None:
+    """Let the kernel find out when the other end is gone without a word (a cut cable, a crash)."""
+    line = connection._transport.get_extra_info("socket")  # asyncpg offers no other way
+    if line is None or line.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("KEEPIDLE", 15), ("KEEPINTVL", 5), ("KEEPCNT", 3)):
+        if option := getattr(socket, f"TCP_{name}", None):
+            line.setsockopt(socket.IPPROTO_TCP, option, value)
+    if option := getattr(socket, "TCP_USER_TIMEOUT", None):
+        line.setsockopt(socket.IPPROTO_TCP, option, 30_000)

@@ -1,0 +1,169 @@
+"""How jobs are inserted, as a series of steps that any driver can carry out.
+
+Each step names a statement with its arguments and gets the rows of it back; so the same decisions
+serve our own connections and a caller's, awaited or blocking. The fingerprint's unique index is
+what decides between two inserters; the steps only find out who won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
+from perdure.model.ids import JobId
+from perdure.model.job import Inserted, NewJob, Status
+from perdure.model.retry import type_name
+from perdure.store.postgres.hints import Moves
+from perdure.store.postgres.rows import new_job_columns
+
+Step = tuple[str, Sequence[Any]]
+"""A statement's name and its arguments."""
+Rows = Sequence[Sequence[Any]]
+Steps = Generator[Step, Rows, list[Inserted]]
+
+
+async def carry_out(
+    steps: Steps, execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]
+) -> list[Inserted]:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(await execute(*step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what Steps says it returns
+
+
+def carry_out_blocking(
+    steps: Steps, execute: Callable[[str, Sequence[Any]], Rows]
+) -> list[Inserted]:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(execute(*step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what Steps says it returns
+
+
+def is_one_statement(jobs: Sequence[NewJob]) -> bool:
+    """Whether the insert needs no transaction around it."""
+    return all(job.fingerprint is None for job in jobs)
+
+
+def insert_steps(jobs: Sequence[NewJob], moment: datetime | None, moves: Moves) -> Steps:
+    """Insert jobs and answer in their order; ``moves`` learns what there is to publish."""
+    if not jobs:
+        return []
+    yield from _check_deadlines(jobs, moment)
+    if is_one_statement(jobs):
+        yield from _insert(jobs, moment, moves)
+        return [Inserted(id=job.id, is_new=True) for job in jobs]
+    if not any(job.on_conflict == "raise" for job in jobs):
+        return (yield from _insert_unique(jobs, moment, moves))
+    yield "mark_start", ()
+    try:
+        inserted = yield from _insert_unique(jobs, moment, moves)
+    except FingerprintTaken:
+        yield "undo_to_start", ()
+        raise
+    yield "forget_start", ()
+    return inserted
+
+
+def _check_deadlines(
+    jobs: Sequence[NewJob], moment: datetime | None
+) -> Generator[Step, Rows, None]:
+    fixed = []
+    for job in jobs:
+        if job.deadline_at is not None:
+            fixed.append(job)
+        elif job.deadline is not None and job.deadline <= timedelta(0):
+            raise InvalidInput(f"the deadline {job.deadline} of job {job.id} is not ahead")
+    if not fixed:
+        return
+    ids, deadlines = [job.id for job in fixed], [job.deadline_at for job in fixed]
+    for id, deadline_at, now in (yield "late_deadlines", (moment, ids, deadlines)):
+        raise InvalidInput(f"the deadline {deadline_at} of job {id} is not after {now}")
+
+
+def _insert(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves
+) -> Generator[Step, Rows, set[str]]:
+    """The ids of those that were inserted; the others met an id or a fingerprint."""
+    lanes = {job.id: job.lane.text for job in jobs}
+    new = yield "insert_jobs", (moment, *new_job_columns(jobs))
+    for id, is_waiting in new:
+        moves.queued(Status.WAITING if is_waiting else Status.SCHEDULED, lanes[id])
+    return {row[0] for row in new}
+
+
+def _insert_unique(jobs: Sequence[NewJob], moment: datetime | None, moves: Moves) -> Steps:
+    answers: list[Inserted] = []
+    for run in _runs(jobs):
+        found: dict[str, Inserted] = {}
+        while left := [job for job in run if job.id not in found]:
+            if left[0].on_conflict == "replace":
+                yield from _replace_rivals(left, moment, moves)
+            for id in (yield from _insert(left, moment, moves)):
+                found[id] = Inserted(id=JobId(id), is_new=True)
+            # Who met a rival that is gone by now goes round once more.
+            yield from _find_rivals([job for job in left if job.id not in found], found)
+        answers += [found[job.id] for job in run]
+    return answers
+
+
+def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """Split where one statement would not do what one insert after the other does.
+
+    A replacing job cancels what came before it in the same call, so it opens a run of its own
+    unless all of the run replace, each another fingerprint.
+    """
+    run: list[NewJob] = []
+    taken: set[tuple[str, str, str | None]] = set()
+    for job in jobs:
+        place = (job.namespace, job.lane.queue, job.fingerprint)
+        replaces = job.on_conflict == "replace"
+        if run and (replaces != (run[0].on_conflict == "replace") or (replaces and place in taken)):
+            yield run
+            run, taken = [], set()
+        run.append(job)
+        taken.add(place)
+    yield run
+
+
+def _replace_rivals(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves
+) -> Generator[Step, Rows, None]:
+    replaced = yield (
+        "replace_rivals",
+        (moment, *_places(jobs), type_name(JobCancelled)),
+    )
+    for id, was_held, was_limited in replaced:
+        moves.moved(id, Status.CANCELLED, None, frees_limit=was_limited)
+        if was_held:
+            moves.stopped(id)
+
+
+def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generator[Step, Rows, None]:
+    if not jobs:
+        return
+    rivals = {
+        id: (is_in, rival) for id, is_in, rival in (yield "find_rivals", tuple(_places(jobs)))
+    }
+    for job in jobs:
+        is_in, rival = rivals[job.id]
+        if is_in:
+            found[job.id] = Inserted(id=job.id, is_new=True)  # repeated after an unclear commit
+        elif rival is not None and job.on_conflict == "return":
+            found[job.id] = Inserted(id=JobId(rival), is_new=False)
+        elif rival is not None and job.on_conflict == "raise":
+            raise FingerprintTaken(job.lane.queue, job.fingerprint or "", rival)
+
+
+def _places(jobs: Sequence[NewJob]) -> Iterator[list[Any]]:
+    """Ids, namespaces, queues and fingerprints."""
+    yield [job.id for job in jobs]
+    yield [job.namespace for job in jobs]
+    yield [job.lane.queue for job in jobs]
+    yield [job.fingerprint for job in jobs]

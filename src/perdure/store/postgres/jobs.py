@@ -1,0 +1,182 @@
+"""Jobs: how they come in, are held, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from perdure.model.hint import Hint, HintKind
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.outcome import Completed, Settlement
+from perdure.model.worker import Renewal
+from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
+from perdure.store.postgres.access import Access
+from perdure.store.postgres.connections import Connection, Record
+from perdure.store.postgres.hints import Moves
+from perdure.store.postgres.inserting import Rows, carry_out, insert_steps, is_one_statement
+from perdure.store.postgres.limits import LimitedClaim
+from perdure.store.postgres.rows import (
+    LEFT_OVER,
+    STARTED_AT,
+    STATUS_OF,
+    by_rank,
+    claimed_job,
+    progress_row,
+    settled_columns,
+    settled_row,
+)
+
+
+class PostgresJobs(Access, JobStore):
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        async def work(connection: Connection, _: bool) -> tuple[list[Inserted], Moves]:
+            async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
+                rows: Rows = await connection.fetch(self._statements[statement], *arguments)
+                return rows
+
+            moves = Moves()
+            steps = insert_steps(jobs, self._moment(), moves)
+            if is_one_statement(jobs):
+                return await carry_out(steps, execute), moves
+            async with connection.transaction():
+                return await carry_out(steps, execute), moves
+
+        inserted, moves = await self._connections.run(work)
+        self._publish(*moves.hints())
+        return inserted
+
+    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+        lanes = list({lane.lane: lane for lane in request.lanes}.values())
+        if not lanes or request.limit < 1:
+            return Claimed(jobs=[], now=await self._present())
+        if any(lane.rules for lane in lanes):
+            return await self._connections.run(
+                LimitedClaim(self._statements, request, lanes, self._clock).run
+            )
+        rows = await self._claim_unlimited(request, lanes)
+        if not rows:
+            return Claimed(jobs=[], now=await self._present())
+        rows.sort(key=by_rank)
+        jobs = [claimed_job(row, request.namespace) for row in rows]
+        return Claimed(jobs=jobs, now=rows[0][STARTED_AT])
+
+    async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        by_id = {settlement.claim.id: settlement for settlement in settlements}
+        if len(by_id) < len(settlements):  # a second outcome of a job comes after the first
+            return [(await self.settle_jobs([each]))[0] for each in settlements]
+        if not by_id:
+            return []
+        # In the order of ids, so that two batches never wait for each other's rows.
+        batch = [by_id[id] for id in sorted(by_id)]
+        if all(type(each.outcome) is Completed and each.progress is None for each in batch):
+            rows = await self._settle_completed(batch)
+        else:
+            rows = await self._settle_any(batch)
+        statuses = {row[0]: STATUS_OF[row[2]] for row in rows}
+        return [statuses.get(settlement.claim.id) for settlement in settlements]
+
+    async def renew_leases(
+        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
+    ) -> Renewal:
+        columns = _columns_of(claims)
+        return _renewal(claims, await self._fetch("renew_leases", self._moment(), *columns, lease))
+
+    async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
+        return _renewal(claims, await self._fetch("check_claims", *_columns_of(claims)))
+
+    async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        latest = sorted(dict(progress).items(), key=lambda item: item[0].id)
+        rows = [progress_row(value) for _, value in latest]
+        changed = await self._fetch(
+            "save_progress",
+            *_columns_of([claim for claim, _ in latest]),
+            *([row[number] for row in rows] for number in range(3)),
+        )
+        if changed:
+            self._publish(Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in changed)))
+
+    async def give_back_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+        rows = await self._fetch("give_back_unknown", self._moment(), worker, list(known))
+        self._publish_moved(rows)
+        return len(rows)
+
+    async def _claim_unlimited(
+        self, request: ClaimRequest, lanes: Sequence[LaneRequest]
+    ) -> list[Record]:
+        holder = (self._moment(), request.namespace, request.worker, request.lease)
+        if len(lanes) == 1:
+            lane, queue = lanes[0].lane, lanes[0].queue
+            return await self._fetch("claim_from_one_lane", *holder, lane, queue, request.limit)
+        names, queues = [lane.lane for lane in lanes], [lane.queue for lane in lanes]
+        # One more than a fair share of each lane: enough to bound what is worth locking.
+        share = -(-request.limit // len(lanes)) + 1
+        for front in (share, 0):
+            rows = await self._fetch(
+                "claim_from_lanes", *holder, names, queues, request.limit, front
+            )
+            if rows:
+                if rows[0][LEFT_OVER]:
+                    self._publish(Hint(kind=HintKind.READY, names=frozenset(names)))
+                return rows
+            # Other claimers may have locked all within the bound: look again without one.
+        return []
+
+    async def _settle_completed(self, batch: Sequence[Settlement]) -> list[Record]:
+        claims = _columns_of([settlement.claim for settlement in batch])
+        columns = (
+            *claims,
+            [settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
+            [settlement.is_dropped for settlement in batch],
+        )
+        rows = await self._settle("settle_completed", claims, columns)
+        if rows:
+            moves = Moves()
+            moves.changed(row[0] for row in rows)
+            if any(row[3] for row in rows):
+                moves.frees_limit()
+            self._publish(*moves.hints())
+        return rows
+
+    async def _settle_any(self, batch: Sequence[Settlement]) -> list[Record]:
+        claims = _columns_of([settlement.claim for settlement in batch])
+        columns = settled_columns([settled_row(settlement) for settlement in batch])
+        rows = await self._settle("settle_jobs", claims, columns)
+        self._publish_moved(rows)
+        return rows
+
+    async def _settle(
+        self, statement: str, claims: tuple[list[str], list[int]], columns: Sequence[Any]
+    ) -> list[Record]:
+        async def work(connection: Connection, is_repeated: bool) -> list[Record]:
+            rows: list[Record] = await connection.fetch(
+                self._statements[statement], self._moment(), *columns
+            )
+            if is_repeated and len(rows) < len(columns[0]):
+                done = {row[0] for row in rows}
+                before = await connection.fetch(self._statements["settled_already"], *claims)
+                rows += [row for row in before if row[0] not in done]
+            return rows
+
+        return await self._connections.run(work)
+
+    def _publish_moved(self, rows: Sequence[Record]) -> None:
+        moves = Moves()
+        for id, _, status, was_limited, lane in rows:
+            moves.moved(id, status, lane, frees_limit=was_limited)
+        self._publish(*moves.hints())
+
+
+def _columns_of(claims: Sequence[Claim]) -> tuple[list[str], list[int]]:
+    """Ids and epochs, in the order in which rows are locked everywhere."""
+    ordered = sorted((claim.id, claim.epoch) for claim in claims)
+    return [id for id, _ in ordered], [epoch for _, epoch in ordered]
+
+
+def _renewal(claims: Sequence[Claim], held: Sequence[Record]) -> Renewal:
+    current = {row[0] for row in held}
+    return Renewal(
+        lost=frozenset(claim.id for claim in claims if claim.id not in current),
+        aborting=frozenset(row[0] for row in held if row[1]),
+    )

@@ -1,0 +1,165 @@
+"""Claiming under limits: usage is read, and room given out, while the keys are held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from perdure.clock import Clock
+from perdure.model.job import Claimed
+from perdure.model.limit import LimitRule, LimitUsage
+from perdure.rules.limits import Room, room_under, share_out
+from perdure.store.contract import ClaimRequest, LaneRequest
+from perdure.store.postgres.connections import Connection, Record
+from perdure.store.postgres.rows import by_rank, claimed_job
+
+
+class LimitedClaim:
+    """One claim from lanes of which some are governed by rules; one transaction."""
+
+    def __init__(
+        self,
+        statements: Mapping[str, str],
+        request: ClaimRequest,
+        lanes: Sequence[LaneRequest],
+        clock: Clock | None,
+    ) -> None:
+        self._statements = statements
+        self._request = request
+        self._lanes = lanes
+        self._clock = clock
+        self._rules = tuple(dict.fromkeys(rule for lane in lanes for rule in lane.rules))
+        self._keys = sorted({rule.key for rule in self._rules})
+
+    async def run(self, connection: Connection, _is_repeated: bool) -> Claimed:
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            claimed = await self._claim(connection)
+        except BaseException:
+            await transaction.rollback()
+            raise
+        if claimed.jobs:
+            await transaction.commit()
+        else:
+            await transaction.rollback()  # nothing to keep, and no disk to wait for
+        return claimed
+
+    async def _claim(self, connection: Connection) -> Claimed:
+        usages, paused, now = await self._usage(connection, await self._lock(connection))
+        lanes = [lane for lane in self._lanes if lane.queue not in paused]
+        rooms = _rooms(lanes, usages, now)
+        left = {key: room.count for key, room in rooms.items()}
+
+        candidates = await self._candidates(connection, lanes, left, now)
+        keys_of = {lane.lane: [rule.key for rule in lane.rules] for lane in lanes}
+        lane_of = {row[0]: row[1] for row in candidates}
+        chosen = share_out(
+            ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
+        )
+
+        rows = await self._start(connection, {id: keys_of[lane_of[id]] for id in chosen}, now)
+        openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+        return Claimed(
+            jobs=[claimed_job(row, self._request.namespace) for row in rows],
+            now=now,
+            opens_at=min(openings, default=None),
+        )
+
+    async def _lock(self, connection: Connection) -> dict[str, Record]:
+        """The rows of all keys, held until the end; made where they are missing."""
+        arguments = (self._request.namespace, self._keys)
+        while True:
+            rows = await connection.fetch(self._statements["lock_limits"], *arguments)
+            if len(rows) == len(self._keys):
+                return {row[0]: row for row in rows}
+            await connection.fetch(self._statements["add_limits"], *arguments)
+
+    async def _usage(
+        self, connection: Connection, limits: Mapping[str, Record]
+    ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
+        rows = await connection.fetch(
+            self._statements["limit_usage"],
+            None if self._clock is None else self._clock(),
+            self._request.namespace,
+            [rule.key for rule in self._rules],
+            [rule.window or timedelta(0) for rule in self._rules],
+        )
+        usages = {
+            rule: LimitUsage(
+                live=live,
+                starts=starts,
+                oldest_start_at=oldest_start_at,
+                last_start_at=limits[rule.key][2],
+                closed_until=limits[rule.key][1],
+            )
+            for rule, (_, live, starts, oldest_start_at, _) in zip(self._rules, rows, strict=True)
+        }
+        return usages, rows[0][4], rows[0][0]
+
+    async def _candidates(
+        self,
+        connection: Connection,
+        lanes: Sequence[LaneRequest],
+        left: Mapping[str, int],
+        now: datetime,
+    ) -> list[Record]:
+        """What could start, lowest rank first; from no lane more than its keys have room for."""
+        wanted = {}
+        for lane in lanes:
+            room = min([self._request.limit, *(left[rule.key] for rule in lane.rules)])
+            if room > 0:
+                wanted[lane.lane] = room
+        if not wanted:
+            return []
+        rows: list[Record] = await connection.fetch(
+            self._statements["limit_candidates"],
+            now,
+            self._request.namespace,
+            self._request.worker,
+            list(wanted),
+            list(wanted.values()),
+        )
+        return rows
+
+    async def _start(
+        self, connection: Connection, chosen: Mapping[str, list[str]], now: datetime
+    ) -> list[Record]:
+        if not chosen:
+            return []
+        counts = Counter(key for keys in chosen.values() for key in keys)
+        spans = {
+            key: max(
+                (rule.window for rule in self._rules if rule.key == key and rule.window),
+                default=None,
+            )
+            for key in counts
+        }
+        rows: list[Record] = await connection.fetch(
+            self._statements["start_under_limits"],
+            now,
+            self._request.namespace,
+            self._request.worker,
+            self._request.lease,
+            list(chosen),
+            [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()],
+            list(counts),
+            list(counts.values()),
+            list(spans.values()),
+        )
+        return sorted(rows, key=by_rank)
+
+
+def _rooms(
+    lanes: Sequence[LaneRequest], usages: Mapping[LimitRule, LimitUsage], now: datetime
+) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    rooms: dict[str, Room] = {}
+    for rule in dict.fromkeys(rule for lane in lanes for rule in lane.rules):
+        room = room_under(rule, usages[rule], now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms

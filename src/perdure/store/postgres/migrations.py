@@ -1,0 +1,55 @@
+"""Create or upgrade the tables: one query when there is nothing to do, else under a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import asyncpg
+
+from perdure.store.postgres.address import Address
+from perdure.store.postgres.connections import Connection
+from perdure.store.postgres.statements import PACKAGE, place_in_sql, statements_in
+from perdure.store.sql.migrations import foreign_tables, load_migrations, pending
+
+_TABLES = ("jobs", "failures", "limits", "limit_starts", "queues", "workers", "duties")
+
+
+async def migrate(connection: Connection, address: Address) -> None:
+    """Bring the tables to the version that this code knows; raises ``SchemaMismatch``."""
+    known = load_migrations(PACKAGE, place_in_sql(address.schema))
+    where = f"schema {address.schema!r} of {address.url}"
+    statements = statements_in(address.schema)
+    try:
+        applied = await connection.fetch(statements["applied"])
+    except asyncpg.UndefinedTableError:
+        pass
+    except asyncpg.UndefinedColumnError as error:
+        raise foreign_tables(where) from error
+    else:
+        if not pending(known, [(version, name) for version, name in applied], where):
+            return
+    async with connection.transaction():
+        # Whoever comes second waits here, and then finds the work done.
+        await connection.fetch(statements["lock_migrations"], address.schema)
+        applied = await _applied_under_lock(connection, statements, address.schema, where)
+        for step in pending(known, applied, where):
+            await connection.execute(step.text)
+            await connection.fetch(statements["record_migration"], step.version, step.name)
+
+
+async def _applied_under_lock(
+    connection: Connection, statements: Mapping[str, str], schema: str, where: str
+) -> list[tuple[int, str]]:
+    """The migrations found, asking the catalog first: a failed query would end the transaction."""
+    if not await connection.fetchval(statements["schema_exists"], schema):
+        await connection.execute(statements["create_schema"])
+        return []
+    names = [*_TABLES, "migrations"]
+    present = {
+        row[0] for row in await connection.fetch(statements["tables_present"], schema, names)
+    }
+    if "migrations" in present:
+        return [(version, name) for version, name in await connection.fetch(statements["applied"])]
+    if present:
+        raise foreign_tables(where)
+    return []

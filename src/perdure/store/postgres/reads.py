@@ -1,0 +1,114 @@
+"""What can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.model.ids import JobId
+from perdure.model.job import (
+    FailedAttempt,
+    Job,
+    JobFilter,
+    JobState,
+    QueueDepth,
+    QueueInfo,
+    Status,
+)
+from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.store.contract import ReadStore
+from perdure.store.postgres.access import Access
+from perdure.store.postgres.connections import Connection, Record
+from perdure.store.postgres.rows import STATUS_OF, failed_attempt, job, job_state
+from perdure.store.sql.statements import fill
+
+_SCAN = "SET LOCAL enable_seqscan = on"
+
+
+class PostgresReads(Access, ReadStore):
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        for row in await self._fetch("get_job", namespace, id):
+            return job(row)
+        return None
+
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        condition, arguments = _condition(filter, after=1)
+        statement = fill(self._statements["list_jobs"], {"filter": condition})
+        return [job(row) for row in await self._connections.fetch(statement, limit, *arguments)]
+
+    async def count_jobs(self, filter: JobFilter) -> int:
+        condition, arguments = _condition(filter)
+        statement = fill(self._statements["count_jobs"], {"filter": condition})
+        count: int = (await self._scan(statement, *arguments))[0][0]
+        return count
+
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        rows = await self._fetch("job_states", list(ids))
+        return {row[0]: job_state(row) for row in rows}
+
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        return [failed_attempt(row) for row in await self._fetch("failed_attempts", id)]
+
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        for row in await self._fetch("find_result", namespace, task, input_hash, input):
+            output: bytes = row[0]
+            return output
+        return None
+
+    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+        return [
+            QueueDepth(namespace=row[0], queue=row[1], status=STATUS_OF[row[2]], count=row[3])
+            for row in await self._scan(self._statements["depth"], namespace)
+        ]
+
+    async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
+        return [
+            QueueInfo(namespace=row[0], queue=row[1], paused_at=row[2], paused_by=row[3])
+            for row in await self._fetch("paused_queues", namespace)
+        ]
+
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        return [
+            WorkerState(
+                info=msgspec.json.decode(row[0], type=WorkerInfo),
+                started_at=row[1],
+                seen_at=row[2],
+                running=tuple(row[3]),
+            )
+            for row in await self._fetch("workers", namespace)
+        ]
+
+    async def _scan(self, statement: str, *arguments: Any) -> list[Record]:
+        """Rows of a statement that may read the whole table, and is best left to do so in order."""
+
+        async def work(connection: Connection, _: bool) -> list[Record]:
+            async with connection.transaction(readonly=True):
+                await connection.execute(_SCAN)
+                rows: list[Record] = await connection.fetch(statement, *arguments)
+                return rows
+
+        return await self._connections.run(work)
+
+
+def _condition(filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
+    """The filter as SQL, and its arguments, numbered on from ``after``.
+
+    The status stands in the text, as one of ours, so that the partial indexes can serve it.
+    """
+    wanted = {
+        "namespace =": filter.namespace,
+        "queue =": filter.queue,
+        "task =": filter.task,
+        "job_group =": filter.group,
+        "id <": filter.before,
+    }
+    given = [(test, value) for test, value in wanted.items() if value is not None]
+    conditions = ["NOT dropped"]
+    if filter.status is not None:
+        conditions.append(f"status = '{Status(filter.status).value}'")
+    conditions += [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
+    return " AND ".join(conditions), [value for _, value in given]

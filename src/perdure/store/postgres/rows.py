@@ -1,0 +1,211 @@
+"""Rows into values and values into rows. Rows are read by position: it is the cheapest way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from perdure.model.failure import Failure
+from perdure.model.ids import WorkerId
+from perdure.model.job import (
+    Claim,
+    ClaimedJob,
+    FailedAttempt,
+    Job,
+    JobState,
+    NewJob,
+    Progress,
+    Status,
+)
+from perdure.model.lane import Lane
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Released,
+    Retried,
+    Settlement,
+)
+from perdure.store.postgres.connections import Record
+
+by_rank = itemgetter(12, 0)
+"""Orders the rows of a claim: lowest rank first, then oldest id."""
+STARTED_AT = 13
+"""Where a row of a claim has the moment of the claim."""
+LEFT_OVER = 14
+"""Where a claim from several lanes says that it locked more than it took."""
+
+STATUS_OF: dict[str, Status] = {status.value: status for status in Status}
+"""Cheaper than calling the enum for each row."""
+_no_progress = Progress(percent=0)
+
+
+def claimed_job(row: Record, namespace: str) -> ClaimedJob:
+    return ClaimedJob(
+        claim=Claim(id=row[0], epoch=row[1]),
+        namespace=namespace,
+        lane=Lane.parse(row[2]),
+        input=row[3],
+        attempt=row[4],
+        failures=row[5],
+        postpones=row[6],
+        max_attempts=row[7],
+        policy=row[8],
+        group=row[9],
+        deadline_at=row[10],
+        created_at=row[11],
+    )
+
+
+def job(row: Record) -> Job:
+    lane = Lane.parse(row[2])
+    return Job(
+        id=row[0],
+        namespace=row[1],
+        queue=lane.queue,
+        task=lane.task,
+        tags=lane.tags,
+        status=STATUS_OF[row[3]],
+        priority=row[4],
+        group=row[5],
+        fingerprint=row[6],
+        attempt=row[7],
+        failures=row[8],
+        deaths=row[9],
+        max_attempts=row[10],
+        worker=row[11],
+        epoch=row[12],
+        progress=progress(row[13], row[14], row[15]),
+        created_at=row[16],
+        ready_at=row[17],
+        deadline_at=row[18],
+        started_at=row[19],
+        finished_at=row[20],
+        lease_until=row[21],
+        input=row[22],
+        output=row[23],
+    )
+
+
+def job_state(row: Record) -> JobState:
+    return JobState(
+        id=row[0],
+        status=STATUS_OF[row[1]],
+        attempt=row[2],
+        progress=progress(row[3], row[4], row[5]),
+        output=row[6],
+        failure=None if row[7] is None else msgspec.json.decode(row[7], type=Failure),
+    )
+
+
+def failed_attempt(row: Record) -> FailedAttempt:
+    return FailedAttempt(
+        attempt=row[0],
+        worker=None if row[1] is None else WorkerId(row[1]),
+        at=row[2],
+        failure=msgspec.json.decode(row[3], type=Failure),
+    )
+
+
+def progress(percent: float, message: str, details: bytes | None) -> Progress:
+    if not percent and not message and details is None:
+        return _no_progress
+    return Progress(
+        percent=percent,
+        message=message,
+        details=None if details is None else msgspec.json.decode(details),
+    )
+
+
+def new_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+    """The arguments of ``insert_jobs`` after the moment, one list for each column."""
+    return (
+        [job.id for job in jobs],
+        [job.namespace for job in jobs],
+        [job.lane.queue for job in jobs],
+        [job.lane.task for job in jobs],
+        [job.lane.text for job in jobs],
+        [job.group for job in jobs],
+        [job.fingerprint for job in jobs],
+        [job.policy for job in jobs],
+        [job.input for job in jobs],
+        [job.input_hash for job in jobs],
+        [job.priority for job in jobs],
+        [job.aging.total_seconds() for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.delay for job in jobs],
+        [job.run_at for job in jobs],
+        [job.deadline for job in jobs],
+        [job.deadline_at for job in jobs],
+    )
+
+
+class SettledRow(msgspec.Struct):
+    """One settlement as ``settle_jobs`` takes it, in the order of its arguments."""
+
+    id: str
+    epoch: int
+    after: str | None = None
+    """None: retried."""
+    output: bytes | None = None
+    is_refunded: bool = False
+    is_postponed: bool = False
+    closes_limit: str | None = None
+    failure: str | None = None
+    percent: float | None = None
+    message: str | None = None
+    details: bytes | None = None
+    is_dropped: bool = False
+    delay: timedelta | None = None
+    until: Any = None
+    hold_off: timedelta | None = None
+
+
+def settled_row(settlement: Settlement) -> SettledRow:
+    """What each outcome writes; an aborting job is seen to by the statement."""
+    row = SettledRow(settlement.claim.id, settlement.claim.epoch, is_dropped=settlement.is_dropped)
+    if settlement.progress is not None:
+        row.percent, row.message, row.details = progress_row(settlement.progress)
+    match settlement.outcome:
+        case Completed(output=output):
+            row.after, row.output = Status.COMPLETED, output
+        case Retried() as retried:
+            row.failure = encode_failure(retried.failure)
+            row.delay, row.until, row.hold_off = retried.delay, retried.until, retried.hold_off
+            row.is_postponed, row.closes_limit = retried.is_postponed, retried.closes_limit
+        case Failed(failure=failure):
+            row.after, row.failure = Status.FAILED, encode_failure(failure)
+        case Buried(failure=failure):
+            row.after, row.failure = Status.DEAD, encode_failure(failure)
+        case Cancelled(failure=reason):
+            row.after = Status.CANCELLED
+            row.failure = None if reason is None else encode_failure(reason)
+        case GivenBack():
+            row.after, row.is_refunded = Status.WAITING, True
+        case Released():
+            row.after, row.is_refunded = Status.PAUSED, True
+    return row
+
+
+def settled_columns(rows: Sequence[SettledRow]) -> tuple[list[Any], ...]:
+    return tuple([getattr(row, name) for row in rows] for name in SettledRow.__struct_fields__)
+
+
+def progress_row(latest: Progress) -> tuple[float, str, bytes | None]:
+    details = None if latest.details is None else msgspec.json.encode(latest.details)
+    return latest.percent, storable(latest.message), details
+
+
+def encode_failure(failure: Failure) -> str:
+    return msgspec.json.encode(failure).decode()
+
+
+def storable(text: str) -> str:
+    """A text PostgreSQL can keep: one odd character must not fail a whole batch."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -1,0 +1,107 @@
+-- Claiming under limits: one transaction that holds the rows of all keys involved, so that
+-- claimers of a key come one after the other. Each statement sees what the one before waited for.
+
+-- name: lock_limits
+-- In the order of the keys, for everybody: no two claimers can wait for each other.
+SELECT key, closed_until, last_start_at
+FROM {schema}.limits
+WHERE namespace = $1
+  AND key = ANY ($2::text[])
+ORDER BY key
+FOR UPDATE;
+
+-- name: add_limits
+INSERT INTO {schema}.limits (namespace, key)
+SELECT $1, key
+FROM unnest($2::text[]) AS given (key)
+ORDER BY key
+ON CONFLICT DO NOTHING;
+
+-- name: limit_usage
+-- clock_timestamp: the locks may have been waited for.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+),
+live AS MATERIALIZED (
+    SELECT key, count(*) AS live
+    FROM {schema}.jobs
+    CROSS JOIN unnest(limit_keys) AS held (key)
+    WHERE status IN ('active', 'aborting')
+      AND limit_keys IS NOT NULL
+      AND namespace = $2
+      AND lease_until > (SELECT now FROM moment)
+    GROUP BY key
+)
+SELECT moment.now, coalesce(live.live, 0), coalesce(starts.count, 0), starts.oldest_start_at,
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2)
+FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rule (key, span, number)
+CROSS JOIN moment
+LEFT JOIN live ON live.key = rule.key
+CROSS JOIN LATERAL (
+    SELECT sum(count)::integer AS count, min(started_at) AS oldest_start_at
+    FROM {schema}.limit_starts
+    WHERE namespace = $2
+      AND key = rule.key
+      AND started_at > moment.now - rule.span
+) AS starts
+ORDER BY rule.number;
+
+-- name: limit_candidates
+SELECT candidate.id, candidate.lane
+FROM unnest($4::text[], $5::integer[]) AS wanted (lane, room)
+CROSS JOIN LATERAL (
+    SELECT id, lane, rank
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND namespace = $2
+      AND lane = wanted.lane
+      AND (avoid_worker IS NULL
+           OR avoid_worker <> $3
+           OR avoid_until <= $1::timestamptz)
+    ORDER BY rank, id
+    LIMIT wanted.room
+    FOR UPDATE SKIP LOCKED
+) AS candidate
+ORDER BY candidate.rank, candidate.id;
+
+-- name: start_under_limits
+WITH counted AS (
+    INSERT INTO {schema}.limit_starts (namespace, key, started_at, count)
+    SELECT $2, key, $1::timestamptz, count
+    FROM unnest($7::text[], $8::integer[], $9::interval[]) AS start (key, count, span)
+    WHERE span IS NOT NULL
+),
+forgotten AS (
+    DELETE FROM {schema}.limit_starts
+    USING unnest($7::text[], $9::interval[]) AS start (key, span)
+    WHERE limit_starts.namespace = $2
+      AND limit_starts.key = start.key
+      AND limit_starts.started_at <= $1::timestamptz - start.span
+),
+remembered AS (
+    UPDATE {schema}.limits
+    SET last_start_at = $1::timestamptz
+    WHERE namespace = $2
+      AND key = ANY ($7::text[])
+)
+UPDATE {schema}.jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = $3,
+    started_at  = $1::timestamptz,
+    lease_until = $1::timestamptz + $4::interval,
+    limit_keys  = CASE
+        WHEN chosen.keys IS NOT NULL
+        THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
+    END
+FROM unnest($5::text[], $6::text[]) AS chosen (id, keys)
+WHERE jobs.id = chosen.id
+RETURNING jobs.id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy,
+          job_group, deadline_at, created_at, rank, started_at;
+
+-- name: close_limit
+INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
+VALUES ($1, $2, $3)
+ON CONFLICT (namespace, key) DO UPDATE
+SET closed_until = greatest(known.closed_until, excluded.closed_until);

@@ -1,0 +1,201 @@
+-- What people do to jobs. Each first locks the rows it is about, waiting for whoever changes them
+-- just now, then moves those to which it applies; the rows are found again by id, which follows a
+-- row to its newest version. $1 is the namespace (null: any), $2 the ids, $3 the moment that counts
+-- as now, where it matters. All answer: id, status before, status after, lane, whether it was under a limit.
+
+-- name: abort_jobs
+WITH found AS MATERIALIZED (
+    SELECT id, status
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status      = CASE found.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+        finished_at = CASE
+            WHEN found.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
+        END
+    FROM found
+    WHERE jobs.id = found.id
+      AND found.status IN ('active', 'waiting', 'scheduled', 'paused', 'disabled')
+    RETURNING jobs.id, jobs.status, jobs.lane
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: abort_group
+-- $2 is the group.
+WITH found AS MATERIALIZED (
+    SELECT id, status
+    FROM {schema}.jobs
+    WHERE job_group = $2
+      AND namespace = $1
+      AND finished_at IS NULL
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status      = CASE found.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+        finished_at = CASE
+            WHEN found.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
+        END
+    FROM found
+    WHERE jobs.id = found.id
+      AND found.status IN ('active', 'waiting', 'scheduled', 'paused', 'disabled')
+    RETURNING jobs.id, jobs.status, jobs.lane
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: disable_jobs
+-- Raising the epoch takes the claim from a holder.
+WITH found AS MATERIALIZED (
+    SELECT id, status, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status      = 'disabled',
+        epoch       = epoch + CASE found.status WHEN 'active' THEN 1 ELSE 0 END,
+        lease_until = NULL,
+        worker      = NULL
+    FROM found
+    WHERE jobs.id = found.id
+      AND found.status IN ('active', 'waiting', 'scheduled', 'paused')
+    RETURNING jobs.id, jobs.status, jobs.lane, found.was_limited
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane,
+       coalesce(moved.was_limited, false)
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: enable_jobs
+WITH found AS MATERIALIZED (
+    SELECT id, status
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status = CASE
+            WHEN ready_at <= coalesce($3::timestamptz, statement_timestamp()) THEN 'waiting'
+            ELSE 'scheduled'
+        END
+    FROM found
+    WHERE jobs.id = found.id
+      AND found.status = 'disabled'
+    RETURNING jobs.id, jobs.status, jobs.lane
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: retry_jobs
+WITH found AS MATERIALIZED (
+    SELECT id, status
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status           = 'waiting',
+        ready_at         = moment.now,
+        rank             = rank + date_part('epoch', moment.now - ready_at),
+        failures         = 0,
+        postpones        = 0,
+        deaths           = 0,
+        worker           = NULL,
+        avoid_worker     = NULL,
+        avoid_until      = NULL,
+        deadline_at      = NULL,
+        started_at       = NULL,
+        finished_at      = NULL,
+        progress         = 0,
+        progress_message = '',
+        progress_details = NULL
+    FROM found
+    CROSS JOIN (SELECT coalesce($3::timestamptz, statement_timestamp())) AS moment (now)
+    WHERE jobs.id = found.id
+      AND found.status IN ('failed', 'dead', 'cancelled')
+    RETURNING jobs.id, jobs.status, jobs.lane
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: find_retry_rival
+-- Which live job keeps one of these from being retried; another one of them may.
+SELECT jobs.queue, jobs.fingerprint, coalesce(rival.id, twin.id)
+FROM {schema}.jobs
+LEFT JOIN {schema}.jobs AS rival
+    ON rival.namespace = jobs.namespace
+   AND rival.queue = jobs.queue
+   AND rival.fingerprint = jobs.fingerprint
+   AND rival.status IN ('waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
+LEFT JOIN {schema}.jobs AS twin
+    ON twin.id = ANY ($2::text[])
+   AND twin.id < jobs.id
+   AND twin.namespace = jobs.namespace
+   AND twin.queue = jobs.queue
+   AND twin.fingerprint = jobs.fingerprint
+   AND twin.status IN ('failed', 'dead', 'cancelled')
+WHERE jobs.id = ANY ($2::text[])
+  AND ($1::text IS NULL OR jobs.namespace = $1)
+  AND jobs.status IN ('failed', 'dead', 'cancelled')
+  AND coalesce(rival.id, twin.id) IS NOT NULL
+ORDER BY jobs.id
+LIMIT 1;
+
+-- name: resume_jobs
+WITH found AS MATERIALIZED (
+    SELECT id, status
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET status = 'waiting'
+    FROM found
+    WHERE jobs.id = found.id
+      AND found.status = 'paused'
+    RETURNING jobs.id, jobs.status, jobs.lane
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: pause_queue
+INSERT INTO {schema}.queues (namespace, name, paused_at, paused_by)
+VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()), $4)
+ON CONFLICT DO NOTHING;
+
+-- name: resume_queue
+DELETE FROM {schema}.queues
+WHERE namespace = $1
+  AND name = $2
+RETURNING name;

@@ -1,0 +1,80 @@
+"""The store at ``postgresql://…``: shared by all processes that can reach the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from perdure.clock import Clock
+from perdure.errors import StoreUnreachable
+from perdure.model.hint import Hint
+from perdure.model.job import Inserted, NewJob
+from perdure.store.contract import Store
+from perdure.store.postgres.address import parse_address
+from perdure.store.postgres.connections import Connection
+from perdure.store.postgres.housekeeping import PostgresHousekeeping
+from perdure.store.postgres.jobs import PostgresJobs
+from perdure.store.postgres.migrations import migrate
+from perdure.store.postgres.operators import PostgresOperators
+from perdure.store.postgres.reads import PostgresReads
+from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
+
+
+class PostgresStore(PostgresJobs, PostgresOperators, PostgresReads, PostgresHousekeeping, Store):
+    """A handle on the tables in one schema of one database.
+
+    Options of the URL: ``schema`` (default perdure), ``pool`` (connections at once),
+    ``listen=off`` (poll only), ``statement_cache=0`` (for PgBouncer in transaction mode),
+    ``connect_timeout`` in seconds, and those of libpq. Without a clock of its own it goes by the
+    database's.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        super().__init__(parse_address(url), clock)
+        self._given_url = url
+
+    @property
+    def url(self) -> str:
+        return self._address.url
+
+    async def open(self) -> None:
+        await self._connections.open()
+        self._wakeups.reopen()
+
+        async def work(connection: Connection, _: bool) -> None:
+            await migrate(connection, self._address)
+
+        try:
+            await self._connections.run(work)
+        except asyncpg.PostgresError as error:
+            await self.close()
+            raise StoreUnreachable(self.url, str(error)) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._wakeups.close()
+        await self._connections.close()
+
+    def twin(self) -> PostgresStore:
+        return PostgresStore(self._given_url, self._clock)
+
+    async def now(self) -> datetime:
+        return await self._present()
+
+    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
+        return self._wakeups.subscribe(listener)
+
+    async def insert_in_transaction(
+        self, connection: Any, jobs: Sequence[NewJob]
+    ) -> list[Inserted]:
+        return await insert_awaiting(connection, jobs, self._moment(), self._address.schema)
+
+    def insert_in_blocking_transaction(
+        self, connection: Any, jobs: Sequence[NewJob]
+    ) -> list[Inserted]:
+        return insert_blocking(connection, jobs, self._moment(), self._address.schema)

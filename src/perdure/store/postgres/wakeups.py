@@ -1,0 +1,162 @@
+"""Wake-ups between processes: LISTEN and NOTIFY on one connection of their own.
+
+A hint is never awaited by who writes. It goes to the listeners of this process directly, and into
+a sender that sends the first one at once and then gathers: a NOTIFY takes a lock that all
+databases of a server share, so under load one notification carries what came up meanwhile.
+Notifications of this very process come back to it too; they are signed and ignored.
+
+When LISTEN takes effect, at first or after a lost connection, listeners are told to look for
+themselves, since hints may have passed by until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import asyncpg
+
+from perdure.model.hint import Hint, HintKind
+from perdure.store.postgres.address import Address, place_of
+from perdure.store.postgres.connections import (
+    Connection,
+    close_gently,
+    connect,
+    growing_delays,
+)
+from perdure.store.postgres.notifications import (
+    Merged,
+    channel_of,
+    merge,
+    read_message,
+    this_process,
+    write_message,
+)
+from perdure.store.wakeups import Hub, Listener, hub_of
+
+GATHER_S = 0.01
+FLUSH_TIMEOUT_S = 1.0
+
+_NOTIFY = "SELECT pg_notify($1, $2)"
+_FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_log = logging.getLogger("perdure.store")
+
+
+class Wakeups:
+    """The hints of one store: published here, and heard here from every process."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._channel = channel_of(address.schema)
+        self._near = hub_of(place_of(address))
+        self._far = Hub()  # its own: what each handle hears from afar, it tells once
+        self._pending: Merged = {}
+        self._sender: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()  # a connection takes one command at a time
+        self._is_closed = False
+        self._is_out = False
+
+    def publish(self, hints: Iterable[Hint]) -> None:
+        """Tell this process now, and the others soon."""
+        hints = list(hints)
+        for hint in hints:
+            self._near.publish(hint)
+        if hints and not self._is_closed:
+            merge(self._pending, hints)
+            if self._sender is None:
+                self._sender = asyncio.create_task(self._send())
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        stop_near = self._near.subscribe(listener)
+        stop_far = self._far.subscribe(listener)
+        if self._listener is None and self._address.is_listening:
+            self._listener = asyncio.create_task(self._listen())
+
+        def stop() -> None:
+            stop_near()
+            stop_far()
+
+        return stop
+
+    def reopen(self) -> None:
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Send what is pending, for a bounded time, and let go."""
+        self._is_closed = True
+        if self._sender is not None:
+            await asyncio.wait([self._sender], timeout=FLUSH_TIMEOUT_S)
+        for task in (self._sender, self._listener):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._sender = self._listener = None
+        if self._connection is not None:
+            await close_gently(self._connection)
+            self._connection = None
+
+    async def _send(self) -> None:
+        delays = growing_delays()
+        while self._pending:
+            sent, self._pending = self._pending, {}
+            try:
+                async with self._turn:
+                    connection = await self._connect()
+                    await connection.fetch(
+                        _NOTIFY, self._channel, write_message(sent, this_process())
+                    )
+            except _FAILURES as error:
+                self._pending = _both(sent, self._pending)
+                self._log_failure(error)
+                await asyncio.sleep(next(delays))
+            else:
+                delays = growing_delays()
+                await asyncio.sleep(GATHER_S)
+        self._sender = None
+
+    async def _listen(self) -> None:
+        delays = growing_delays()
+        while True:
+            is_lost = asyncio.Event()
+            try:
+                async with self._turn:
+                    connection = await self._connect()
+                    connection.add_termination_listener(lambda _, lost=is_lost: lost.set())
+                    await connection.add_listener(self._channel, self._hear)
+            except _FAILURES as error:
+                self._log_failure(error)
+            else:
+                delays = growing_delays()
+                for kind in HintKind:
+                    self._far.publish(Hint(kind=kind))
+                await is_lost.wait()
+            await asyncio.sleep(next(delays))
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        for hint in read_message(payload, this_process()):
+            self._far.publish(hint)
+
+    async def _connect(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            # A hint need not survive a crash, so nobody waits for the disk.
+            self._connection = await connect(self._address, synchronous_commit="off")
+            self._is_out = False
+        return self._connection
+
+    def _log_failure(self, error: Exception) -> None:
+        if not self._is_out:
+            self._is_out = True
+            _log.warning(
+                "wake-ups between processes are interrupted; polling stands in for them",
+                extra={"store": self._address.url, "error": repr(error)},
+            )
+
+
+def _both(earlier: Merged, later: Merged) -> Merged:
+    for kind, names in later.items():
+        merge(earlier, [Hint(kind=kind, names=frozenset(names or ()))])
+    return earlier
