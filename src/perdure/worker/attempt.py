@@ -78,6 +78,7 @@ class Attempt:
         "_crew",
         "_timers",
         "abort",
+        "is_begun",
         "is_over",
         "job",
         "progress",
@@ -94,6 +95,7 @@ class Attempt:
         self.task = task
         self.abort = AbortSignal()
         self.stopped_by: Stop | None = None
+        self.is_begun = False
         self.is_over = False
         self.progress: Progress | None = None
         self.started_at = clock.monotonic()
@@ -109,6 +111,7 @@ class Attempt:
 
     def start(self) -> None:
         """Run the body, bounded by its timeout and deadline."""
+        self.is_begun = True
         policy = decode_policy(self.job.policy) if self.job.policy is not None else None
         timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
         if self.job.deadline_at is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
-from perdure.model.job import Claim, Claimed, ClaimedJob, Progress, Status
+from perdure.model.job import Claim, Claimed, Progress, Status
 from perdure.model.outcome import GivenBack, Outcome, Retried
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
@@ -42,6 +42,7 @@ from perdure.worker.progress import ProgressWriter
 from perdure.worker.report import Report
 from perdure.worker.scout import Scout
 from perdure.worker.settings import WorkerSettings
+from perdure.worker.slots import Slots
 from perdure.worker.threads import Threads
 from perdure.worker.watch import ClaimWatch
 
@@ -69,7 +70,6 @@ class Service:
         self.payload_max_bytes = settings.payload_max_bytes
         self.abort_grace = settings.abort_grace
         self.hold_off = settings.hold_off
-        self.concurrency = settings.concurrency
         self._store = store
         self._tasks = tasks
         self._settings = settings
@@ -78,9 +78,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._runner: asyncio.Task[Any] | None = None
         self._held: dict[JobId, Attempt] = {}
-        self._running = 0
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
+        self._slots = Slots(settings.concurrency, self._start)
         self._stop_asked = asyncio.Event()
         self._grace = settings.grace
         self._is_stopping = False
@@ -101,7 +99,11 @@ class Service:
 
     @property
     def running(self) -> int:
-        return self._running
+        return self._slots.running
+
+    @property
+    def concurrency(self) -> int:
+        return self._slots.concurrency
 
     @property
     def is_ending(self) -> bool:
@@ -134,6 +136,10 @@ class Service:
                 await self._leases.stop()
                 await self._sign_off()
 
+    def call(self, act: Callable[..., None], *args: Any) -> None:
+        """Call one of the methods below from any thread."""
+        tell(self._loop, act, *args)
+
     def ask_to_stop(self, grace: timedelta | None = None) -> None:
         if grace is not None:
             self._grace = grace
@@ -143,7 +149,8 @@ class Service:
         self._stop_asked.set()
 
     def scale(self, concurrency: int) -> None:
-        self.concurrency = concurrency
+        self._slots.concurrency = concurrency
+        self._slots.fill()
         self._claims.room_changed()
 
     # Claiming
@@ -154,7 +161,8 @@ class Service:
     def _room(self) -> int:
         if len(self._commits) > UNCOMMITTED_MAX:
             return 0
-        return self.concurrency - self._running
+        # A job that waits here under a limit would hold a place that others could use.
+        return self._slots.room(may_claim_ahead=not self._lanes.are_limited)
 
     def _take(self, claimed: Claimed) -> None:
         for job in claimed.jobs:
@@ -163,17 +171,16 @@ class Service:
                 former.stop(Stop.CLAIM_LOST)
             attempt = Attempt(job, self._tasks[job.lane.task], self, claimed.now)
             self._held[job.claim.id] = attempt
-            self._running += 1
-            self._is_idle.clear()
             if self._is_stopping:
                 attempt.finish(GivenBack())
             else:
-                self._start(attempt, job)
+                self._slots.take(attempt)
+        self._slots.fill()
 
-    def _start(self, attempt: Attempt, job: ClaimedJob) -> None:
+    def _start(self, attempt: Attempt) -> None:
         self._report.tally.started += 1
         if self._report.wants(JobStarted):
-            self._report.job(JobStarted, job)
+            self._report.job(JobStarted, attempt.job)
         try:
             attempt.start()
         except Exception as error:  # no thread to be had, for one
@@ -195,9 +202,7 @@ class Service:
         self._progress.report(attempt, progress)
 
     def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        self._running -= 1
-        if not self._running:
-            self._is_idle.set()
+        self._slots.ended(attempt)
         self._claims.room_changed()
         if outcome is None:
             self._let_go(attempt)
@@ -244,7 +249,7 @@ class Service:
         return [attempt.claim for attempt in list(self._held.values())]
 
     def _current_info(self) -> WorkerInfo:
-        return replace(self._info, concurrency=self.concurrency)
+        return replace(self._info, concurrency=self._slots.concurrency)
 
     def _hear(self, hint: Hint) -> None:
         match hint.kind:
@@ -267,12 +272,13 @@ class Service:
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         self._is_stopping = True
         self._claims.stop()
+        self._slots.give_back_all()
         began = clock.monotonic()
         await asyncio.wait([claiming], timeout=self._grace.total_seconds())
         left = self._grace.total_seconds() - (clock.monotonic() - began)
-        if self._running:
+        if not self._slots.is_empty.is_set():
             self._loop.call_later(max(0.0, left), self._stop_running)
-            await self._is_idle.wait()
+            await self._slots.is_empty.wait()
         try:
             await asyncio.wait_for(self._commits.flush(), FLUSH_SECONDS)
         except TimeoutError:

@@ -149,18 +149,23 @@ class Worker:
         """Work on the running event loop until ``shutdown()``."""
         if self._service is not None:
             raise InvalidInput(f"worker {self.id} is running already")
-        await self._store.open()
+        # A handle of its own: a store that was passed in stays its owner's to close.
+        store = self._store.twin()
+        # Known before the store answers, so that a stop asked for meanwhile is not lost.
+        self._service = Service(
+            store, self._tasks, self._settings, self._info(), self._codec, self._report
+        )
+        self._service.scale(self._concurrency)
         try:
-            self._service = Service(
-                self._store, self._tasks, self._settings, self._info(), self._codec, self._report
-            )
-            self._service.scale(self._concurrency)
-            if started is not None:
-                started()
-            await self._service.run()
+            await store.open()
+            try:
+                if started is not None:
+                    started()
+                await self._service.run()
+            finally:
+                await store.close()
         finally:
             self._service = None
-            await self._store.close()
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT. The first stops gracefully, the second at once."""
@@ -173,17 +178,17 @@ class Worker:
     def shutdown(self, grace: Duration | None = None) -> None:
         """Stop claiming, let running jobs finish for the grace period, give back the rest.
 
-        Returns at once; call it on the worker's own event loop. Asking again with a shorter grace
-        period shortens it.
+        Returns at once, from any thread. Asking again with a shorter grace period shortens it.
         """
-        if self._service is not None:
-            self._service.ask_to_stop(None if grace is None else as_duration(grace, "grace"))
+        wanted = None if grace is None else as_duration(grace, "grace")
+        if (service := self._service) is not None:
+            service.call(service.ask_to_stop, wanted)
 
     def scale(self, concurrency: int) -> None:
         """Run up to this many jobs at once from now on; what runs already goes on."""
         self._concurrency = checked_concurrency(concurrency)
-        if self._service is not None:
-            self._service.scale(self._concurrency)
+        if (service := self._service) is not None:
+            service.call(service.scale, self._concurrency)
 
     def stats(self) -> WorkerStats:
         running = self._service.running if self._service is not None else 0
@@ -229,7 +234,6 @@ class WorkerHandle:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._started: Future[None] = Future()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="perdure worker", daemon=True)
@@ -238,11 +242,11 @@ class WorkerHandle:
 
     def shutdown(self, grace: Duration | None = None) -> None:
         """Ask it to stop; ``join()`` waits until it has."""
-        if self._loop is not None and self._thread.is_alive():
-            try:
-                self._loop.call_soon_threadsafe(self._worker.shutdown, grace)
-            except RuntimeError:
-                return  # it stopped in between
+        self._worker.shutdown(grace)
+
+    def scale(self, concurrency: int) -> None:
+        """Run up to this many jobs at once from now on."""
+        self._worker.scale(concurrency)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has stopped; False when it has not by then. Raises what ended it badly."""
@@ -256,16 +260,12 @@ class WorkerHandle:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._serve())
+            asyncio.run(self._worker.serve(started=lambda: self._started.set_result(None)))
         except BaseException as error:
             if self._started.done():
                 self._error = error
             else:
                 self._started.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self._worker.serve(started=lambda: self._started.set_result(None))
 
 
 def _checked_queues(queues: Sequence[str] | None, tasks: TaskRegistry) -> tuple[str, ...]:
