@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from perdure.worker.events import JobEvent, WorkerEvent, WorkerStarted
@@ -131,5 +131,8 @@ async def soon(awaitable: Any) -> Any:
     return await asyncio.wait_for(awaitable, WAIT_SECONDS)
 
 
-async def in_thread(work: Callable[[], Any]) -> Any:
-    return await soon(asyncio.to_thread(work))
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again, for what no event tells."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await is_so():  # noqa: ASYNC110 (nobody would set an event)
+            await asyncio.sleep(0.02)

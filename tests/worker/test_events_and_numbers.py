@@ -34,7 +34,7 @@ from perdure.worker.events import (
 )
 from perdure.worker.worker import Worker
 from tests.worker.conftest import Hire
-from tests.worker.harness import Gate, Running, in_thread, soon
+from tests.worker.harness import Gate, Running, soon, until
 
 SOON = Retry(1, first="10ms", jitter=False)
 
@@ -258,21 +258,23 @@ class TestScale:
         await client.results(late, timeout=10)
 
     async def test_from_another_thread_takes_effect_at_once(
-        self, client: AsyncClient, hire: Hire
+        self, client: AsyncClient, store_url: str
     ) -> None:
         gate = Gate()
 
         @task
-        async def wait() -> None:
-            await gate.pass_through()
+        def wait() -> None:
+            gate.pass_in_thread()
 
-        worker = await hire(wait, concurrency=1)
+        handle = Worker(store_url, tasks=[wait], concurrency=1, poll="1m", lease="5m").start()
         await client.enqueue_many(wait, [() for _ in range(2)])
         await gate.reached(1)
-        await in_thread(lambda: worker.worker.scale(2))
+        handle.scale(2)
         await gate.reached(2)
 
         gate.open()
+        handle.shutdown()
+        assert await asyncio.to_thread(handle.join, 10)
 
     @pytest.mark.parametrize("concurrency", [0, -1, True, 2.5, "4", 1_000_000])
     async def test_to_nonsense_is_refused(self, hire: Hire, concurrency: object) -> None:
@@ -316,9 +318,11 @@ class TestLiveWorkers:
 
         worker = await hire(nothing, concurrency=3, lease="150ms")
         worker.worker.scale(8)
-        async with asyncio.timeout(10):
-            while (await client.workers())[0].info.concurrency != 8:
-                await asyncio.sleep(0.02)
+
+        async def is_shown() -> bool:
+            return (await client.workers())[0].info.concurrency == 8
+
+        await until(is_shown)
 
     async def test_are_no_longer_listed_once_they_stopped(
         self, client: AsyncClient, hire: Hire

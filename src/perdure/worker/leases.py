@@ -10,12 +10,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from perdure.model.job import Claim
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
-from perdure.worker.pauses import set_within
+from perdure.worker.bodies import tell
 
 RENEWALS_PER_LEASE = 3
 RETRY_SECONDS = 1.0
@@ -38,21 +39,23 @@ class LeaseKeeper:
         self._claims = claims
         self._lease = lease
         self._tell = tell
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._keeping = self._loop.create_task(self._keep())
         self._thread.start()
 
     async def stop(self) -> None:
         """End the thread, without blocking the caller's loop."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        # Cancelled, not asked: a store that does not answer must not hold up the stop.
+        tell(self._loop, self._keeping.cancel)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     def _main(self) -> None:
         try:
-            self._loop.run_until_complete(self._keep())
+            with suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._keeping)
         finally:
             self._loop.close()
 
@@ -60,7 +63,7 @@ class LeaseKeeper:
         interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
         is_open = False
         try:
-            while not self._stopping.is_set():
+            while True:
                 try:
                     if not is_open:
                         await self._store.open()
@@ -69,9 +72,9 @@ class LeaseKeeper:
                 except Exception:
                     # Nothing may end this thread: without it a live worker looks dead.
                     _log.exception("leases were not renewed; trying again")
-                    await set_within(self._stopping, RETRY_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
                 else:
-                    await set_within(self._stopping, interval)
+                    await asyncio.sleep(interval)
         finally:
             if is_open:
                 await self._store.close()
