@@ -8,7 +8,8 @@ import asyncio
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
     """Wait until the event is set; False when the time is over first."""
     try:
-        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+        # Not wait_for: on Python 3.11 it swallows a cancellation that comes with the event.
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await event.wait()
     except TimeoutError:
         return False
-    return True

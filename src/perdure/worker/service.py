@@ -280,7 +280,8 @@ class Service:
             self._loop.call_later(max(0.0, left), self._stop_running)
             await self._slots.is_empty.wait()
         try:
-            await asyncio.wait_for(self._commits.flush(), FLUSH_SECONDS)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._commits.flush()
         except TimeoutError:
             _log.error("the store does not answer: unwritten outcomes will be executed again")
 
@@ -290,7 +291,8 @@ class Service:
 
     async def _sign_off(self) -> None:
         try:
-            await asyncio.wait_for(self._store.remove_worker(self._info.id), FLUSH_SECONDS)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._store.remove_worker(self._info.id)
         except Exception:
             _log.warning("the worker's row was not removed; it will be dropped as idle")
         self._report.emit(WorkerStopped(worker=self.worker_id))
