@@ -10,7 +10,7 @@ import pytest
 from perdure.client.client import AsyncClient
 from perdure.client.context import Context
 from perdure.client.task import task
-from perdure.errors import JobFailed
+from perdure.errors import InvalidInput, JobFailed
 from perdure.model.job import Progress
 from perdure.store.contract import Store
 from perdure.worker.events import JobProgressed, JobStarted
@@ -204,19 +204,56 @@ async def test_progress_of_a_stale_claim_is_ignored(
     assert (await job.progress()).message == ""
 
 
-@pytest.mark.parametrize("message, details", [("", {"at": object()}), ("\x00", None)])
-async def test_progress_that_cannot_be_stored_does_not_cost_the_job(
-    client: AsyncClient, hire: Hire, message: str, details: Any
+@pytest.mark.parametrize(
+    "message, kept", [("a\x00b", "a\\x00b"), ("\ud800", "\\ud800"), (42, "42"), ("ß…", "ß…")]
+)
+async def test_progress_messages_of_any_text_are_kept(
+    client: AsyncClient, hire: Hire, message: Any, kept: str
+) -> None:
+    @task
+    async def report(ctx: Context) -> None:
+        await ctx.progress(50, message, {"zero": "a\x00b"})
+
+    await hire(report)
+    job = await client.enqueue(report)
+    await job.result(10)
+
+    assert await job.progress() == Progress(percent=100, message=kept, details={"zero": "a\x00b"})
+
+
+@pytest.mark.parametrize("details", [{"at": object()}, float("nan"), "\ud800", "x" * 2**20])
+async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
+    client: AsyncClient, hire: Hire, details: Any
 ) -> None:
     @task
     async def report(ctx: Context) -> str:
-        try:
-            await ctx.progress(50, message, details)
-        except ValueError:
-            return "refused"
-        return "accepted"
+        with pytest.raises(InvalidInput, match="the details of progress"):
+            await ctx.progress(50, "", details)
+        return "went on"
 
     await hire(report)
     job = await client.enqueue(report)
 
-    assert await job.result(10) in ("refused", "accepted")
+    assert await job.result(10) == "went on"
+
+
+async def test_progress_details_are_kept_as_they_were_reported(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def report(ctx: Context) -> None:
+        details = {"done": [1]}
+        await ctx.progress(50, "", details)
+        details["done"].append(2)
+        await gate.pass_through()
+
+    worker = await hire(report)
+    job = await client.enqueue(report)
+    told = await worker.told(JobProgressed)
+    gate.open()
+    await job.result(10)
+
+    assert told.progress.details == {"done": [1]}
+    assert (await job.progress()).details == {"done": [1]}

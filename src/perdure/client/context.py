@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.errors import Aborted
 from perdure.model.job import ClaimedJob, Progress
+from perdure.model.payload import from_json, storable_text, to_json
 
 
 class AbortSignal:
@@ -123,8 +124,11 @@ class Context:
         """Report how far the body is, 0 to 100. Cheap: call it as often as you like.
 
         Takes effect at once, awaited or not; it is written a few times a second at most, and
-        the last one always is.
+        the last one always is. Details are kept as JSON, as they are at this moment.
         """
         clamped = min(100.0, max(0.0, float(percent)))
+        if details is not None:
+            details = from_json(to_json(details, "the details of progress"))
+        message = storable_text(str(message))
         self._report(Progress(percent=clamped, message=message, details=details))
         return _REPORTED

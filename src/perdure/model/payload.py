@@ -76,6 +76,11 @@ def from_json(data: bytes) -> Any:
     return _decoder.decode(data)
 
 
+def storable_text(text: str) -> str:
+    """Without what no database keeps: the zero character, and halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+
+
 def as_type(value: Any, wanted: Any) -> Any:
     """Read plain JSON values as a declared type; ``ValueError`` says where they do not fit."""
     return msgspec.convert(value, wanted, dec_hook=_typed)

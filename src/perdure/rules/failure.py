@@ -6,6 +6,7 @@ import traceback
 from types import TracebackType
 
 from perdure.model.failure import Cause, Failure
+from perdure.model.payload import storable_text
 from perdure.model.retry import type_name
 
 MESSAGE_MAX = 4_000
@@ -53,7 +54,7 @@ def _text(error: BaseException) -> str:
 
 def _shorten(text: str, limit: int) -> str:
     """Keep both ends: the start says where it came from, the end what it was."""
-    text = text.replace("\x00", "\\x00")
+    text = storable_text(text)
     if len(text) <= limit:
         return text
     half = limit // 2 - 10

@@ -75,6 +75,7 @@ class Commits:
         if isinstance(outcome, Failed):
             self._settled(attempt, outcome, None)
         else:
+            attempt.progress = None  # it may be what was refused
             await self._write([(attempt, Failed(failure=describe(error)))])
 
     def _settlement(self, attempt: Attempt, outcome: Outcome) -> Settlement:
