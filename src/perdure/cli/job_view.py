@@ -12,6 +12,7 @@ from rich.console import Console
 from perdure.cli.present import as_json_line, moment, took
 from perdure.cli.terminal import print_pairs
 from perdure.client.records import JobRecord
+from perdure.errors import PerdureError
 from perdure.model.job import FailedAttempt, Job, Status
 
 NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
@@ -108,22 +109,26 @@ def _times(record: JobRecord, now: datetime) -> list[tuple[str, str]]:
 
 def _values(record: JobRecord) -> list[tuple[str, str]]:
     args, kwargs = _call(record)
-    if args is None:
-        return [("input", NOT_READABLE)]
-    result = _result(record)
-    is_readable = record.output is None or result is not None or record.output == b"null"
-    shown = as_json_line(result) if is_readable else NOT_READABLE
     return [
-        ("args", as_json_line(args) if args else ""),
+        ("args", NOT_READABLE if args is None else as_json_line(args) if args else ""),
         ("kwargs", as_json_line(kwargs) if kwargs else ""),
-        ("result", shown if record.output is not None else ""),
+        ("result", _shown_result(record)),
     ]
+
+
+def _shown_result(record: JobRecord) -> str:
+    if record.output is None:
+        return ""
+    try:
+        return as_json_line(record.result)
+    except PerdureError:
+        return NOT_READABLE
 
 
 def _call(record: JobRecord) -> tuple[Any, Any]:
     try:
         return record.args, record.kwargs
-    except ValueError:
+    except PerdureError:
         return None, None
 
 
@@ -132,5 +137,5 @@ def _result(record: JobRecord) -> Any:
         return None
     try:
         return record.result
-    except ValueError:
+    except PerdureError:
         return None

@@ -98,10 +98,9 @@ def _crossed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str])
 
 def _listed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
     rows = [
-        (f"{name} (paused)" if name in paused else name, status.value, str(counts[status]))
+        (f"{name} (paused)" if name in paused else name, status, str(count))
         for name, counts in queues.items()
-        for status in Status
-        if counts.get(status)
+        for status, count in (sorted(counts.items()) or [("", 0)])
     ]
     return [
         Column(title="QUEUE", cells=[row[0] for row in rows], room_min=10),

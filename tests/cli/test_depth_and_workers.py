@@ -1,0 +1,57 @@
+"""``perdure depth`` and ``perdure workers``."""
+
+from __future__ import annotations
+
+import os
+
+from perdure import Client, Worker
+from tests.cli import sample_tasks as sample
+from tests.cli.commands import Commands
+
+
+class TestDepth:
+    def test_counts_by_queue_and_status(self, perdure: Commands, client: Client) -> None:
+        client.enqueue_many(sample.greet, ["a", "b"])
+        client.enqueue(sample.add, 1, 2, delay="1h")
+
+        assert perdure("depth").rows == [
+            ["QUEUE", "WAITING", "SCHEDULED"],
+            ["default", "1"],
+            ["mail", "2"],
+            ["total", "2", "1"],
+        ]
+
+    def test_marks_a_paused_queue_even_without_jobs(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.pause_queue("mail", by="ann")
+
+        shown = perdure("depth")
+        assert ["mail", "(paused)"] in shown.rows
+
+        paused = perdure("depth", "--json").json["paused"]
+        assert [(each["queue"], each["paused_by"]) for each in paused] == [("mail", "ann")]
+
+    def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
+        assert perdure("depth").out == "no jobs\n"
+        assert perdure("depth", "--json").json == {"queues": [], "paused": []}
+
+
+class TestWorkers:
+    def test_lists_those_that_are_alive(self, perdure: Commands, client: Client, url: str) -> None:
+        handle = Worker(url, tasks=[sample.add], concurrency=7, id="w-1", tags=["gpu"]).start()
+        try:
+            shown = perdure("workers")
+            as_json = perdure("workers", "--json").json
+        finally:
+            handle.shutdown()
+            handle.join()
+
+        heads, row = shown.rows
+        found = dict(zip(heads, row, strict=True))
+        assert found["WORKER"] == "w-1"
+        assert found["PID"] == str(os.getpid())
+        assert found["RUNS"] == "0/7"
+        assert found["TAGS"] == "gpu"
+        assert [each["info"]["id"] for each in as_json] == ["w-1"]
+        assert perdure("workers").out == "no workers\n"

@@ -1,0 +1,119 @@
+"""Expected errors: one line that names the thing, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure import Client
+from tests.cli.commands import Answer, Commands
+from tests.cli.processes import run_cli
+
+
+def assert_told(answer: Answer, exit_code: int, *words: str) -> None:
+    """One line on stderr, with these words in it."""
+    assert answer.exit_code == exit_code, answer
+    assert answer.out == ""
+    [line] = answer.error.splitlines()
+    assert line.startswith("perdure: ")
+    assert all(word in line for word in words), line
+
+
+class TestExitCodes:
+    def test_a_job_that_is_not_there_is_refused_with_1(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        for command in ("show", "retry", "abort", "watch"):
+            assert_told(perdure("jobs", command, "nope"), 1, "no job 'nope'")
+
+    def test_a_missing_store_is_bad_usage(self) -> None:
+        assert_told(Commands(None)("depth"), 2, "--store URL", "PERDURE_STORE")
+
+    @pytest.mark.parametrize("url", ["mysql://host/db", "work.db", "sqlite://work.db"])
+    def test_a_wrong_url_is_bad_usage(self, url: str) -> None:
+        assert_told(Commands(url)("depth"), 2, url, "sqlite:///")
+
+    def test_memory_cannot_be_looked_into(self) -> None:
+        assert_told(Commands("memory://x")("depth"), 2, "one process")
+
+    def test_an_unreachable_server_is_3(self) -> None:
+        answer = Commands("postgresql://nobody:secret@127.0.0.1:1/none")("depth")
+
+        assert_told(answer, 3, "cannot open the store", "Is the server running")
+        assert "secret" not in answer.error
+
+    def test_a_missing_file_is_3_and_is_not_created(self, tmp_path: Path) -> None:
+        file = tmp_path / "typo.db"
+
+        assert_told(Commands(f"sqlite:///{file}")("depth"), 3, "no file", "typo.db")
+        assert not file.exists()
+
+    def test_a_file_of_another_kind_is_3(self, tmp_path: Path) -> None:
+        file = tmp_path / "notes.txt"
+        file.write_text("dear diary " * 1000)
+
+        assert_told(Commands(f"sqlite:///{file}")("depth"), 3, "notes.txt")
+
+    def test_bad_options_are_bad_usage(self, perdure: Commands) -> None:
+        for bad in (["--status", "lost"], ["--limit", "0"], ["--limit", "x"], ["--colour"]):
+            answer = perdure("jobs", "list", *bad)
+            assert answer.exit_code == 2
+            assert "Traceback" not in answer.error
+
+    def test_a_namespace_that_is_no_name_is_bad_usage(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        assert_told(perdure("depth", "--namespace", ""), 2, "namespace")
+
+
+class TestWithoutTheExtra:
+    def test_says_what_to_install(self, tmp_path: Path) -> None:
+        (tmp_path / "run.py").write_text(
+            "import sys\n"
+            "import importlib.util as util\n"
+            "find = util.find_spec\n"
+            "util.find_spec = lambda name, *more: None if name == 'typer' else find(name, *more)\n"
+            "from perdure.cli import main\n"
+            "main()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+        assert done.returncode == 2
+        assert done.stderr == (
+            "perdure: the command line needs typer: pip install 'perdure[cli]'\n"
+        )
+
+
+class TestHelp:
+    def test_names_every_command(self, tmp_path: Path) -> None:
+        shown = run_cli("--help", cwd=tmp_path)
+
+        assert shown.returncode == 0
+        assert {"worker", "jobs", "depth", "workers"} <= set(shown.stdout.split())
+        assert "Exit codes" in shown.stdout
+
+    def test_loads_no_tables_and_no_database_driver(self, tmp_path: Path) -> None:
+        program = (
+            "import sys\n"
+            "from typer.testing import CliRunner\n"
+            "from perdure.cli.app import app\n"
+            "result = CliRunner().invoke(app, ['--help'])\n"
+            "print(result.exit_code, sorted({'rich', 'asyncpg', 'sqlite3'} & set(sys.modules)))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+        assert done.stdout == "0 []\n"
+
+    def test_says_its_version(self, tmp_path: Path) -> None:
+        assert run_cli("--version", cwd=tmp_path).stdout.startswith("perdure 0.")

@@ -1,0 +1,262 @@
+"""``perdure jobs``: what operators see and do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure import Client, Worker
+from tests.cli import sample_tasks as sample
+from tests.cli.commands import Commands
+
+
+def finish(url: str, client: Client, *ids: str) -> None:
+    """Run the given jobs to their end."""
+    handle = Worker(url, tasks=sample.worker.tasks).start()
+    client.results([client.handle(id) for id in ids], timeout=30, return_errors=True)
+    handle.shutdown()
+    assert handle.join(30)
+
+
+class Reversed:
+    """A codec that the command line does not have."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+class TestList:
+    def test_shows_the_newest_first(self, perdure: Commands, client: Client) -> None:
+        first = client.enqueue(sample.add, 1, 2)
+        second = client.enqueue(sample.greet, "ann", delay="1h", group="night")
+
+        shown = perdure("jobs", "list")
+
+        assert shown.exit_code == 0
+        assert [row[:4] for row in shown.rows] == [
+            ["JOB", "STATUS", "TASK", "QUEUE"],
+            [second.id, "scheduled", "greet", "mail"],
+            [first.id, "waiting", "add", "default"],
+        ]
+        assert "night" in shown.out
+
+    @pytest.mark.parametrize(
+        "option",
+        [("--status", "scheduled"), ("--queue", "mail"), ("--task", "greet"), ("--group", "night")],
+    )
+    def test_filters(self, perdure: Commands, client: Client, option: tuple[str, str]) -> None:
+        client.enqueue(sample.add, 1, 2)
+        wanted = client.enqueue(sample.greet, "ann", delay="1h", group="night")
+
+        shown = perdure("jobs", "list", *option, "--json")
+
+        assert [job["id"] for job in shown.json] == [wanted.id]
+
+    def test_pages_with_limit_and_before(self, perdure: Commands, client: Client) -> None:
+        ids = [job.id for job in client.enqueue_many(sample.greet, ["a", "b", "c"])]
+
+        page = perdure("jobs", "list", "--limit", "2")
+        following = perdure("jobs", "list", "--limit", "2", "--before", ids[1])
+
+        assert [row[0] for row in page.rows[1:]] == [ids[2], ids[1]]
+        assert f"--before {ids[1]}" in page.error
+        assert [row[0] for row in following.rows[1:]] == [ids[0]]
+        assert following.error == ""
+
+    def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
+        assert perdure("jobs", "list").out == "no jobs\n"
+        assert perdure("jobs", "list", "--json").json == []
+
+    def test_looks_at_one_namespace_or_at_all(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        client.enqueue(sample.add, 1, 2)
+        with Client(url, namespace="team-a") as other:
+            theirs = other.enqueue(sample.add, 3, 4)
+
+        one = perdure("jobs", "list", "--namespace", "team-a", "--json")
+        everything = perdure("jobs", "list", "--namespace", "*")
+
+        assert [job["id"] for job in one.json] == [theirs.id]
+        assert [row[1] for row in everything.rows] == ["NAMESPACE", "team-a", "default"]
+
+
+class TestShow:
+    def test_shows_input_and_result(self, perdure: Commands, client: Client, url: str) -> None:
+        job = client.enqueue(sample.greet, "ann", group="night", fingerprint="ann-1")
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "show", job.id)
+
+        assert shown.exit_code == 0
+        pairs = dict(line.split(maxsplit=1) for line in shown.out.splitlines() if line.strip())
+        assert pairs["status"].strip() == "completed"
+        assert pairs["args"].strip() == '["ann"]'
+        assert pairs["result"].strip() == '"hello ann"'
+        assert pairs["group"].strip() == "night"
+        assert pairs["fingerprint"].strip() == "ann-1"
+        assert pairs["progress"].startswith("100%")
+
+    def test_shows_every_failure_with_its_cause_and_place(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        job = client.enqueue(sample.fail, "boom")
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "show", job.id)
+
+        assert "attempt 1 failed" in shown.out
+        assert "RuntimeError: boom" in shown.out
+        assert "caused by  KeyError: 'inner'" in shown.out
+        assert "sample_tasks.py" in shown.out
+
+    def test_gives_all_of_it_as_json(self, perdure: Commands, client: Client, url: str) -> None:
+        job = client.enqueue(sample.fail_once)
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "show", job.id, "--json").json
+
+        assert (shown["id"], shown["status"], shown["result"]) == (job.id, "completed", 2)
+        assert shown["args"] == []
+        [failed] = shown["failed_attempts"]
+        assert failed["attempt"] == 1
+        assert failed["failure"]["message"] == "not the first time"
+
+    @pytest.mark.parametrize("value", [0, False, "", [], None], ids=repr)
+    def test_shows_a_falsy_result_as_it_is(
+        self, perdure: Commands, client: Client, url: str, value: object
+    ) -> None:
+        job = client.enqueue(sample.echo, value)
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "show", job.id)
+
+        assert ["result", json.dumps(value)] in shown.rows
+
+    def test_says_when_values_cannot_be_read_here(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        with Client(url, codec=Reversed()) as other:
+            job = other.enqueue(sample.echo, "secret")
+
+        shown = perdure("jobs", "show", job.id)
+
+        assert shown.exit_code == 0
+        assert "not readable here" in shown.out
+        assert perdure("jobs", "show", job.id, "--json").json["args"] is None
+
+
+class TestRetry:
+    def test_starts_a_failed_job_anew(self, perdure: Commands, client: Client, url: str) -> None:
+        job = client.enqueue(sample.fail, "boom")
+        finish(url, client, job.id)
+
+        done = perdure("jobs", "retry", job.id)
+
+        assert done.exit_code == 0
+        assert done.out == f"{job.id} is waiting, was failed\n"
+        assert job.status == "waiting"
+
+    def test_refuses_what_cannot_be_retried_and_does_the_rest(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        waiting = client.enqueue(sample.add, 1, 2, delay="1h")
+        failed = client.enqueue(sample.fail, "boom")
+        finish(url, client, failed.id)
+
+        done = perdure("jobs", "retry", waiting.id, "no-such-job", failed.id, "--json")
+
+        assert done.exit_code == 1
+        assert [moved["id"] for moved in done.json] == [failed.id]
+        assert done.error.count("perdure: ") == 2
+        assert f"cannot retry job {waiting.id}: it is scheduled" in done.error
+        assert "no job 'no-such-job'" in done.error
+
+    def test_wants_to_know_which(self, perdure: Commands, client: Client) -> None:
+        assert perdure("jobs", "retry").exit_code == 2
+
+
+class TestAbort:
+    def test_cancels_waiting_jobs(self, perdure: Commands, client: Client) -> None:
+        jobs = client.enqueue_many(sample.greet, ["a", "b"])
+
+        done = perdure("jobs", "abort", *(job.id for job in jobs))
+
+        assert done.exit_code == 0
+        assert [job.status for job in jobs] == ["cancelled", "cancelled"]
+
+    def test_says_that_a_finished_job_stays_as_it_is(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        job = client.enqueue(sample.add, 1, 2)
+        finish(url, client, job.id)
+
+        done = perdure("jobs", "abort", job.id)
+
+        assert done.exit_code == 0
+        assert done.out == f"{job.id} was completed already\n"
+
+    def test_aborts_one_group_and_no_other(self, perdure: Commands, client: Client) -> None:
+        ours = client.enqueue_many(sample.greet, ["a", "b"], group="night")
+        other = client.enqueue(sample.greet, "c", group="day")
+
+        done = perdure("jobs", "abort", "--group", "night")
+
+        assert done.out == "group night: 2 cancelled, 0 told to stop\n"
+        assert [job.status for job in [*ours, other]] == ["cancelled", "cancelled", "waiting"]
+
+    def test_takes_ids_or_a_group(self, perdure: Commands, client: Client) -> None:
+        job = client.enqueue(sample.add, 1, 2, group="night")
+
+        assert perdure("jobs", "abort").exit_code == 2
+        assert perdure("jobs", "abort", job.id, "--group", "night").exit_code == 2
+        assert job.status == "waiting"
+
+
+class TestWatch:
+    def test_follows_a_job_from_another_process(
+        self, client: Client, url: str, folder: Path
+    ) -> None:
+        release = folder / "release"
+        job = client.enqueue(sample.hold, str(release))
+        command = [sys.executable, "-m", "perdure.cli", "jobs", "watch", job.id, "--store", url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            seen = [watching.stdout.readline().split()[0]]
+            handle = Worker(url, tasks=[sample.hold]).start()
+            seen.append(watching.stdout.readline().split()[0])
+            release.touch()
+            seen += [line.split()[0] for line in watching.stdout]
+        handle.shutdown()
+
+        assert handle.join(30)
+        assert seen == ["waiting", "active", "completed"]
+        assert watching.returncode == 0
+
+    def test_exits_with_one_and_the_reason_when_it_failed(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        job = client.enqueue(sample.fail, "boom")
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "watch", job.id)
+
+        assert shown.exit_code == 1
+        assert shown.rows[-1][0] == "failed"
+        assert "RuntimeError: boom" in shown.error
+
+    def test_prints_json_lines(self, perdure: Commands, client: Client, url: str) -> None:
+        job = client.enqueue(sample.add, 1, 2)
+        finish(url, client, job.id)
+
+        shown = perdure("jobs", "watch", job.id, "--json")
+
+        assert shown.json["status"] == "completed"
+        assert shown.json["progress"]["percent"] == 100

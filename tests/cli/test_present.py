@@ -1,0 +1,108 @@
+"""How things look: what fits, what is shortened, what is left out."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from perdure.cli.present import Column, ago, brief, depth_columns, fitting, moment, percent, took
+from perdure.cli.terminal import print_table
+from perdure.model.job import Progress, Status
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+ID = Column(title="ID", cells=["0123456789"])
+NAME = Column(title="NAME", cells=["a-rather-long-name"], rank=1, room_min=6)
+EXTRA = Column(title="EXTRA", cells=["extra"], rank=2)
+EMPTY = Column(title="EMPTY", cells=[""])
+
+
+def titles(columns: list[Column]) -> list[str]:
+    return [column.title for column in columns]
+
+
+class TestFitting:
+    def test_keeps_everything_where_there_is_room(self) -> None:
+        assert titles(fitting([ID, NAME, EXTRA], 80)) == ["ID", "NAME", "EXTRA"]
+
+    def test_shortens_before_leaving_out(self) -> None:
+        assert titles(fitting([ID, NAME, EXTRA], 25)) == ["ID", "NAME", "EXTRA"]
+
+    def test_leaves_out_the_least_important_first(self) -> None:
+        assert titles(fitting([ID, NAME, EXTRA], 24)) == ["ID", "NAME"]
+        assert titles(fitting([ID, NAME, EXTRA], 17)) == ["ID"]
+
+    def test_never_leaves_out_what_identifies(self) -> None:
+        assert titles(fitting([ID, NAME, EXTRA], 1)) == ["ID"]
+
+    def test_leaves_out_what_says_nothing(self) -> None:
+        assert titles(fitting([ID, EMPTY], 80)) == ["ID"]
+
+
+class TestTable:
+    @pytest.mark.parametrize("width", [18, 25, 30, 80])
+    def test_fits_the_width(self, width: int) -> None:
+        console = Console(file=io.StringIO(), width=width)
+        print_table(console, [ID, NAME, EXTRA])
+
+        assert isinstance(console.file, io.StringIO)
+        lines = console.file.getvalue().splitlines()
+        assert len(lines) == 2
+        assert all(len(line) <= width for line in lines)
+        assert lines[1].startswith("0123456789")
+
+
+class TestDepthColumns:
+    QUEUES = {  # noqa: RUF012
+        "default": {Status.WAITING: 12, Status.FAILED: 3},
+        "mail": {Status.WAITING: 1, Status.COMPLETED: 10_000},
+    }
+
+    def test_crosses_queues_and_statuses_with_sums(self) -> None:
+        columns = depth_columns(self.QUEUES, {"mail"}, 80)
+
+        assert [(column.title, list(column.cells)) for column in columns] == [
+            ("QUEUE", ["default", "mail (paused)", "total"]),
+            ("WAITING", ["12", "1", "13"]),
+            ("COMPLETED", ["", "10000", "10000"]),
+            ("FAILED", ["3", "", "3"]),
+        ]
+
+    def test_lists_them_where_it_is_narrow(self) -> None:
+        columns = depth_columns(self.QUEUES, set(), 30)
+
+        assert [list(column.cells) for column in columns] == [
+            ["default", "default", "mail", "mail"],
+            ["failed", "waiting", "completed", "waiting"],
+            ["3", "12", "10000", "1"],
+        ]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        "seconds, said",
+        [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
+    )
+    def test_brief_has_one_unit(self, seconds: int, said: str) -> None:
+        assert brief(timedelta(seconds=seconds)) == said
+
+    def test_ago_takes_a_clock_that_is_ahead_for_now(self) -> None:
+        assert ago(NOW + timedelta(seconds=3), NOW) == "0s"
+
+    @pytest.mark.parametrize(
+        "seconds, said", [(0.0123, "12 ms"), (1.25, "1.2 s"), (75, "1 min 15 s")]
+    )
+    def test_took_has_the_digits_that_matter(self, seconds: float, said: str) -> None:
+        assert took(timedelta(seconds=seconds)) == said
+
+    def test_moment_says_how_far_away_it_is(self) -> None:
+        assert moment(NOW - timedelta(minutes=5), NOW).endswith("(5m ago)")
+        assert moment(NOW + timedelta(minutes=5), NOW).endswith("(in 5m)")
+        assert moment(None, NOW) == ""
+
+    def test_percent_is_silent_before_the_first_report(self) -> None:
+        assert percent(Progress(percent=0)) == ""
+        assert percent(Progress(percent=49.6)) == "50%"
