@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
@@ -37,15 +37,19 @@ def main(pipe: Connection) -> None:
 class _Server:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._sending = threading.Lock()
         self._errands: SimpleQueue[Errand] = SimpleQueue()
+        self._errand: Errand | None = None
         self._abort = AbortSignal()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
-            errand = self._errands.get()
+            errand = self._errand = self._errands.get()
             outcome = self._run(errand)
-            self._send(Ended(outcome=outcome))
+            with self._sending:
+                self._errand = None
+                self._send(Ended(outcome=outcome))
 
     def _listen(self) -> None:
         try:
@@ -65,7 +69,8 @@ class _Server:
         task = None
         try:
             task = _find(errand.module, errand.name)
-            context = Context(errand.job, errand.worker_id, self._report, self._abort)
+            report = partial(self._report, errand)
+            context = Context(errand.job, errand.worker_id, report, self._abort)
             args, kwargs = _arguments(task, errand, context)
             value = task.function(*args, **kwargs)
             if task.is_async:
@@ -75,8 +80,11 @@ class _Server:
             hold_off = timedelta(milliseconds=errand.hold_off_ms)
             return failed_outcome(errand.job, task or _unfound(errand), error, hold_off)
 
-    def _report(self, progress: Progress) -> None:
-        self._send(Reported(progress=progress))
+    def _report(self, errand: Errand, progress: Progress) -> None:
+        with self._sending:
+            # A thread that a body left behind must not report into the next errand.
+            if self._errand is errand:
+                self._send(Reported(progress=progress))
 
     def _send(self, message: Value) -> None:
         self._pipe.send_bytes(msgspec.json.encode(message))

@@ -117,11 +117,10 @@ class Processes:
         except Exception as error:
             tell(loop, attempt.raised, error)
             return
-        if not body.attach(child):
-            self._put_back(child)
-            return
+        body.attach(child)
         try:
             child.send(errand)
+            body.open()
             while isinstance(message := child.receive(), Reported):
                 attempt.report(message.progress)
         except (EOFError, OSError):
@@ -130,14 +129,22 @@ class Processes:
             died = f"the process of task {errand.job.lane.task!r} ended"
             tell(loop, attempt.raised, ProcessDied(f"{died} (exit code {child.process.exitcode})"))
         else:
-            body.detach()
-            self._put_back(child)
-            tell(loop, attempt.ended, _stored(message.outcome, crew))
+            if body.detach():
+                child.end()
+            else:
+                self._put_back(child)
+            if isinstance(message.outcome, Completed):  # plain JSON: the codec's keys stay here
+                tell(loop, attempt.returned, message.outcome.output)
+            else:
+                tell(loop, attempt.ended, message.outcome)
 
     def _take(self) -> _Child:
         with self._lock:
-            child = self._idle.pop() if self._idle else None
-        return child or _Child()
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.is_alive():
+                    return child
+        return _Child()
 
     def _put_back(self, child: _Child) -> None:
         with self._lock:
@@ -152,24 +159,36 @@ class ProcessBody:
 
     def __init__(self, abort: AbortSignal) -> None:
         self._lock = threading.Lock()
+        self._abort = abort
         self._child: _Child | None = None
+        self._is_open = False
         self._is_stopped = False
         abort.on_fire(self._ask)
 
-    def attach(self, child: _Child) -> bool:
-        """False when the body was stopped before its child was there."""
+    def attach(self, child: _Child) -> None:
+        """From now on a stop kills the child."""
         with self._lock:
             self._child = child
-            return not self._is_stopped
+            if self._is_stopped:
+                child.process.kill()
 
-    def detach(self) -> None:
+    def open(self) -> None:
+        """The errand is sent: from now on the abort signal may follow it."""
+        with self._lock:
+            self._is_open = True
+        if self._abort.reason is not None:
+            self._ask(self._abort.reason)
+
+    def detach(self) -> bool:
+        """The child is no longer this body's. True if it was killed."""
         with self._lock:
             self._child = None
+            return self._is_stopped
 
     def _ask(self, reason: str) -> None:
         """Fire the abort signal inside the child too."""
         with self._lock:
-            if self._child is not None:
+            if self._child is not None and self._is_open:
                 with suppress(OSError):  # it is ending by itself
                     self._child.send(StopAsked(reason=reason))
 
@@ -194,13 +213,6 @@ def _errand(attempt: Attempt, crew: Crew) -> Errand:
         hold_off_ms=crew.hold_off.total_seconds() * 1000,
         payload_max_bytes=crew.payload_max_bytes,
     )
-
-
-def _stored(outcome: Outcome, crew: Crew) -> Outcome:
-    """The child returns plain JSON; the codec's keys stay with the parent."""
-    if isinstance(outcome, Completed):
-        return Completed(output=crew.codec.encode(outcome.output))
-    return outcome
 
 
 def check_importable(tasks: TaskRegistry) -> None:
