@@ -43,13 +43,18 @@ class TestEvents:
     async def test_tell_a_completed_job_from_start_to_end(
         self, client: AsyncClient, hire: Hire
     ) -> None:
+        gate = Gate()
+
         @task(queue="mail")
         async def send(ctx: Context) -> None:
             await ctx.progress(50)
+            await gate.pass_through()
             await asyncio.sleep(0.02)
 
         worker = await hire(send)
         job = await client.enqueue(send)
+        await worker.told(JobProgressed)
+        gate.open()
         completed = await worker.told(JobCompleted)
         await worker.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from perdure.worker.lanes import KnownLanes
 
 RETRY_SECONDS = 1.0
 BATCH_MAX = 500
+MOMENT_SECONDS = 0.001
 _log = logging.getLogger("perdure.worker")
 
 
@@ -36,6 +38,9 @@ class ClaimLoop:
         self._take = take
         self._held = held
         self._may_have_work = False
+        self._unasked = 0
+        """Lanes that are left to ask in turn since a claim last got something."""
+        self._moments: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
 
@@ -45,8 +50,12 @@ class ClaimLoop:
         self._changed.set()
 
     def look_at(self, seconds: float) -> None:
-        """Ask again in so many seconds."""
-        asyncio.get_running_loop().call_later(max(0.0, seconds), self.look)
+        """Ask again in so many seconds. However many want the same moment, it is one timer."""
+        loop = asyncio.get_running_loop()
+        moment = math.ceil((loop.time() + max(0.0, seconds)) / MOMENT_SECONDS)
+        if moment not in self._moments:
+            self._moments.add(moment)
+            loop.call_at(moment * MOMENT_SECONDS, self._look_at_last, moment)
 
     def room_changed(self) -> None:
         self._changed.set()
@@ -55,6 +64,10 @@ class ClaimLoop:
         """Claim no more; a claim under way is still answered."""
         self._is_stopping = True
         self._changed.set()
+
+    def _look_at_last(self, moment: int) -> None:
+        self._moments.discard(moment)
+        self.look()
 
     async def run(self) -> None:
         while not self._is_stopping:
@@ -74,6 +87,8 @@ class ClaimLoop:
     async def _claim(self, room: int) -> None:
         namespace, worker, lease = self._request()
         requests = self._lanes.requests()
+        if self._unasked <= 0:
+            self._unasked = len(self._lanes)
         claimed = await self._store.claim_jobs(
             ClaimRequest(
                 namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
@@ -84,7 +99,10 @@ class ClaimLoop:
             # What the unanswered try took is nobody's until its lease ends: free it now. Here,
             # because no other claim of this worker is under way.
             await self._store.give_back_unknown(worker, self._held())
-        if len(claimed.jobs) == room or (claimed.jobs and len(requests) < len(self._lanes)):
+        if claimed.jobs:
+            self._unasked = len(self._lanes)
+        self._unasked -= len(requests)
+        if len(claimed.jobs) == room or self._unasked > 0:
             self._may_have_work = True
         if claimed.opens_at is not None:
             self.look_at((claimed.opens_at - claimed.now).total_seconds())

@@ -22,7 +22,7 @@ class KnownLanes:
         self._tasks = tasks
         self._settings = settings
         self._requests: dict[str, LaneRequest] = {}
-        self._hinted: set[str] = set()
+        self._fresh: set[str] = set()
         self._turn = 0
 
     def __len__(self) -> int:
@@ -32,24 +32,19 @@ class KnownLanes:
     def are_limited(self) -> bool:
         return any(request.rules for request in self._requests.values())
 
-    def hint(self, texts: Iterable[str]) -> bool:
-        """Note lanes that just got work; True if this worker can run any of them."""
-        is_ours = False
-        for text in texts:
-            self._hinted.add(text)
-            is_ours |= self._add(text)
-        return is_ours
+    def note(self, texts: Iterable[str]) -> bool:
+        """These lanes have work, as a hint or a survey tells; True if any of it is ours."""
+        ours = [text for text in texts if self._add(text)]
+        self._fresh.update(ours)
+        return bool(ours)
 
     def begin_survey(self) -> None:
-        self._hinted.clear()
+        self._fresh.clear()
 
-    def end_survey(self, texts: Iterable[str]) -> None:
-        """These lanes have work, and besides them only what was hinted since the survey began."""
-        wanted = set(texts) | self._hinted
-        for text in [text for text in self._requests if text not in wanted]:
+    def end_survey(self) -> None:
+        """Only lanes that were noted since the survey began have work."""
+        for text in self._requests.keys() - self._fresh:
             del self._requests[text]
-        for text in wanted:
-            self._add(text)
 
     def requests(self) -> list[LaneRequest]:
         """What to claim from now."""

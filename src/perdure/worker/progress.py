@@ -58,7 +58,8 @@ class ProgressWriter:
                 # Progress is a courtesy: its loss must not cost the job.
                 _log.exception("progress of %d jobs was not written", len(batch))
             for attempt, progress in batch.items():
-                self._written(attempt, progress)
+                if not attempt.is_over:  # nobody wants to hear of it after its end
+                    self._written(attempt, progress)
             await asyncio.sleep(INTERVAL_SECONDS)
 
     def _take(self) -> dict[Attempt, Progress]:

@@ -44,12 +44,21 @@ class Scout:
         self._housekeeper = housekeeper
         self._found = found
         self._hinted = asyncio.Event()
+        self._tending: asyncio.Task[None] | None = None
         self._page = ""
 
     def look(self) -> None:
         self._hinted.set()
 
     async def run(self) -> None:
+        try:
+            await self._survey_for_ever()
+        finally:
+            if self._tending is not None:
+                self._tending.cancel()
+                await asyncio.wait([self._tending])
+
+    async def _survey_for_ever(self) -> None:
         while True:
             looked_at = clock.monotonic()
             try:
@@ -64,16 +73,21 @@ class Scout:
 
     async def _look(self) -> float:
         self._hinted.clear()
-        self._lanes.begin_survey()
+        if not self._page:
+            self._lanes.begin_survey()
         survey = await self._store.survey(self._settings.namespace, self._page)
         if _is_due(survey.next_due_at, survey.now) and await promote_jobs(self._store):
             self._hinted.set()  # what was promoted shows in the next survey
-        self._lanes.end_survey(survey.lanes)
+        self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
+        if not self._page:
+            self._lanes.end_survey()
         if len(self._lanes):
             self._found()
-        await self._housekeeper.tend(survey)
-        return self._next_look(survey)
+        if self._tending is None or self._tending.done():
+            # Aside, because it may take long and scheduled jobs must not wait for it.
+            self._tending = asyncio.create_task(self._housekeeper.tend(survey))
+        return 0.0 if self._page else self._next_look(survey)
 
     def _next_look(self, survey: Survey) -> float:
         wait = self._settings.poll.total_seconds()

@@ -257,7 +257,7 @@ class Service:
                 if not hint.names:
                     self._scout.look()
                     self._claims.look()
-                elif self._lanes.hint(hint.names):
+                elif self._lanes.note(hint.names):
                     self._claims.look()
             case HintKind.SCHEDULED:
                 self._scout.look()

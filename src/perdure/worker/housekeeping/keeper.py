@@ -47,6 +47,8 @@ class Housekeeper:
                 await expire_jobs(self._store)
             if prune_due:
                 await prune(self._store, self._settings)
+            # Done: should this worker die, nobody has to wait for the lease to run out.
+            await self._store.lead(DUTY, self._worker, timedelta(0))
         except Exception:
             _log.exception("housekeeping failed; it is tried again")
         finally:
