@@ -105,6 +105,7 @@ class Waiting:
         if not together:
             del self._watches[watch.id]
             self._due.discard(watch.id)
+            self._woken.set()
 
     async def _read_while_needed(self) -> None:
         error: BaseException = StoreError(f"the client of {self._store.url} was closed")

@@ -1,0 +1,39 @@
+"""A client on every backend, and a worker played by hand, so that each step is the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from perdure import AsyncClient
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import add, echo, embed
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    """The store as a worker would use it, with a clock that the test turns."""
+    store = store_at(store_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, tasks=[add, echo, embed]) as client:
+        yield client
+
+
+@pytest.fixture
+def worker(store: Store) -> PlayedWorker:
+    return PlayedWorker(store)

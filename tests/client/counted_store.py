@@ -1,0 +1,50 @@
+"""A real store that counts what is asked of it, and can be told to do something in between."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from perdure.store.contract import Store
+
+Interleave = Callable[[], Awaitable[object]]
+
+
+class CountedStore:
+    """``after[name]`` runs once, after that method has done its work and before it answers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+        self.arguments: dict[str, list[Any]] = {}
+        self.after: dict[str, Interleave] = {}
+
+    def as_store(self) -> Store:
+        return cast(Store, self)
+
+    def twin(self) -> Store:
+        """The same store, which the test opened and closes: its calls are the ones counted."""
+        return self.as_store()
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+
+        @functools.wraps(attribute)
+        async def counted(*args: Any) -> Any:
+            self.calls[name] += 1
+            self.arguments.setdefault(name, []).append(args)
+            answer = await attribute(*args)
+            if (interleave := self.after.pop(name, None)) is not None:
+                await interleave()
+            return answer
+
+        return counted

@@ -1,0 +1,59 @@
+"""A worker moved step by step: it claims and settles through the store, as a real one does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from perdure.model.failure import Failure
+from perdure.model.ids import WorkerId
+from perdure.model.job import ClaimedJob, Progress, Status
+from perdure.model.lane import Lane
+from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Retried, Settlement
+from perdure.model.payload import to_json
+from perdure.rules.failure import describe
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+
+MINUTE = timedelta(minutes=1)
+
+
+class PlayedWorker:
+    def __init__(self, store: Store, namespace: str = "default") -> None:
+        self.store = store
+        self.namespace = namespace
+        self.id = WorkerId("played-worker")
+
+    async def claim_all(self) -> list[ClaimedJob]:
+        """Everything that waits, most urgent first."""
+        survey = await self.store.survey(self.namespace)
+        lanes = [LaneRequest(lane=text, queue=Lane.parse(text).queue) for text in survey.lanes]
+        request = ClaimRequest(
+            namespace=self.namespace, worker=self.id, lanes=lanes, limit=1000, lease=MINUTE
+        )
+        return (await self.store.claim_jobs(request)).jobs
+
+    async def claim(self) -> ClaimedJob:
+        [job] = await self.claim_all()
+        return job
+
+    async def complete(self, job: ClaimedJob, value: Any = None) -> Status | None:
+        return await self.settle(job, Completed(output=to_json(value, "a result")))
+
+    async def fail(self, job: ClaimedJob, error: BaseException) -> Status | None:
+        return await self.settle(job, Failed(failure=describe(error)))
+
+    async def bury(self, job: ClaimedJob, error: BaseException) -> Status | None:
+        return await self.settle(job, Buried(failure=describe(error)))
+
+    async def retry(self, job: ClaimedJob, error: BaseException) -> Status | None:
+        return await self.settle(job, Retried(failure=describe(error)))
+
+    async def cancel(self, job: ClaimedJob) -> Status | None:
+        return await self.settle(job, Cancelled(failure=Failure(type="Stopped", message="")))
+
+    async def report(self, job: ClaimedJob, percent: float, message: str = "") -> None:
+        await self.store.save_progress([(job.claim, Progress(percent=percent, message=message))])
+
+    async def settle(self, job: ClaimedJob, outcome: Outcome) -> Status | None:
+        [status] = await self.store.settle_jobs([Settlement(claim=job.claim, outcome=outcome)])
+        return status

@@ -1,0 +1,285 @@
+"""The blocking face: the same names, from any thread, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncJobQueue,
+    Client,
+    JobFailed,
+    JobHandle,
+    JobQueue,
+    NoResult,
+    ResultTimeout,
+    Status,
+    StoreError,
+    Worker,
+    task,
+)
+from tests.client.tasks import add, echo, embed
+
+
+@task
+def fail() -> None:
+    raise ValueError("no")
+
+
+@pytest.fixture
+def client(store_url: str) -> Iterator[Client]:
+    with Client(store_url, tasks=[add]) as client:
+        yield client
+
+
+@pytest.fixture
+def working(store_url: str) -> Iterator[None]:
+    running = Worker(
+        store_url, tasks=[add, echo, embed, fail], queues=["default", "embeddings"]
+    ).start()
+    yield
+    running.shutdown()
+    running.join()
+
+
+def parameters(method: Any) -> list[tuple[str, Any, Any]]:
+    return [
+        (each.name, each.kind, each.default)
+        for each in inspect.signature(method).parameters.values()
+    ]
+
+
+def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
+    methods = inspect.getmembers(face, inspect.isfunction)
+    return {name: parameters(method) for name, method in methods if not name.startswith("_")}
+
+
+class TestFaces:
+    @pytest.mark.parametrize("blocking, twin", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
+    def test_take_what_their_async_twins_take(self, blocking: type, twin: type) -> None:
+        assert public_methods(blocking) == public_methods(twin)
+        assert parameters(blocking) == parameters(twin)
+
+    def test_of_handles_have_what_their_twins_have(self) -> None:
+        asked = {"status", "progress"}  # properties here, methods without arguments there
+        blocking, twin = public_methods(JobHandle), public_methods(AsyncJobHandle)
+
+        assert asked.isdisjoint(blocking)
+        assert blocking == {name: each for name, each in twin.items() if name not in asked}
+        assert all(isinstance(getattr(JobHandle, name), property) for name in asked)
+
+    def test_carry_the_documentation_of_their_twins(self) -> None:
+        assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
+        assert Client.jobs.__doc__ == AsyncClient.jobs.__doc__
+
+
+@pytest.mark.usefixtures("working")
+class TestClient:
+    def test_waits_for_results(self, client: Client) -> None:
+        job = client.enqueue("add", 1, b=2, group="run-1")
+
+        assert job.result(timeout=30) == 3
+        assert (job.status, job.is_new) == (Status.COMPLETED, True)
+        assert client.result_of(add, 1, 2) == 3
+        assert client.job(job.id).result == 3
+        assert client.count(status="completed", group="run-1") == 1
+
+    def test_enqueues_many(self, client: Client) -> None:
+        jobs = client.enqueue_many(add, [1, (2, 3)])
+
+        assert client.results(jobs, timeout=30) == [2, 5]
+
+    def test_raises_typed_errors(self, client: Client) -> None:
+        job = client.enqueue(fail)
+
+        with pytest.raises(JobFailed, match="ValueError: no"):
+            job.result(timeout=30)
+        assert [each.failure.message for each in job.failures()] == ["no"]
+        with pytest.raises(NoResult):
+            client.result_of(fail)
+
+    def test_watches(self, client: Client) -> None:
+        job = client.enqueue(embed, "hello")
+
+        updates = list(job.watch())
+
+        assert updates[-1].status is Status.COMPLETED
+        assert job.progress.percent == 100
+
+    def test_serves_many_threads_at_once(self, client: Client) -> None:
+        def one(number: int) -> Any:
+            return client.enqueue(echo, number).result(timeout=60)
+
+        with ThreadPoolExecutor(16) as threads:
+            assert list(threads.map(one, range(200))) == list(range(200))
+
+
+class TestOperating:
+    def test_reaches_everything(self, client: Client) -> None:
+        job = client.enqueue(add, 1, group="run-1")
+
+        assert client.disable(job.id).after is Status.DISABLED
+        assert client.enable(job.id).after is Status.WAITING
+        assert job.abort().after is Status.CANCELLED
+        assert job.abort().was_finished
+        assert job.retry().after is Status.WAITING
+        assert client.abort_group("run-1").cancelled == 1
+        client.pause_queue("default", by="ann")
+        assert [each.paused_by for each in client.paused_queues()] == ["ann"]
+        client.resume_queue("default")
+        assert client.depth().total == 1
+        assert [each.id for each in client.jobs(limit=1)] == [job.id]
+        assert client.handle(job.id).record().status is Status.CANCELLED
+        assert client.workers() == []
+
+    def test_times_out(self, client: Client) -> None:
+        job = client.enqueue(add, 1)
+
+        with pytest.raises(ResultTimeout):
+            job.result(timeout=0.01)
+
+
+class TestWatch:
+    def test_may_be_left_early(self, client: Client) -> None:
+        job = client.enqueue(add, 1)
+
+        for update in job.watch():
+            assert update.status is Status.WAITING
+            break
+
+        assert job.abort().after is Status.CANCELLED
+
+    def test_may_outlive_its_client(self, client: Client) -> None:
+        updates = client.enqueue(add, 1).watch()
+        next(updates)
+        client.close()
+
+        with pytest.raises(StoreError, match="closed"):
+            next(updates)
+
+
+class TestLifetime:
+    def test_opens_on_first_use_and_starts_no_thread_before(self, memory_url: str) -> None:
+        before = threading.active_count()
+        client = Client(memory_url)
+        assert threading.active_count() == before
+
+        client.enqueue(add, 1)
+        assert threading.active_count() == before + 1
+
+        client.close()
+        assert threading.active_count() == before
+
+    def test_ends_with_close_for_good(self, memory_url: str) -> None:
+        client = Client(memory_url)
+        client.enqueue(add, 1)
+        client.close()
+        client.close()
+
+        with pytest.raises(StoreError, match="closed; make a new one"):
+            client.enqueue(add, 1)
+
+    def test_ends_when_nobody_has_the_client_any_more(self, memory_url: str) -> None:
+        client = Client(memory_url)
+        client.enqueue(add, 1)
+        [thread] = [each for each in threading.enumerate() if each.name == "perdure-client"]
+
+        del client
+        gc.collect()
+
+        thread.join(10)
+        assert not thread.is_alive()
+
+    def test_goes_on_while_a_handle_is_left(self, memory_url: str) -> None:
+        job = Client(memory_url).enqueue(add, 1)
+        gc.collect()
+
+        assert job.status is Status.WAITING
+
+    def test_ends_those_who_wait_when_another_thread_closes(self, memory_url: str) -> None:
+        client = Client(memory_url)
+        job = client.enqueue(add, 1)
+        updates = job.watch()
+        next(updates)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(job.result)
+            client.close()
+
+            with pytest.raises(StoreError):
+                waiting.result(10)
+
+    def test_leaves_an_unused_client_silent(self) -> None:
+        assert run_program("Client('memory://unused')") == (0, "")
+
+    def test_closes_at_exit_without_a_word(self, sqlite_url: str) -> None:
+        program = f"""
+            client = Client({sqlite_url!r})
+            job = client.enqueue(add, 1)
+            updates = job.watch()
+            next(updates)
+        """
+        assert run_program(program) == (0, "")
+        with Client(sqlite_url) as client:
+            assert client.count() == 1
+
+    def test_says_so_in_a_forked_child(self, memory_url: str) -> None:
+        program = """
+            import os, warnings
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+            client = Client('memory://fork')
+            client.enqueue(add, 1)
+            child = os.fork()
+            if child == 0:
+                try:
+                    client.enqueue(add, 2)
+                except StoreError as error:
+                    os._exit(0 if 'before the process forked' in str(error) else 1)
+                os._exit(2)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert code == 0, code
+        """
+        assert run_program(program) == (0, "")
+
+    def test_lets_an_interrupt_through(self) -> None:
+        program = """
+            import threading, signal, os
+            client = Client('memory://interrupt')
+            job = client.enqueue(add, 1)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                job.result()
+            except KeyboardInterrupt:
+                assert job.status == 'waiting'
+                client.close()
+        """
+        assert run_program(program) == (0, "")
+
+    async def test_works_inside_a_running_event_loop(self, memory_url: str) -> None:
+        with Client(memory_url) as client:
+            assert client.enqueue(add, 1).status is Status.WAITING
+
+
+def run_program(text: str) -> tuple[int, str]:
+    """Run a program with all warnings on; its exit code and what it had to say."""
+    head = "from perdure import Client, StoreError\nfrom tests.client.tasks import add\n"
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", head + textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])},
+    )
+    return done.returncode, done.stderr

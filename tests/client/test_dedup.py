@@ -1,0 +1,68 @@
+"""Dedup: a fingerprint is unique among the live jobs of its queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import AsyncClient, FingerprintTaken, JobCancelled, Status
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import add
+
+
+class TestFingerprint:
+    async def test_returns_the_live_job_by_default(self, client: AsyncClient) -> None:
+        first = await client.enqueue(add, 1, fingerprint="one")
+        second = await client.enqueue(add, 1, fingerprint="one")
+
+        assert second.id == first.id
+        assert (first.is_new, second.is_new) == (True, False)
+        assert await client.count() == 1
+
+    async def test_raises_when_asked_to(self, client: AsyncClient) -> None:
+        first = await client.enqueue(add, 1, fingerprint="one")
+
+        with pytest.raises(FingerprintTaken) as taken:
+            await client.enqueue(add, 1, fingerprint="one", on_conflict="raise")
+
+        assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
+        assert await client.count() == 1
+
+    async def test_replaces_when_asked_to(self, client: AsyncClient) -> None:
+        first = await client.enqueue(add, 1, fingerprint="one")
+        second = await client.enqueue(add, 2, fingerprint="one", on_conflict="replace")
+
+        assert second.is_new
+        assert await second.status() is Status.WAITING
+        with pytest.raises(JobCancelled, match=f"replaced by {second.id}"):
+            await first.result(timeout=10)
+
+    async def test_of_a_replaced_active_job_leaves_its_holder_stale(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(add, 1, fingerprint="one")
+        job = await worker.claim()
+        second = await client.enqueue(add, 2, fingerprint="one", on_conflict="replace")
+
+        assert await worker.complete(job, "too late") is None
+        assert await second.status() is Status.WAITING
+
+    async def test_is_free_again_once_the_job_is_finished(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        first = await client.enqueue(add, 1, fingerprint="one")
+        await worker.complete(await worker.claim())
+
+        second = await client.enqueue(add, 1, fingerprint="one", on_conflict="raise")
+
+        assert second.id != first.id
+
+    async def test_is_of_one_queue(self, client: AsyncClient) -> None:
+        first = await client.enqueue(add, 1, fingerprint="one")
+        second = await client.enqueue(add, 1, fingerprint="one", queue="other")
+
+        assert second.id != first.id
+
+    async def test_may_be_made_from_the_input(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1, b=2, fingerprint=lambda a, b: f"{a}+{b}")
+
+        assert (await client.job(handle.id)).fingerprint == "1+2"

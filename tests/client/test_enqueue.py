@@ -1,0 +1,251 @@
+"""Enqueueing: what a call becomes, and what of it a worker gets."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    FingerprintTaken,
+    InvalidInput,
+    JobNotFound,
+    PayloadTooLarge,
+    PerdureError,
+    Retry,
+    Status,
+    StoreError,
+)
+from perdure.model.payload import from_json
+from perdure.model.policy import decode_policy
+from perdure.rules.enqueueing import CallOptions
+from perdure.store.contract import Store
+from tests.client.counted_store import CountedStore
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
+
+
+class TestEnqueue:
+    async def test_hands_the_call_to_a_worker(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1, b=2)
+
+        job = await worker.claim()
+        assert job.claim.id == handle.id
+        assert (job.lane.task, job.lane.queue) == ("add", "default")
+        assert from_json(job.input) == [[1, 2], {}]
+        assert handle.is_new
+
+    async def test_takes_a_registered_task_by_name(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue("embed", "hello")
+
+        job = await worker.claim()
+        assert (job.lane.task, job.lane.queue, job.lane.tags) == ("embed", "embeddings", ("gpu",))
+
+    async def test_keeps_every_option(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        handle = await client.enqueue(
+            add,
+            1,
+            fingerprint="one",
+            group="run-1",
+            deadline="1h",
+            max_attempts=4,
+            priority=5,
+            queue="slow",
+            retries=Retry(2, first="3s"),
+            timeout="10s",
+            tags=["big", "arm"],
+        )
+
+        record = await client.job(handle.id)
+        assert (record.fingerprint, record.group, record.priority) == ("one", "run-1", 5)
+        assert (record.queue, record.tags, record.max_attempts) == ("slow", ("arm", "big"), 4)
+        assert record.deadline_at == record.created_at + timedelta(hours=1)
+        policy = decode_policy((await worker.claim()).policy or b"")
+        assert policy.retry == Retry(2, first="3s")
+        assert policy.timeout == timedelta(seconds=10)
+
+    async def test_passes_a_parameter_with_the_name_of_an_option_in_kwargs(
+        self, client: AsyncClient
+    ) -> None:
+        handle = await client.enqueue(named, kwargs={"queue": "mine"}, text="t", queue="other")
+
+        record = await client.job(handle.id)
+        assert record.queue == "other"
+        assert record.kwargs == {"queue": "mine", "text": "t"}
+
+    async def test_stores_typed_values(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(mirror, Point(1, 2))
+
+        assert (await client.job(handle.id)).args == [{"x": 1, "y": 2}]
+
+    async def test_computes_limit_keys_from_the_input(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(for_user, user="ann", text="x")
+
+        assert (await worker.claim()).lane.keys == ("user:ann",)
+
+    async def test_opens_the_store_on_first_use(self, store_url: str) -> None:
+        client = AsyncClient(store_url)
+
+        handle = await client.enqueue(add, 1)
+
+        assert await handle.status() is Status.WAITING
+        await client.close()
+
+    async def test_is_refused_once_the_client_is_closed(self, store: Store) -> None:
+        client = await AsyncClient(store).open()
+        await client.close()
+
+        with pytest.raises(StoreError, match="closed; make a new one"):
+            await client.enqueue(add, 1)
+
+    async def test_shares_one_insert_when_many_enqueue_at_once(self, store: Store) -> None:
+        counted = CountedStore(store)
+        async with AsyncClient(counted.as_store()) as client:
+            handles = await asyncio.gather(*(client.enqueue(add, n) for n in range(100)))
+
+            # The first goes alone, the others gather while it is being written.
+            assert counted.calls["insert_jobs"] <= 2
+            assert [(await client.job(each.id)).args for each in handles[::33]] == [
+                [0],
+                [33],
+                [66],
+                [99],
+            ]
+
+    async def test_does_not_fail_its_neighbours(self, client: AsyncClient) -> None:
+        await client.enqueue(add, 1, fingerprint="taken")
+
+        outcomes = await asyncio.gather(
+            client.enqueue(add, 2),
+            client.enqueue(add, 3, fingerprint="taken", on_conflict="raise"),
+            client.enqueue(add, 4),
+            return_exceptions=True,
+        )
+
+        assert [type(outcome).__name__ for outcome in outcomes] == [
+            "AsyncJobHandle",
+            "FingerprintTaken",
+            "AsyncJobHandle",
+        ]
+
+    def test_takes_every_option_that_there_is(self) -> None:
+        parameters = inspect.signature(AsyncClient.enqueue).parameters.values()
+        keywords = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+        assert keywords == {*CallOptions.__annotations__, "connection", "kwargs"}
+
+
+class TestEnqueueMany:
+    async def test_makes_a_job_of_each_input_in_order(self, client: AsyncClient) -> None:
+        handles = await client.enqueue_many(echo, ["a", ["b"], {"c": 1}, ("d",)], group="g")
+
+        records = [await client.job(handle.id) for handle in handles]
+        assert [record.args for record in records] == [["a"], [["b"]], [{"c": 1}], ["d"]]
+        assert {record.group for record in records} == {"g"}
+        assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
+
+    async def test_spreads_a_tuple_over_the_parameters(self, client: AsyncClient) -> None:
+        [handle] = await client.enqueue_many(add, [(1, 2)])
+
+        assert (await client.job(handle.id)).args == [1, 2]
+
+    async def test_gives_kwargs_to_every_call(self, client: AsyncClient) -> None:
+        handles = await client.enqueue_many(add, [1, 2], kwargs={"b": 9})
+
+        assert [(await client.job(each.id)).args for each in handles] == [[1, 9], [2, 9]]
+
+    async def test_writes_nothing_when_one_input_is_bad(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput) as refusal:
+            await client.enqueue_many(add, [1, 2, "three"])
+
+        assert refusal.value.__notes__ == ["This is about inputs[2]. Nothing was enqueued."]
+        assert await client.count() == 0
+
+    async def test_writes_nothing_when_the_store_refuses_one(self, client: AsyncClient) -> None:
+        await client.enqueue(add, 2, fingerprint="2")
+
+        with pytest.raises(FingerprintTaken, match="is live with fingerprint '2'"):
+            await client.enqueue_many(add, [1, 2, 3], fingerprint=str, on_conflict="raise")
+
+        assert await client.count() == 1
+
+    async def test_takes_a_fingerprint_for_each_input(self, client: AsyncClient) -> None:
+        old = await client.enqueue(add, 2, fingerprint="2")
+
+        handles = await client.enqueue_many(add, [1, 2], fingerprint=str)
+
+        assert handles[1].id == old.id
+        assert [handle.is_new for handle in handles] == [True, False]
+
+    async def test_takes_no_inputs(self, client: AsyncClient) -> None:
+        assert await client.enqueue_many(add, []) == []
+
+    async def test_is_one_insert(self, store: Store) -> None:
+        counted = CountedStore(store)
+        async with AsyncClient(counted.as_store()) as client:
+            await client.enqueue_many(add, range(3_000))
+
+            assert counted.calls["insert_jobs"] == 1
+            assert await client.count(status="waiting") == 3_000
+
+
+class TestCodec:
+    async def test_writes_and_reads_payloads_through_it(
+        self, store: Store, worker: PlayedWorker
+    ) -> None:
+        async with AsyncClient(store, codec=Reversed()) as client:
+            handle = await client.enqueue(add, 1)
+
+            job = await worker.claim()
+            assert job.input == b"]}{,]1[["
+            assert (await client.job(handle.id)).args == [1]
+
+    async def test_says_so_when_a_payload_needs_another(
+        self, store: Store, client: AsyncClient
+    ) -> None:
+        async with AsyncClient(store, codec=Reversed()) as other:
+            handle = await other.enqueue(add, 1)
+
+        record = await client.job(handle.id)
+        with pytest.raises(PerdureError, match="needs the codec it was written with"):
+            _ = record.args
+
+
+class TestPayloadMaxBytes:
+    async def test_bounds_the_input(self, store: Store) -> None:
+        async with AsyncClient(store, payload_max_bytes=20) as client:
+            await client.enqueue(echo, "short")
+
+            with pytest.raises(PayloadTooLarge, match="the input of task 'echo' has 28 bytes"):
+                await client.enqueue(echo, "longer than that...")
+
+
+class TestJob:
+    async def test_is_not_found_under_an_unknown_id(self, client: AsyncClient) -> None:
+        with pytest.raises(JobNotFound, match="there is no job 'nobody'"):
+            await client.job("nobody")
+
+
+class Reversed:
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+def test_a_task_is_still_a_function() -> None:
+    assert add(1, 2) == 3
+    assert inspect.iscoroutinefunction(embed.function)
+    value: Any = echo("x")
+    assert value == "x"

@@ -1,0 +1,216 @@
+"""What operators do: abort, disable, enable, retry, resume, pause; and what they see."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import AsyncClient, FingerprintTaken, IllegalTransition, JobNotFound, Status
+from perdure.model.outcome import Released
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import add, echo, embed
+
+
+class TestAbort:
+    async def test_cancels_a_waiting_job_at_once(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1)
+
+        outcome = await handle.abort()
+
+        assert (outcome.before, outcome.after) == (Status.WAITING, Status.CANCELLED)
+        assert not outcome.was_finished
+        assert await handle.status() is Status.CANCELLED
+
+    async def test_asks_an_active_job_to_stop(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        job = await worker.claim()
+
+        outcome = await client.abort(handle.id)
+
+        assert (outcome.before, outcome.after) == (Status.ACTIVE, Status.ABORTING)
+        assert await worker.complete(job, "too late") is Status.CANCELLED
+        assert await handle.status() is Status.CANCELLED
+
+    async def test_of_a_finished_job_does_nothing_and_says_so(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        await worker.complete(await worker.claim(), 2)
+
+        outcome = await handle.abort()
+
+        assert outcome.was_finished
+        assert str(outcome) == f"job {handle.id} was completed already; nothing was changed"
+        assert await handle.result(timeout=10) == 2
+
+    async def test_of_an_unknown_job_says_so(self, client: AsyncClient) -> None:
+        with pytest.raises(JobNotFound):
+            await client.abort("nobody")
+
+
+class TestAbortGroup:
+    async def test_touches_only_that_group(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        await client.enqueue(add, 1, group="run-1")
+        await worker.claim()
+        mine = await client.enqueue_many(add, [2, 3], group="run-1")
+        other = await client.enqueue(add, 4, group="run-2")
+        alone = await client.enqueue(add, 5)
+
+        outcome = await client.abort_group("run-1")
+
+        assert (outcome.group, outcome.cancelled, outcome.aborting) == ("run-1", 2, 1)
+        assert {await handle.status() for handle in mine} == {Status.CANCELLED}
+        assert {await handle.status() for handle in (other, alone)} == {Status.WAITING}
+
+    async def test_leaves_finished_jobs_alone(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1, group="run-1")
+        await worker.complete(await worker.claim(), 2)
+
+        outcome = await client.abort_group("run-1")
+
+        assert (outcome.cancelled, outcome.aborting) == (0, 0)
+        assert await handle.status() is Status.COMPLETED
+
+
+class TestDisableAndEnable:
+    async def test_keep_a_job_from_running_until_enabled(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+
+        moved = await client.disable(handle.id)
+        assert (moved.before, moved.after) == (Status.WAITING, Status.DISABLED)
+        assert await worker.claim_all() == []
+
+        await client.enable(handle.id)
+        assert (await worker.claim()).claim.id == handle.id
+
+    async def test_refuse_a_status_they_do_not_apply_to(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match=f"cannot enable job {handle.id}: it is wait"):
+            await client.enable(handle.id)
+        await handle.abort()
+        with pytest.raises(IllegalTransition, match=r"cannot disable job .*: it is cancelled"):
+            await client.disable(handle.id)
+
+    async def test_say_so_when_there_is_no_such_job(self, client: AsyncClient) -> None:
+        with pytest.raises(JobNotFound):
+            await client.disable("nobody")
+        with pytest.raises(JobNotFound):
+            await client.enable("nobody")
+
+
+class TestRetry:
+    async def test_starts_a_failed_job_anew(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("no"))
+
+        moved = await handle.retry()
+
+        assert (moved.before, moved.after) == (Status.FAILED, Status.WAITING)
+        await worker.complete(await worker.claim(), 2)
+        assert await handle.result(timeout=10) == 2
+        assert len(await handle.failures()) == 1
+
+    async def test_refuses_a_job_that_is_not_over(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match="cannot retry"):
+            await client.retry(handle.id)
+
+    async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1, fingerprint="one")
+        await handle.abort()
+        await client.enqueue(add, 1, fingerprint="one")
+
+        with pytest.raises(FingerprintTaken):
+            await handle.retry()
+
+
+class TestResume:
+    async def test_puts_a_released_job_back(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        assert await worker.settle(await worker.claim(), Released()) is Status.PAUSED
+
+        moved = await client.resume(handle.id)
+
+        assert (moved.before, moved.after) == (Status.PAUSED, Status.WAITING)
+        assert (await worker.claim()).attempt == 1
+
+    async def test_refuses_a_job_that_is_not_paused(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1)
+
+        with pytest.raises(IllegalTransition, match="cannot resume"):
+            await client.resume(handle.id)
+
+
+class TestPauseQueue:
+    async def test_lets_nothing_start_until_resumed(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(embed, "hello")
+        plain = await client.enqueue(add, 1)
+
+        await client.pause_queue("embeddings", by="ann")
+        assert (await worker.claim()).claim.id == plain.id
+        [paused] = await client.paused_queues()
+        assert (paused.queue, paused.paused_by) == ("embeddings", "ann")
+
+        await client.resume_queue("embeddings")
+        assert (await worker.claim()).lane.task == "embed"
+        assert await client.paused_queues() == []
+
+
+class TestJobs:
+    async def test_are_found_by_what_they_are(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        failed = await client.enqueue(add, 1, group="run-1")
+        await worker.fail(await worker.claim(), ValueError())
+        other = await client.enqueue(embed, "x", group="run-1")
+        await client.enqueue(echo, 1)
+
+        assert [job.id for job in await client.jobs(status="failed")] == [failed.id]
+        assert [job.id for job in await client.jobs(queue="embeddings")] == [other.id]
+        assert [job.id for job in await client.jobs(task=embed)] == [other.id]
+        assert [job.id for job in await client.jobs(task="add")] == [failed.id]
+        assert [job.id for job in await client.jobs(group="run-1")] == [other.id, failed.id]
+        assert await client.count(group="run-1") == 2
+        assert await client.count(status=Status.WAITING, group="run-1") == 1
+
+    async def test_come_in_pages(self, client: AsyncClient) -> None:
+        handles = await client.enqueue_many(add, range(5))
+        newest_first = [handle.id for handle in reversed(handles)]
+
+        page = await client.jobs(limit=2)
+        following = await client.jobs(limit=10, before=page[-1].id)
+
+        assert [job.id for job in page + following] == newest_first
+
+
+class TestDepth:
+    async def test_counts_by_status_and_queue(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(add, 1)
+        await worker.complete(await worker.claim())
+        await client.enqueue_many(add, [2, 3])
+        await client.enqueue(embed, "x", delay="1h")
+
+        depth = await client.depth()
+
+        assert depth.by_queue == {
+            "default": {Status.COMPLETED: 1, Status.WAITING: 2},
+            "embeddings": {Status.SCHEDULED: 1},
+        }
+        assert depth.by_status["waiting"] == 2  # type: ignore[index]  # a Status is a text
+        assert depth.by_status[Status.DEAD] == 0
+        assert depth.total == 4

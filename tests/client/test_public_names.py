@@ -1,0 +1,38 @@
+"""What can be imported from the package."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import perdure
+from perdure import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in perdure.__all__ if not hasattr(perdure, name)] == []
+
+
+def test_the_names_of_the_contract_are_public() -> None:
+    named = "task Retry RetryLater Permanent Context Client AsyncClient Worker Concurrency Rate"
+
+    assert set(named.split()) <= set(perdure.__all__)
+
+
+def test_every_error_that_a_caller_may_catch_is_public() -> None:
+    raised_on_workers_only = {"WorkerDied", "ProcessDied"}
+    tree = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PerdureError)
+    }
+
+    assert tree - raised_on_workers_only <= set(perdure.__all__)
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert perdure.__version__ == project["project"]["version"]

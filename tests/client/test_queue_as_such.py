@@ -1,0 +1,332 @@
+"""The queue as such: the narrow interface for people who write their own worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    AsyncJobQueue,
+    IllegalTransition,
+    InvalidInput,
+    JobNotFound,
+    JobQueue,
+    PayloadTooLarge,
+    Permanent,
+    QueuedJob,
+    RetryLater,
+    StaleClaim,
+    Status,
+)
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from tests.client.tasks import add
+
+MINUTES_5 = timedelta(minutes=5)
+
+
+@pytest.fixture
+async def queue(store: Store) -> AsyncIterator[AsyncJobQueue]:
+    async with AsyncJobQueue(store) as queue:
+        yield queue
+
+
+async def held(queue: AsyncJobQueue, **options: Any) -> QueuedJob:
+    await queue.enqueue("start", {"run": 1}, **options)
+    job = await queue.dequeue("worker-1")
+    assert job is not None
+    return job
+
+
+class TestDequeue:
+    async def test_claims_the_most_urgent_waiting_job(self, queue: AsyncJobQueue) -> None:
+        await queue.enqueue("start", {"run": 1})
+        urgent = await queue.enqueue("resume", {"run": 2}, priority=1)
+
+        job = await queue.dequeue("worker-1")
+
+        assert job is not None
+        assert (job.id, job.kind, job.payload) == (urgent, "resume", {"run": 2})
+        assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
+
+    async def test_returns_none_when_nothing_waits(self, queue: AsyncJobQueue) -> None:
+        assert await queue.dequeue("worker-1") is None
+
+    async def test_hands_a_job_to_one_worker(self, queue: AsyncJobQueue) -> None:
+        await held(queue)
+
+        assert await queue.dequeue("worker-2") is None
+
+    async def test_takes_only_the_queues_and_kinds_asked_for(self, queue: AsyncJobQueue) -> None:
+        await queue.enqueue("start", 1, queue="other")
+        await queue.enqueue("stop", 2)
+
+        assert await queue.dequeue("worker-1", kinds=["start"]) is None
+        job = await queue.dequeue("worker-1", queues=["other", "default"], kinds=["start"])
+        assert job is not None
+        assert job.payload == 1
+
+    async def test_takes_a_delayed_job_once_it_is_due(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        await queue.enqueue("start", 1, delay="10s")
+        assert await queue.dequeue("worker-1") is None
+
+        clock.advance(timedelta(seconds=10))
+
+        assert await queue.dequeue("worker-1") is not None
+
+    async def test_fails_a_job_past_its_deadline_instead(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        id = await queue.enqueue("start", 1, deadline="10s")
+        clock.advance(timedelta(seconds=10))
+
+        assert await queue.dequeue("worker-1") is None
+        assert (await queue.get_job(id)).status is Status.FAILED
+
+    async def test_takes_the_call_of_a_task_too(
+        self, queue: AsyncJobQueue, client: AsyncClient
+    ) -> None:
+        handle = await client.enqueue(add, 4)
+
+        job = await queue.dequeue("worker-1")
+
+        assert job is not None
+        assert (job.kind, job.payload) == ("add", 4)
+        await queue.ack(job, 5)
+        assert await handle.result(timeout=10) == 5
+
+
+class TestAck:
+    async def test_completes_the_job_with_its_result(self, queue: AsyncJobQueue) -> None:
+        job = await held(queue)
+
+        assert await queue.ack(job, {"ok": True}) is Status.COMPLETED
+
+        record = await queue.get_job(job.id)
+        assert (record.status, record.result) == (Status.COMPLETED, {"ok": True})
+
+    async def test_of_an_aborted_job_says_that_it_is_cancelled(
+        self, queue: AsyncJobQueue, client: AsyncClient
+    ) -> None:
+        job = await held(queue)
+        await client.abort(job.id)
+
+        assert await queue.ack(job) is Status.CANCELLED
+
+
+class TestNack:
+    async def test_tries_again_with_growing_delays_until_attempts_are_used_up(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        job = await held(queue, max_attempts=3)
+
+        assert await queue.nack(job, "no luck") is Status.SCHEDULED
+        assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=1)
+        clock.advance(timedelta(seconds=1))
+        again = await queue.dequeue("worker-1")
+        assert again is not None
+        assert await queue.nack(again, ValueError("worse")) is Status.SCHEDULED
+        assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=2)
+        clock.advance(timedelta(seconds=2))
+        last = await queue.dequeue("worker-1")
+        assert last is not None
+        assert last.attempt == 3
+        assert await queue.nack(last, "over") is Status.DEAD
+
+    async def test_waits_five_minutes_at_most(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        id = await queue.enqueue("start", 1, max_attempts=20)
+        for _ in range(10):
+            job = await queue.dequeue("worker-1")
+            assert job is not None
+            await queue.nack(job, "again")
+            assert (await queue.get_job(id)).ready_at <= clock() + MINUTES_5
+            clock.advance(MINUTES_5)
+
+    async def test_keeps_the_error_in_the_history(
+        self, queue: AsyncJobQueue, client: AsyncClient
+    ) -> None:
+        job = await held(queue, max_attempts=1)
+
+        assert await queue.nack(job, ValueError("no luck")) is Status.DEAD
+
+        [entry] = await client.failures(job.id)
+        assert (entry.failure.type, entry.failure.message) == ("ValueError", "no luck")
+
+    async def test_of_a_permanent_error_fails_at_once(self, queue: AsyncJobQueue) -> None:
+        assert await queue.nack(await held(queue), Permanent("never")) is Status.FAILED
+
+    async def test_of_retry_later_waits_as_long_as_it_says(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        job = await held(queue, max_attempts=1)
+
+        assert await queue.nack(job, RetryLater(after="1h")) is Status.SCHEDULED
+        assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(hours=1)
+
+
+class TestHeartbeat:
+    async def test_holds_the_job_for_another_lease(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        job = await held(queue)
+        clock.advance(timedelta(minutes=4))
+
+        assert await queue.heartbeat(job) is Status.ACTIVE
+
+        assert (await queue.get_job(job.id)).lease_until == clock() + MINUTES_5
+
+    async def test_extends_by_what_is_asked(self, queue: AsyncJobQueue, clock: ManualClock) -> None:
+        job = await held(queue)
+
+        await queue.heartbeat(job, extend="1h")
+
+        assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(hours=1)
+
+    async def test_says_when_the_job_should_stop(
+        self, queue: AsyncJobQueue, client: AsyncClient
+    ) -> None:
+        job = await held(queue)
+        await client.abort(job.id)
+
+        assert await queue.heartbeat(job) is Status.ABORTING
+
+
+class TestRelease:
+    async def test_parks_the_job_without_costing_an_attempt(self, queue: AsyncJobQueue) -> None:
+        job = await held(queue)
+
+        assert await queue.release(job) is Status.PAUSED
+        assert await queue.dequeue("worker-1") is None
+
+        await queue.resume(job.id)
+        again = await queue.dequeue("worker-1")
+        assert again is not None
+        assert (again.id, again.attempt) == (job.id, 1)
+
+    async def test_is_what_resume_undoes_and_nothing_else(self, queue: AsyncJobQueue) -> None:
+        job = await held(queue)
+
+        with pytest.raises(IllegalTransition, match=r"cannot resume job .*: it is active"):
+            await queue.resume(job.id)
+        with pytest.raises(JobNotFound):
+            await queue.resume("nobody")
+
+
+class TestReclaimExpired:
+    async def test_gives_the_jobs_of_dead_workers_to_others(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        job = await held(queue)
+        assert await queue.reclaim_expired() == 0
+        clock.advance(MINUTES_5)
+
+        assert await queue.reclaim_expired() == 1
+
+        again = await queue.dequeue("worker-2")
+        assert again is not None
+        assert (again.id, again.claim_epoch > job.claim_epoch) == (job.id, True)
+
+    async def test_sends_a_job_that_kills_its_workers_to_the_dead_letter(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        id = await queue.enqueue("start", 1)
+        for _ in range(3):
+            assert await queue.dequeue("worker-1") is not None
+            clock.advance(MINUTES_5)
+            await queue.reclaim_expired()
+
+        assert (await queue.get_job(id)).status is Status.DEAD
+        assert (await queue.depth()).by_status[Status.DEAD] == 1
+
+
+class TestFencing:
+    async def test_refuses_everything_under_a_stale_claim(
+        self, queue: AsyncJobQueue, clock: ManualClock
+    ) -> None:
+        stale = await held(queue)
+        clock.advance(MINUTES_5)
+        await queue.reclaim_expired()
+        current = await queue.dequeue("worker-2")
+        assert current is not None
+        before = await queue.get_job(stale.id)
+
+        for write in (
+            queue.ack(stale, "mine"),
+            queue.nack(stale, "mine"),
+            queue.release(stale),
+            queue.heartbeat(stale),
+        ):
+            with pytest.raises(StaleClaim, match=f"claim {stale.claim_epoch} on job {stale.id}"):
+                await write
+
+        assert await queue.get_job(stale.id) == before
+        assert await queue.ack(current, "theirs") is Status.COMPLETED
+
+    async def test_refuses_a_second_settle(self, queue: AsyncJobQueue) -> None:
+        job = await held(queue)
+        await queue.release(job)
+
+        with pytest.raises(StaleClaim):
+            await queue.ack(job)
+
+
+class TestDepth:
+    async def test_counts_by_status(self, queue: AsyncJobQueue) -> None:
+        await held(queue)
+        await queue.enqueue("start", 2)
+
+        counts = (await queue.depth()).by_status
+
+        assert (counts[Status.WAITING], counts[Status.ACTIVE], counts[Status.DEAD]) == (1, 1, 0)
+
+
+class TestBadInput:
+    async def test_is_refused_before_anything_is_written(self, store: Store) -> None:
+        async with AsyncJobQueue(store, payload_max_bytes=20) as queue:
+            for refused in (
+                queue.enqueue("", 1),
+                queue.enqueue("start", 1, priority=9),
+                queue.enqueue("start", 1, fingerprint=str),
+                queue.enqueue("start", 1, retries=3),  # type: ignore[call-arg]
+                queue.dequeue(""),
+                queue.dequeue("worker-1", lease=0),
+                queue.dequeue("worker-1", queues="default"),
+                queue.get_job(""),
+            ):
+                with pytest.raises(InvalidInput):
+                    await refused
+            with pytest.raises(PayloadTooLarge, match="the payload of a job 'start' has"):
+                await queue.enqueue("start", "x" * 20)
+
+            assert (await queue.depth()).total == 0
+
+    def test_includes_the_operators_namespace(self) -> None:
+        with pytest.raises(InvalidInput, match="cannot be a queue"):
+            AsyncJobQueue("memory://all", namespace="*")
+
+
+class TestBlockingFace:
+    def test_does_the_same(self, store_url: str) -> None:
+        with JobQueue(store_url) as queue:
+            queue.enqueue("start", {"run": 1}, fingerprint="one")
+            job = queue.dequeue("worker-1")
+            assert job is not None
+            assert queue.heartbeat(job) is Status.ACTIVE
+            assert queue.release(job) is Status.PAUSED
+            assert queue.resume(job.id).after is Status.WAITING
+            again = queue.dequeue("worker-1")
+            assert again is not None
+            assert queue.ack(again, "done") is Status.COMPLETED
+            assert queue.get_job(job.id).result == "done"
+            assert queue.reclaim_expired() == 0
+            assert queue.depth().total == 1
+            with pytest.raises(StaleClaim):
+                queue.nack(job, "late")

@@ -1,0 +1,210 @@
+"""What comes back to the waiter: a typed result, or a typed error with all that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    JobCancelled,
+    JobDead,
+    JobDisabled,
+    JobEnded,
+    JobFailed,
+    JobNotFound,
+    NoResult,
+    PerdureError,
+)
+from perdure.model.outcome import Retried
+from perdure.model.payload import from_json
+from perdure.rules.failure import describe
+from tests.client.played_worker import MINUTE, PlayedWorker
+from tests.client.tasks import Point, add, echo, mirror
+
+
+def chained() -> Exception:
+    try:
+        try:
+            raise KeyError("deep")
+        except KeyError as cause:
+            raise ValueError("shallow") from cause
+    except ValueError as error:
+        return error
+
+
+class TestResult:
+    async def test_comes_back_as_it_went_in(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        values = [0, False, "", [], {}, None, 1.5, "x", {"a": [None]}]
+        handles = await client.enqueue_many(echo, values)
+        for job in await worker.claim_all():
+            [value], _ = from_json(job.input)
+            await worker.complete(job, value)
+
+        results = await client.results(handles, timeout=10)
+
+        assert [(type(each), each) for each in results] == [(type(each), each) for each in values]
+
+    async def test_has_the_type_that_the_task_declares(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(mirror, Point(1, 2))
+        await worker.complete(await worker.claim(), {"x": 2, "y": 1})
+
+        assert await handle.result(timeout=10) == Point(2, 1)
+        assert await client.handle(handle.id, mirror).result(timeout=10) == Point(2, 1)
+
+    async def test_is_plain_values_where_no_type_is_known_or_fits(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(mirror, Point(1, 2))
+        await worker.complete(await worker.claim(), "not a point")
+
+        assert await handle.result(timeout=10) == "not a point"
+        assert await client.handle(handle.id).result(timeout=10) == "not a point"
+
+
+class TestFailure:
+    async def test_comes_back_with_type_message_traceback_and_causes(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), chained())
+
+        with pytest.raises(JobFailed, match="failed: ValueError: shallow") as caught:
+            await handle.result(timeout=10)
+
+        failure = caught.value.failure
+        assert failure is not None
+        assert (failure.type, failure.message) == ("ValueError", "shallow")
+        assert [(cause.type, cause.message) for cause in failure.causes] == [("KeyError", "'deep'")]
+        assert 'raise ValueError("shallow")' in caught.value.__notes__[0]
+        assert caught.value.job_id == handle.id
+
+    async def test_of_the_last_attempt_says_that_it_is_dead(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1, max_attempts=2)
+        await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
+        await worker.bury(await worker.claim(), OSError("second"))
+
+        with pytest.raises(JobDead, match="dead letter after attempt 2: OSError: second"):
+            await handle.result(timeout=10)
+
+        history = await handle.failures()
+        assert [(each.attempt, each.failure.message) for each in history] == [
+            (1, "first"),
+            (2, "second"),
+        ]
+        assert {each.worker for each in history} == {worker.id}
+
+    async def test_of_an_unknown_job_has_no_history(self, client: AsyncClient) -> None:
+        with pytest.raises(JobNotFound):
+            await client.failures("nobody")
+
+    async def test_of_a_cancelled_job_is_typed(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await client.enqueue(add, 1)
+        await handle.abort()
+
+        with pytest.raises(JobCancelled, match="was cancelled"):
+            await handle.result(timeout=10)
+
+    async def test_of_a_disabled_job_says_how_to_go_on(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1)
+        await client.disable(handle.id)
+
+        with pytest.raises(JobDisabled, match=r"client\.enable\("):
+            await handle.result(timeout=10)
+
+    async def test_is_caught_by_its_base(self) -> None:
+        assert issubclass(JobDead, JobFailed)
+        assert issubclass(JobFailed, JobEnded)
+        assert issubclass(JobEnded, PerdureError)
+
+
+class TestResults:
+    async def test_raise_the_first_error(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        handles = await client.enqueue_many(echo, [1, 2])
+        good, bad = await worker.claim_all()
+        await worker.complete(good, 1)
+        await worker.fail(bad, ValueError("no"))
+
+        with pytest.raises(JobFailed):
+            await client.results(handles, timeout=10)
+
+    async def test_hold_errors_when_asked_to(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handles = await client.enqueue_many(echo, [1, 2])
+        good, bad = await worker.claim_all()
+        await worker.complete(good, 1)
+        await worker.fail(bad, ValueError("no"))
+
+        first, second = await client.results(handles, timeout=10, return_errors=True)
+
+        assert first == 1
+        assert isinstance(second, JobFailed)
+
+
+class TestResultOf:
+    async def test_returns_a_completed_result_for_the_same_task_and_input(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(mirror, Point(1, 2))
+        await worker.complete(await worker.claim(), {"x": 2, "y": 1})
+
+        assert await client.result_of(mirror, Point(1, 2)) == Point(2, 1)
+        assert await client.result_of(mirror, point=Point(1, 2)) == Point(2, 1)
+
+    async def test_returns_the_latest(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        for value in ("old", "new"):
+            await client.enqueue(echo, 1)
+            await worker.complete(await worker.claim(), value)
+
+        assert await client.result_of(echo, 1) == "new"
+
+    async def test_raises_when_there_is_none(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(echo, 1)
+        await worker.fail(await worker.claim(), ValueError())
+
+        with pytest.raises(NoResult, match="no result of task 'echo' is kept"):
+            await client.result_of(echo, 1)
+        assert await client.result_of(echo, 1, default="nothing") == "nothing"
+        assert await client.result_of(echo, 1, default=None) is None
+
+    async def test_tells_a_result_of_none_from_no_result(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        await client.enqueue(echo, 1)
+        await worker.complete(await worker.claim(), None)
+
+        assert await client.result_of(echo, 1, default="nothing") is None
+
+
+class TestRecord:
+    async def test_shows_input_and_result(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        handle = await client.enqueue(add, 1, b=2)
+        with pytest.raises(NoResult, match="has no result; it is waiting"):
+            _ = (await client.job(handle.id)).result
+        await worker.complete(await worker.claim(), 3)
+
+        record = await client.job(handle.id)
+
+        assert (record.args, record.kwargs, record.result) == ([1, 2], {}, 3)
+        assert (record.worker, record.attempt) == (worker.id, 1)
+
+    async def test_shows_who_holds_it(self, client: AsyncClient, worker: PlayedWorker) -> None:
+        handle = await client.enqueue(add, 1)
+        await worker.claim()
+
+        record = await handle.record()
+
+        assert record.worker == worker.id
+        assert record.lease_until is not None
+        assert record.started_at is not None
+        assert record.lease_until == record.started_at + MINUTE

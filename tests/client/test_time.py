@@ -1,0 +1,80 @@
+"""Time as the caller sets it: delay, run_at, deadline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from perdure import AsyncClient, InvalidInput, JobFailed, Status
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from tests.client.played_worker import PlayedWorker
+from tests.client.tasks import add
+
+HOUR = timedelta(hours=1)
+
+
+class TestDelay:
+    async def test_schedules_the_job(
+        self, client: AsyncClient, store: Store, worker: PlayedWorker, clock: ManualClock
+    ) -> None:
+        handle = await client.enqueue(add, 1, delay="5s")
+        assert await handle.status() is Status.SCHEDULED
+
+        clock.advance(timedelta(seconds=5))
+        await store.promote_due(10)
+
+        assert (await worker.claim()).claim.id == handle.id
+
+    async def test_of_zero_is_no_delay(self, client: AsyncClient) -> None:
+        handle = await client.enqueue(add, 1, delay=0)
+
+        assert await handle.status() is Status.WAITING
+
+
+class TestRunAt:
+    async def test_schedules_for_that_moment_in_any_time_zone(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        at = (clock() + HOUR).astimezone(timezone(timedelta(hours=5)))
+
+        handle = await client.enqueue(add, 1, run_at=at)
+
+        record = await client.job(handle.id)
+        assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
+
+    async def test_in_the_past_is_due_at_once(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        handle = await client.enqueue(add, 1, run_at=clock() - HOUR)
+
+        assert await handle.status() is Status.WAITING
+
+
+class TestDeadline:
+    async def test_fails_a_job_that_did_not_start_in_time(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        handle = await client.enqueue(add, 1, deadline="1m")
+
+        clock.advance(timedelta(minutes=1))
+        await store.expire_deadlines(10)
+
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await handle.result(timeout=10)
+
+    async def test_may_be_a_moment(self, client: AsyncClient, clock: ManualClock) -> None:
+        handle = await client.enqueue(add, 1, deadline=clock() + HOUR)
+
+        assert (await client.job(handle.id)).deadline_at == clock() + HOUR
+
+    async def test_that_has_passed_by_the_clock_of_the_store_is_refused(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        with pytest.raises(InvalidInput, match="deadline"):
+            await client.enqueue(add, 1, deadline=clock() - HOUR)
+        with pytest.raises(InvalidInput, match="deadline"):
+            await client.enqueue_many(add, [1, 2], deadline=datetime(2000, 1, 1, tzinfo=UTC))
+
+        assert await client.count() == 0
