@@ -112,6 +112,9 @@ class Attempt:
     def start(self) -> None:
         """Run the body, bounded by its timeout and deadline."""
         self.is_begun = True
+        if self.stopped_by is not None:  # while it waited for its slot
+            self._abandon()
+            return
         policy = decode_policy(self.job.policy) if self.job.policy is not None else None
         timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
         if self.job.deadline_at is not None:

@@ -1,0 +1,238 @@
+"""Behaviour 2: each job is claimed once, the most urgent first, by a worker that can run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+from perdure.client.client import AsyncClient
+from perdure.client.task import task
+from perdure.clock import new_id
+from perdure.model.ids import JobId
+from perdure.model.job import NewJob, Status
+from perdure.model.lane import Lane
+from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate
+
+
+async def test_claim_hands_each_of_many_jobs_to_one_of_several_workers(
+    client: AsyncClient, hire: Hire
+) -> None:
+    bodies: Counter[int] = Counter()
+
+    @task
+    async def count(number: int) -> int:
+        bodies[number] += 1
+        await asyncio.sleep(0)
+        return number
+
+    workers = [await hire(count, concurrency=5) for _ in range(3)]
+    jobs = await client.enqueue_many(count, range(300))
+    results = await client.results(jobs, timeout=20)
+
+    assert results == list(range(300))
+    assert set(bodies.values()) == {1}
+    assert sum(worker.worker.stats().started for worker in workers) == 300
+
+
+async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
+    client: AsyncClient, hire: Hire
+) -> None:
+    order: list[str] = []
+
+    @task
+    async def note(name: str) -> None:
+        order.append(name)
+
+    await client.enqueue(note, "low", priority=5)
+    await client.enqueue(note, "middle")
+    await client.enqueue(note, "first high", priority=1)
+    last = await client.enqueue(note, "second high", priority=1)
+    worker = await hire(note, concurrency=1)
+    await worker.told(JobCompleted, count=4)
+
+    assert order == ["first high", "second high", "middle", "low"]
+    assert await last.status() is Status.COMPLETED
+
+
+async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
+    client: AsyncClient, store_url: str, hire: Hire
+) -> None:
+    order: list[str] = []
+
+    @task
+    async def note(name: str) -> None:
+        order.append(name)
+
+    async with AsyncClient(store_url, aging="1ms") as hasty:
+        await hasty.enqueue(note, "waited long", priority=5)
+        await asyncio.sleep(0.02)  # time itself is what is tested
+        await hasty.enqueue(note, "more urgent", priority=1)
+    worker = await hire(note, concurrency=1)
+    await worker.told(JobCompleted, count=2)
+
+    assert order == ["waited long", "more urgent"]
+
+
+async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def ours() -> None:
+        pass
+
+    @task
+    async def theirs() -> None:
+        pass
+
+    refused = [
+        await client.enqueue(theirs),
+        await client.enqueue(ours, queue="other"),
+        await client.enqueue(ours, tags=["gpu", "big"]),
+    ]
+    accepted = [
+        await client.enqueue(ours),
+        await client.enqueue(ours, tags=["gpu"]),
+        await client.enqueue(ours, tags=["gpu", "eu"]),
+    ]
+    worker = await hire(ours, queues=["default"], tags=["gpu", "eu"])
+    await client.results(accepted, timeout=10)
+
+    assert [await job.status() for job in refused] == [Status.WAITING] * 3
+    assert len(worker.all(JobStarted)) == 3
+
+
+async def test_claim_of_a_worker_without_tags_takes_any_tags(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task(tags=["gpu"])
+    async def embed() -> str:
+        return "done"
+
+    await hire(embed)
+
+    assert await (await client.enqueue(embed)).result(10) == "done"
+    assert await (await client.enqueue(embed, tags=["tpu"])).result(10) == "done"
+
+
+async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    @task(name="zebra")
+    async def known() -> str:
+        return "ran"
+
+    lanes = [Lane(queue="default", task=f"unknown-{i:05}") for i in range(SURVEY_LANES_MAX + 50)]
+    await store.insert_jobs([foreign_job(lane) for lane in lanes])
+    job = await client.enqueue(known)
+    await hire(known, poll="1m")
+
+    assert await job.result(10) == "ran"
+
+
+async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, hire: Hire) -> None:
+    gates = [Gate() for _ in range(2)]
+
+    @task(tags=["none"])
+    async def count(place: int) -> int:
+        await gates[place].pass_through()
+        return place
+
+    blocked = [
+        await client.enqueue_many(count, [0], tags=[f"tag-{number:04}"], queue="paused")
+        for number in range(250)
+    ]
+    await client.pause_queue("paused")
+    last = await client.enqueue(count, 1, tags=["zzz"], queue="running")
+    gates[0].open()
+    gates[1].open()
+    worker = await hire(count, queues=["paused", "running"], poll="1m", concurrency=300)
+
+    assert await last.result(10) == 1
+    assert worker.worker.stats().started == 1
+    await client.resume_queue("paused")
+    await client.results([job for jobs in blocked for job in jobs], timeout=10)
+
+
+async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task(queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    @task(queue="bulk")
+    async def load() -> str:
+        return "loaded"
+
+    worker = await hire(send, load, poll="1m")
+    await client.pause_queue("mail", by="ann")
+    held = await client.enqueue(send)
+    assert await (await client.enqueue(load)).result(10) == "loaded"
+    assert await held.status() is Status.WAITING
+    assert [job.task for job in worker.all(JobStarted)] == ["load"]
+    await client.resume_queue("mail")
+
+    assert await held.result(10) == "sent"
+
+
+async def test_claim_lets_what_runs_go_on_when_its_queue_is_paused(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> str:
+        await gate.pass_through()
+        return "done"
+
+    await hire(wait)
+    job = await client.enqueue(wait)
+    await gate.reached()
+    await client.pause_queue("default")
+    gate.open()
+
+    assert await job.result(10) == "done"
+
+
+async def test_claim_ahead_gives_back_what_finds_no_slot(client: AsyncClient, hire: Hire) -> None:
+    """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
+    gate = Gate()
+
+    @task
+    async def work(kind: str) -> str:
+        if kind == "slow":
+            await gate.pass_through()
+        return kind
+
+    await client.pause_queue("default")
+    fast = await client.enqueue_many(work, ["fast"] * 400, priority=1)
+    slow = await client.enqueue_many(work, ["slow"] * 2, priority=2)
+    rest = await client.enqueue_many(work, ["rest"] * 10, priority=3)
+    busy = await hire(work, concurrency=2)
+    await client.resume_queue("default")
+    await gate.reached(2)
+    other = await hire(work, concurrency=2)
+    await client.results([*fast, *rest], timeout=10)
+
+    assert other.worker.stats().completed >= 10
+    records = [await client.job(job.id) for job in rest]
+    assert {record.attempt for record in records} == {1}
+    assert busy.worker.stats().released == len(busy.all(JobReleased))
+    gate.open()
+    await client.results(slow, timeout=10)
+
+
+def foreign_job(lane: Lane) -> NewJob:
+    return NewJob(
+        id=JobId(new_id()),
+        namespace="default",
+        lane=lane,
+        priority=3,
+        aging=timedelta(minutes=5),
+        input=b"[[],{}]",
+        input_hash=1,
+    )

@@ -1,0 +1,109 @@
+"""Behaviour 1: a job passes through its states in the order that the table allows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.task import task
+from perdure.errors import IllegalTransition, JobDisabled, JobFailed, Permanent
+from perdure.model.job import Status
+from perdure.worker.events import JobStarted
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate
+
+
+async def test_states_of_a_job_from_enqueueing_to_completion(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> None:
+        await gate.pass_through()
+
+    job = await client.enqueue(wait, delay="100ms")
+    states = [await job.status()]
+    await hire(wait)
+    await gate.reached()
+    states.append(await job.status())
+    gate.open()
+    await job.result(10)
+    record = await job.record()
+
+    assert states == [Status.SCHEDULED, Status.ACTIVE]
+    assert record.status is Status.COMPLETED
+    assert (record.attempt, record.failures, record.deaths) == (1, 0, 0)
+    assert record.started_at is not None
+    assert record.finished_at is not None
+    assert record.created_at <= record.ready_at <= record.started_at <= record.finished_at
+    assert record.lease_until is None
+
+
+async def test_states_are_watched_as_they_change(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> None:
+        await gate.pass_through()
+
+    job = await client.enqueue(wait)
+    seen: list[Status] = []
+
+    async def watch() -> None:
+        async for update in job.watch():
+            seen.append(update.status)
+            if update.status is Status.ACTIVE:
+                gate.open()
+
+    watching = asyncio.create_task(watch())
+    await hire(wait)
+    await asyncio.wait_for(watching, 10)
+
+    assert seen[-2:] == [Status.ACTIVE, Status.COMPLETED]
+
+
+async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def run() -> str:
+        return "ran"
+
+    disabled = await client.enqueue(run)
+    await client.disable(disabled.id)
+    worker = await hire(run)
+    assert await (await client.enqueue(run)).result(10) == "ran"
+    with pytest.raises(JobDisabled):
+        await disabled.result(10)
+    assert len(worker.all(JobStarted)) == 1
+    await client.enable(disabled.id)
+
+    assert await disabled.result(10) == "ran"
+
+
+async def test_states_a_failed_job_is_started_anew_by_an_explicit_retry_only(
+    client: AsyncClient, hire: Hire
+) -> None:
+    answers = iter([Permanent("not yet"), None])
+
+    @task
+    async def once() -> str:
+        if (error := next(answers)) is not None:
+            raise error
+        return "at last"
+
+    await hire(once)
+    job = await client.enqueue(once)
+    with pytest.raises(JobFailed):
+        await job.result(10)
+    with pytest.raises(IllegalTransition):
+        await client.enable(job.id)
+    await client.retry(job.id)
+
+    assert await job.result(10) == "at last"
+    assert (await job.record()).attempt == 2
+    with pytest.raises(IllegalTransition):
+        await client.retry(job.id)
