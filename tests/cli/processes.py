@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
@@ -54,6 +55,7 @@ class WorkerProcess:
         )
         self._lines: Queue[Line | None] = Queue()
         self.seen: list[Line] = []
+        self._unmatched: list[Line] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -76,9 +78,10 @@ class WorkerProcess:
         return self._process.pid
 
     def next(self, message: str, **fields: Any) -> Line:
-        """Wait for the next line with this message and these fields."""
-        for line in self._until_silent():
+        """Wait for a line with this message and these fields that was not asked for before."""
+        for line in chain(list(self._unmatched), self._until_silent()):
             if line["message"] == message and fields.items() <= line.items():
+                self._unmatched.remove(line)
                 return line
         raise AssertionError(f"no {message!r} with {fields} among {self.seen}")
 
@@ -105,6 +108,7 @@ class WorkerProcess:
                 self._lines.put(None)
                 return
             self.seen.append(line)
+            self._unmatched.append(line)
             yield line
 
     def _read(self) -> None:

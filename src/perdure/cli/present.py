@@ -100,7 +100,7 @@ def _listed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) 
     rows = [
         (f"{name} (paused)" if name in paused else name, status, str(count))
         for name, counts in queues.items()
-        for status, count in (sorted(counts.items()) or [("", 0)])
+        for status, count in (*sorted(counts.items()), *([] if counts else [("", 0)]))
     ]
     return [
         Column(title="QUEUE", cells=[row[0] for row in rows], room_min=10),

@@ -84,11 +84,13 @@ class Supervisor:
         count: int,
         grace: timedelta,
         tell: Callable[[SupervisorEvent], None],
+        kill_margin: timedelta = KILL_MARGIN,
     ) -> None:
         self._command = command
         self._count = count
         self._grace = grace
         self._tell = tell
+        self._kill_margin = kill_margin
         self._children: dict[int, _Child] = {}
         self._letter: bytes | None = None
         self._stopping = asyncio.Event()
@@ -144,7 +146,7 @@ class Supervisor:
         self._tell(StopAsked(grace=grace))
         for child in self._children.values():
             child.send(self._letter)
-        patience = (grace + KILL_MARGIN).total_seconds()
+        patience = (grace + self._kill_margin).total_seconds()
         asyncio.get_running_loop().call_later(patience, self._kill)
 
     def _kill(self) -> None:

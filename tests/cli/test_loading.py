@@ -1,0 +1,106 @@
+"""What ``module:name`` may mean, and how a wrong one is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure import InvalidInput, Worker
+from perdure.cli.loading import load
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in the user's folder, and forget afterwards what was imported from it."""
+    before = set(sys.modules)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    yield folder
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def loaded_names(target: str) -> list[str]:
+    found = load(target)
+    assert not isinstance(found, Worker)
+    return [task.name for task in found]
+
+
+class TestLoad:
+    def test_a_worker(self) -> None:
+        found = load("sample:worker")
+
+        assert isinstance(found, Worker)
+        assert found.settings.concurrency == 3
+
+    def test_a_task(self) -> None:
+        assert loaded_names("sample:add") == ["add"]
+
+    def test_a_list_of_tasks(self) -> None:
+        assert loaded_names("sample:some_tasks") == ["add", "greet"]
+
+    def test_every_task_of_a_module_once(self) -> None:
+        names = loaded_names("sample")
+
+        assert {"add", "greet", "hold"} <= set(names)
+        assert len(names) == len(set(names))
+
+    def test_a_name_inside_something_and_a_module_inside_a_package(self, here: Path) -> None:
+        (here / "package").mkdir()
+        (here / "package" / "jobs.py").write_text(
+            "from perdure import task\n"
+            "class Config:\n"
+            "    @staticmethod\n"
+            "    @task\n"
+            "    def tidy() -> None: ...\n"
+        )
+
+        assert loaded_names("package.jobs:Config.tidy") == ["tidy"]
+
+
+class TestWhatCannotBeLoaded:
+    @pytest.mark.parametrize(
+        "target, told",
+        [
+            ("nothere:worker", "no module 'nothere'"),
+            ("sample.nothere", "no module"),
+            ("sample:workers", "has no 'workers'; it has worker"),
+            ("sample:zzz", "it has add, "),
+            ("sample:nothing", "is 'int', not a Worker, a task or a list of tasks"),
+            ("sample.py:worker", "with dots and without .py: sample:worker"),
+            ("sub/sample", "sub.sample"),
+            (":worker", "must name a module"),
+        ],
+    )
+    def test_is_named_with_what_to_do(self, target: str, told: str) -> None:
+        with pytest.raises(InvalidInput) as raised:
+            load(target)
+
+        assert told in str(raised.value)
+
+    def test_a_module_without_tasks(self, here: Path) -> None:
+        (here / "bare.py").write_text("x = 1\n")
+
+        with pytest.raises(InvalidInput, match="'bare' has no tasks; decorate functions"):
+            load("bare")
+
+    def test_a_module_that_fails_shows_its_author_where(
+        self, here: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (here / "broken.py").write_text("import sample\nvalue = {}['missing']\n")
+
+        with pytest.raises(InvalidInput, match="'broken' cannot be imported: KeyError"):
+            load("broken")
+
+        shown = capsys.readouterr().err
+        assert 'broken.py", line 2' in shown
+        assert "importlib" not in shown
+
+    def test_a_module_that_misses_another_is_not_missing_itself(self, here: Path) -> None:
+        (here / "needy.py").write_text("import no_such_library\n")
+
+        with pytest.raises(InvalidInput, match="'needy' cannot be imported"):
+            load("needy")

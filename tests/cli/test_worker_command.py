@@ -1,0 +1,152 @@
+"""``perdure worker`` as a real process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from perdure import Client
+from tests.cli import sample_tasks as sample
+from tests.cli.processes import WorkerProcess, run_cli
+
+
+class TestWorker:
+    def test_runs_the_tasks_of_a_module_in_the_current_directory(
+        self, folder: Path, url: str, client: Client
+    ) -> None:
+        job = client.enqueue(sample.add, 1, 2)
+
+        with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
+            started = worker.next("worker started")
+            completed = worker.next("job completed", job=job.id)
+            worker.signal(signal.SIGTERM)
+
+            assert worker.wait() == 0
+        assert started["store"] == url
+        assert (completed["task"], completed["attempt"]) == ("add", 1)
+        assert job.result() == 3
+
+    def test_uses_a_worker_of_the_module_with_its_own_store(self, folder: Path) -> None:
+        with WorkerProcess("sample:worker", cwd=folder) as worker:
+            started = worker.next("worker started")
+            with Client(f"sqlite:///{folder}/own.db") as client:
+                job = client.enqueue(sample.greet, "ann")
+                assert job.result(timeout=30) == "hello ann"
+                [state] = client.workers()
+            worker.signal(signal.SIGINT)
+
+            assert worker.wait() == 0
+        assert started["queues"] == ["default", "mail"]
+        assert state.info.concurrency == 3
+
+    def test_options_override_a_worker_of_the_module(
+        self, folder: Path, url: str, client: Client
+    ) -> None:
+        options = ("--store", url, "--queues", "mail,post", "--concurrency", "5")
+        more = ("--namespace", "team-a", "--tags", "gpu,big", "--grace", "7s")
+        with WorkerProcess("sample:worker", *options, *more, cwd=folder) as worker:
+            worker.next("worker started")
+            with Client(url, namespace="team-a") as theirs:
+                [state] = theirs.workers()
+
+        assert state.info.queues == ("mail", "post")
+        assert state.info.concurrency == 5
+        assert state.info.tags == ("big", "gpu")
+        assert not (folder / "own.db").exists()
+
+    def test_logs_every_outcome_at_its_level(self, folder: Path, url: str, client: Client) -> None:
+        failing = client.enqueue(sample.fail, "boom")
+        retried = client.enqueue(sample.fail_once)
+        speaking = client.enqueue(sample.speak)
+
+        with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
+            client.results([failing, retried, speaking], timeout=30, return_errors=True)
+            worker.signal(signal.SIGTERM)
+            lines = worker.wait_for_silence()
+
+        told = {(line["message"], line["level"], line.get("job")) for line in lines}
+        assert ("job failed", "error", failing.id) in told
+        assert ("job retried", "warning", retried.id) in told
+        assert ("job completed", "info", retried.id) in told
+        assert ("job started", "debug", failing.id) in told
+        assert ("a task spoke", "info", None) in told
+        assert ("worker stopped", "info", None) in told
+        [failed] = [line for line in lines if line["message"] == "job failed"]
+        assert failed["error"] == "RuntimeError: boom"
+
+    def test_the_first_signal_lets_work_finish(
+        self, folder: Path, url: str, client: Client
+    ) -> None:
+        release = folder / "release"
+        job = client.enqueue(sample.hold, str(release))
+
+        with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
+            worker.next("job started", job=job.id)
+            worker.signal(signal.SIGTERM)
+            release.touch()
+
+            assert worker.wait() == 0
+        assert job.result() == 1
+
+    def test_the_second_signal_gives_work_back_at_once(
+        self, folder: Path, url: str, client: Client
+    ) -> None:
+        job = client.enqueue(sample.hold, str(folder / "never"))
+
+        with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
+            worker.next("job started", job=job.id)
+            worker.signal(signal.SIGTERM)
+            worker.signal(signal.SIGINT)
+            worker.next("job released", job=job.id)
+
+            assert worker.wait() == 0
+        assert job.status == "waiting"
+        assert client.job(job.id).attempt == 0
+
+    def test_works_on_postgresql(self, folder: Path, postgres_url: str) -> None:
+        with Client(postgres_url) as client:
+            job = client.enqueue(sample.greet, "ann")
+            with WorkerProcess("sample:worker", "--store", postgres_url, cwd=folder) as worker:
+                assert job.result(timeout=30) == "hello ann"
+                shown = run_cli("jobs", "show", job.id, "--store", postgres_url, cwd=folder)
+                worker.signal(signal.SIGTERM)
+
+                assert worker.wait() == 0
+        assert '"hello ann"' in shown.stdout
+
+
+class TestWhatCannotRun:
+    @pytest.mark.parametrize(
+        "arguments, exit_code, told",
+        [
+            (["sample:nothere"], 2, "has no 'nothere'"),
+            (["sample"], 2, "which store?"),
+            (["sample:worker", "--concurrency", "0"], 2, "concurrency=0"),
+            (["sample:worker", "--grace", "soon"], 2, "grace='soon'"),
+            (["sample:worker", "--queues", "a,,b"], 2, "queue ''"),
+            (["sample:worker", "--namespace", ""], 2, "namespace ''"),
+            (["sample:worker", "--processes", "0"], 2, "--processes"),
+            (["sample:worker", "--store", "mysql://host"], 2, "'mysql' is not a store"),
+            (["sample:worker", "--store", "sqlite:///no/dir/x.db"], 3, "there is no directory"),
+            (["sample:worker", "--store", "postgresql://x@127.0.0.1:1/x"], 3, "cannot open"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    )
+    def test_is_told_before_anything_starts(
+        self, folder: Path, arguments: list[str], exit_code: int, told: str
+    ) -> None:
+        done = run_cli("worker", *arguments, cwd=folder)
+
+        assert done.returncode == exit_code, done.stderr
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_plain_logs_go_to_stderr_without_colour(
+        self, folder: Path, url: str, client: Client
+    ) -> None:
+        done = run_cli("worker", "sample:worker", "--store", "sqlite:///no/dir/x.db", cwd=folder)
+
+        assert done.stdout == ""
+        assert "\x1b" not in done.stderr
