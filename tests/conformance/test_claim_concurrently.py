@@ -26,6 +26,9 @@ from tests.conformance.builders import (
 )
 from tests.conformance.threads import THREADS, at_once
 
+LOOKS_MAX = 2000
+"""A claimer gives up after so many looks, should another have failed with jobs in hand."""
+
 
 class TestConcurrentClaims:
     async def test_hand_each_job_out_once(self, store: Store) -> None:
@@ -76,7 +79,9 @@ class TestConcurrentClaims:
 
         async def work(handle: Store, number: int) -> int:
             done = 0
-            while await handle.count_jobs(JobFilter(status=Status.WAITING)):
+            for _ in range(LOOKS_MAX):
+                if not await handle.count_jobs(JobFilter(status=Status.WAITING)):
+                    break
                 got = await claim(handle, worker=WorkerId(f"w-{number}"), rules=rules, limit=2)
                 seen_live.append(await handle.count_jobs(JobFilter(status=Status.ACTIVE)))
                 for job in got.jobs:
