@@ -72,8 +72,15 @@ class PostgresHousekeeping(Access, HousekeepingStore):
         return len(rows)
 
     async def prune_jobs(self, keep: Mapping[Status, timedelta], limit: int) -> int:
-        statuses = [status.value for status in keep]
-        rows = await self._fetch("prune_jobs", self._moment(), statuses, list(keep.values()), limit)
+        others = {status: span for status, span in keep.items() if status is not Status.COMPLETED}
+        rows = await self._fetch(
+            "prune_jobs",
+            self._moment(),
+            keep.get(Status.COMPLETED),
+            list(others),
+            list(others.values()),
+            limit,
+        )
         return len(rows)
 
     async def register_worker(self, info: WorkerInfo) -> None:

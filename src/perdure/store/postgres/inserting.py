@@ -16,7 +16,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob, Status
 from perdure.model.retry import type_name
 from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.rows import new_job_columns
+from perdure.store.postgres.rows import like_job_columns, new_job_columns
 
 Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
@@ -57,8 +57,7 @@ def insert_steps(jobs: Sequence[NewJob], moment: datetime | None, moves: Moves) 
         return []
     yield from _check_deadlines(jobs, moment)
     if is_one_statement(jobs):
-        yield from _insert(jobs, moment, moves)
-        return [Inserted(id=job.id, is_new=True) for job in jobs]
+        return (yield from _insert_plain(jobs, moment, moves))
     if not any(job.on_conflict == "raise" for job in jobs):
         return (yield from _insert_unique(jobs, moment, moves))
     yield "mark_start", ()
@@ -87,6 +86,20 @@ def _check_deadlines(
         raise InvalidInput(f"the deadline {deadline_at} of job {id} is not after {now}")
 
 
+def _insert_plain(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves
+) -> Generator[Step, Rows, list[Inserted]]:
+    """Without a fingerprint nothing but its own id can be met, which counts as inserted."""
+    columns = like_job_columns(jobs)
+    if columns is None:
+        yield from _insert(jobs, moment, moves)
+    else:
+        new = yield "insert_like_jobs", (moment, *columns)
+        if new:
+            moves.queued(_status(new[0][1]), jobs[0].lane.text)
+    return [Inserted(id=job.id, is_new=True) for job in jobs]
+
+
 def _insert(
     jobs: Sequence[NewJob], moment: datetime | None, moves: Moves
 ) -> Generator[Step, Rows, set[str]]:
@@ -94,8 +107,12 @@ def _insert(
     lanes = {job.id: job.lane.text for job in jobs}
     new = yield "insert_jobs", (moment, *new_job_columns(jobs))
     for id, is_waiting in new:
-        moves.queued(Status.WAITING if is_waiting else Status.SCHEDULED, lanes[id])
+        moves.queued(_status(is_waiting), lanes[id])
     return {row[0] for row in new}
+
+
+def _status(is_waiting: bool) -> Status:
+    return Status.WAITING if is_waiting else Status.SCHEDULED
 
 
 def _insert_unique(jobs: Sequence[NewJob], moment: datetime | None, moves: Moves) -> Steps:

@@ -70,11 +70,11 @@ class PostgresJobs(Access, JobStore):
             return []
         # In the order of ids, so that two batches never wait for each other's rows.
         batch = [by_id[id] for id in sorted(by_id)]
-        if all(type(each.outcome) is Completed and each.progress is None for each in batch):
+        if _all_completed(batch):
             rows = await self._settle_completed(batch)
         else:
             rows = await self._settle_any(batch)
-        statuses = {row[0]: STATUS_OF[row[2]] for row in rows}
+        statuses = {row[0]: STATUS_OF[row[1]] for row in rows}
         return [statuses.get(settlement.claim.id) for settlement in settlements]
 
     async def renew_leases(
@@ -128,13 +128,13 @@ class PostgresJobs(Access, JobStore):
         columns = (
             *claims,
             [settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
-            [settlement.is_dropped for settlement in batch],
+            batch[0].is_dropped,
         )
         rows = await self._settle("settle_completed", claims, columns)
         if rows:
             moves = Moves()
             moves.changed(row[0] for row in rows)
-            if any(row[3] for row in rows):
+            if any(row[2] for row in rows):
                 moves.frees_limit()
             self._publish(*moves.hints())
         return rows
@@ -163,9 +163,18 @@ class PostgresJobs(Access, JobStore):
 
     def _publish_moved(self, rows: Sequence[Record]) -> None:
         moves = Moves()
-        for id, _, status, was_limited, lane in rows:
+        for id, status, was_limited, lane in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
         self._publish(*moves.hints())
+
+
+def _all_completed(batch: Sequence[Settlement]) -> bool:
+    """Whether nothing but outputs is to be written: the common case, and a cheaper statement."""
+    is_dropped = batch[0].is_dropped
+    return all(
+        type(each.outcome) is Completed and each.progress is None and each.is_dropped is is_dropped
+        for each in batch
+    )
 
 
 def _columns_of(claims: Sequence[Claim]) -> tuple[list[str], list[int]]:

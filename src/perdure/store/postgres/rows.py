@@ -146,6 +146,49 @@ def new_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
     )
 
 
+def like_job_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
+    """The arguments of ``insert_like_jobs`` after the moment; None if the jobs are not alike."""
+    first = jobs[0]
+    shared = _beside_input(first)
+    for job in jobs:
+        if _beside_input(job) != shared:
+            return None
+    return (
+        [job.id for job in jobs],
+        [job.input for job in jobs],
+        [job.input_hash for job in jobs],
+        first.namespace,
+        first.lane.queue,
+        first.lane.task,
+        first.lane.text,
+        first.group,
+        first.policy,
+        first.priority,
+        first.max_attempts,
+        first.aging.total_seconds(),
+        first.run_at,
+        first.delay,
+        first.deadline_at,
+        first.deadline,
+    )
+
+
+def _beside_input(job: NewJob) -> tuple[Any, ...]:
+    return (
+        job.lane,
+        job.namespace,
+        job.group,
+        job.policy,
+        job.priority,
+        job.max_attempts,
+        job.aging,
+        job.run_at,
+        job.delay,
+        job.deadline_at,
+        job.deadline,
+    )
+
+
 class SettledRow(msgspec.Struct):
     """One settlement as ``settle_jobs`` takes it, in the order of its arguments."""
 

@@ -7,7 +7,7 @@ CREATE TABLE {schema}.migrations (
 );
 
 -- Wide columns first, so that no row carries padding. A claim and a settle each write a new
--- version of the row; the room left in every page keeps the versions of a job together.
+-- version of the row; half of each page is left free so that they stay together, and pruned, there.
 CREATE TABLE {schema}.jobs (
     rank             double precision NOT NULL,
     progress         double precision NOT NULL DEFAULT 0,
@@ -54,7 +54,7 @@ CREATE TABLE {schema}.jobs (
     CONSTRAINT jobs_completed_has_output
         CHECK ((status = 'completed') = (output IS NOT NULL))
 ) WITH (
-    fillfactor = 70,
+    fillfactor = 50,
     -- Most rows are rewritten twice within seconds: by default they would be vacuumed far too late.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 2000,
@@ -75,8 +75,11 @@ CREATE INDEX jobs_limited ON {schema}.jobs (namespace)
     WHERE status IN ('active', 'aborting') AND limit_keys IS NOT NULL;
 CREATE INDEX jobs_deadline ON {schema}.jobs (deadline_at)
     WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused');
-CREATE INDEX jobs_finished ON {schema}.jobs (status, finished_at)
-    WHERE finished_at IS NOT NULL;
+-- Completed jobs have an index of their own, to whose end they are simply appended.
+CREATE INDEX jobs_completed ON {schema}.jobs (finished_at)
+    WHERE status = 'completed';
+CREATE INDEX jobs_ended ON {schema}.jobs (status, finished_at)
+    WHERE status IN ('failed', 'dead', 'cancelled');
 CREATE INDEX jobs_results ON {schema}.jobs (input_hash)
     WHERE status = 'completed';
 -- What operators list, and no job that simply completes is ever in.

@@ -135,28 +135,47 @@ SELECT id
 FROM expired;
 
 -- name: prune_jobs
+-- $2 is how long completed jobs are kept (null: for ever), $3 and $4 the other statuses and spans.
 WITH old AS MATERIALIZED (
-    SELECT finished.place, finished.id
-    FROM unnest($2::text[], $3::interval[]) WITH ORDINALITY AS kept (status, span, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid AS place, id
-        FROM {schema}.jobs
-        WHERE finished_at IS NOT NULL
-          AND status = kept.status
-          AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
-        ORDER BY finished_at
-        LIMIT $4
-        FOR UPDATE SKIP LOCKED
-    ) AS finished
-    ORDER BY kept.number
-    LIMIT $4
+    SELECT place, id
+    FROM (
+        (
+            SELECT ctid AS place, id
+            FROM {schema}.jobs
+            WHERE status = 'completed'
+              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $2::interval
+            ORDER BY finished_at
+            LIMIT $5
+        )
+        UNION ALL
+        SELECT ended.place, ended.id
+        FROM unnest($3::text[], $4::interval[]) AS kept (status, span)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS place, id
+            FROM {schema}.jobs
+            WHERE status IN ('failed', 'dead', 'cancelled')
+              AND status = kept.status
+              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
+            ORDER BY finished_at
+            LIMIT $5
+        ) AS ended
+    ) AS candidate
+    LIMIT $5
+),
+-- A job that is being retried just now is left alone.
+unlocked AS MATERIALIZED (
+    SELECT ctid AS place, id
+    FROM {schema}.jobs
+    WHERE ctid = ANY (ARRAY (SELECT place FROM old))
+      AND finished_at IS NOT NULL
+    FOR UPDATE SKIP LOCKED
 ),
 history AS (
     DELETE FROM {schema}.failures
-    WHERE job_id = ANY (ARRAY (SELECT id FROM old))
+    WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
 )
 DELETE FROM {schema}.jobs
-WHERE ctid = ANY (ARRAY (SELECT place FROM old))
+WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
 RETURNING id;
 
 -- name: register_worker

@@ -10,13 +10,12 @@ SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelle
     progress    = CASE jobs.status WHEN 'active' THEN 100 ELSE jobs.progress END,
     finished_at = coalesce($1::timestamptz, statement_timestamp()),
     lease_until = NULL,
-    dropped     = given.is_dropped
-FROM unnest($2::text[], $3::integer[], $4::bytea[], $5::boolean[])
-    AS given (id, epoch, output, is_dropped)
+    dropped     = $5
+FROM unnest($2::text[], $3::integer[], $4::bytea[]) AS given (id, epoch, output)
 WHERE jobs.id = given.id
   AND jobs.epoch = given.epoch
   AND jobs.lease_until IS NOT NULL
-RETURNING jobs.id, jobs.epoch, jobs.status, jobs.limit_keys IS NOT NULL;
+RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 
 -- name: settle_jobs
 -- ``after`` is the status an outcome leads to, null for one that is retried at ``ready_at``.
@@ -90,7 +89,7 @@ settled AS (
     WHERE jobs.id = given.id
       AND jobs.epoch = given.epoch
       AND jobs.lease_until IS NOT NULL
-    RETURNING jobs.id, jobs.epoch, jobs.status, jobs.limit_keys IS NOT NULL AS was_limited,
+    RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL AS was_limited,
               jobs.lane, jobs.namespace, jobs.attempt,
               coalesce(jobs.worker, jobs.avoid_worker) AS holder,
               given.now, given.failure, given.closes_limit, given.ready_at AS reopens_at
@@ -112,13 +111,13 @@ closed AS (
     ON CONFLICT (namespace, key) DO UPDATE
     SET closed_until = greatest(known.closed_until, excluded.closed_until)
 )
-SELECT id, epoch, status, was_limited, lane
+SELECT id, status, was_limited, lane
 FROM settled;
 
 -- name: settled_already
 -- After an unclear commit: a row with our epoch that is no longer held was settled by ourselves,
 -- since whoever takes a claim away raises the epoch.
-SELECT jobs.id, jobs.epoch, jobs.status, jobs.limit_keys IS NOT NULL, jobs.lane
+SELECT jobs.id, jobs.status, jobs.limit_keys IS NOT NULL, jobs.lane
 FROM unnest($1::text[], $2::integer[]) AS given (id, epoch)
 JOIN {schema}.jobs ON jobs.id = given.id
 WHERE jobs.epoch = given.epoch
@@ -165,4 +164,4 @@ SET status      = CASE status WHEN 'active' THEN 'waiting' ELSE 'cancelled' END,
 WHERE status IN ('active', 'aborting')
   AND worker = $2
   AND id <> ALL ($3::text[])
-RETURNING id, epoch, status, limit_keys IS NOT NULL, lane;
+RETURNING id, status, limit_keys IS NOT NULL, lane;
