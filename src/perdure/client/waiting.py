@@ -136,6 +136,8 @@ class Waiting:
             for id in ids:
                 for watch in self._watches.get(id, ()):
                     watch.tell(states.get(id))
+        # Those who have what they waited for leave, before it is decided what to read next.
+        await asyncio.sleep(0)
 
     async def _next_ids(self) -> list[JobId]:
         """The jobs to read next, once there is a reason to; none when nobody waits any more."""
