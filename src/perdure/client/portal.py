@@ -36,11 +36,12 @@ class Portal:
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Block the calling thread until the coroutine is done; interrupting it cancels that."""
         try:
-            loop = self._entered()
+            # Under the lock, so that nothing is handed to a loop that will not run it any more.
+            with self._lock:
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._entered())
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -53,28 +54,28 @@ class Portal:
     def close(self) -> None:
         """Stop the loop and wait until its thread has ended."""
         self.stop_soon()
-        atexit.unregister(self.close)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread() and self._is_here:
             thread.join()
 
     def stop_soon(self) -> None:
-        """Let the loop stop by itself, without waiting. Safe where blocking is not."""
-        self.is_closed = True
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and self._is_here and not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
+        """Let the loop stop by itself, without waiting for it. For the garbage collector."""
+        if self._loop is not None and not self._is_here:
+            return  # a forked child: the loop and its lock are the parent's
+        with self._lock:
+            was_closed, self.is_closed = self.is_closed, True
+            if self._loop is not None and self._stop is not None and not was_closed:
+                self._loop.call_soon_threadsafe(self._stop.set)
 
     @property
     def _is_here(self) -> bool:
         return self._pid == os.getpid()
 
     def _entered(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self.is_closed:
-                raise StoreError("this client is closed; make a new one")
-            if self._loop is None:
-                self._loop = self._start()
+        if self.is_closed:
+            raise StoreError("this client is closed; make a new one")
+        if self._loop is None:
+            self._loop = self._start()
         if not self._is_here:
             raise StoreError(
                 "this client was opened before the process forked, and its connections are the "
@@ -92,11 +93,17 @@ class Portal:
         self._pid = os.getpid()
         # A daemon, so that a client nobody closed cannot keep the interpreter from exiting.
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started)), name="perdure-client", daemon=True
+            target=self._serve_until_stopped, args=[started], name="perdure-client", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)
         return started.result()
+
+    def _serve_until_stopped(
+        self, started: concurrent.futures.Future[asyncio.AbstractEventLoop]
+    ) -> None:
+        asyncio.run(self._serve(started))
+        atexit.unregister(self.close)
 
     async def _serve(self, started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
         self._stop = asyncio.Event()

@@ -1,0 +1,126 @@
+"""The door from blocking code to async code."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from perdure.client.portal import Portal
+from perdure.errors import StoreError
+
+
+async def nothing() -> None: ...
+
+
+async def answer(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+class TestRun:
+    def test_returns_what_the_coroutine_returns(self) -> None:
+        portal = Portal(nothing)
+
+        assert portal.run(answer(42)) == 42
+
+        portal.close()
+
+    def test_raises_what_the_coroutine_raises(self) -> None:
+        async def fail() -> None:
+            raise KeyError("x")
+
+        portal = Portal(nothing)
+
+        with pytest.raises(KeyError):
+            portal.run(fail())
+        assert portal.run(answer("still there")) == "still there"
+
+        portal.close()
+
+    def test_refuses_to_wait_for_itself(self) -> None:
+        portal = Portal(nothing)
+
+        async def inside() -> None:
+            portal.run(answer(1))
+
+        with pytest.raises(StoreError, match="on its own event loop"):
+            portal.run(inside())
+
+        portal.close()
+
+
+class TestClose:
+    def test_awaits_the_last_act_on_the_same_loop(self) -> None:
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def note() -> None:
+            loops.append(asyncio.get_running_loop())
+
+        portal = Portal(note)
+        portal.run(note())
+        portal.close()
+
+        assert len(loops) == 2
+        assert loops[0] is loops[1]
+
+    def test_ends_the_thread_even_if_the_last_act_fails(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def fail() -> None:
+            raise OSError("gone")
+
+        portal = Portal(fail)
+        portal.run(answer(1))
+        portal.close()
+
+        assert [record.getMessage() for record in caplog.records] == ["closing a client failed"]
+        assert "perdure-client" not in {thread.name for thread in threading.enumerate()}
+
+    def test_of_a_portal_that_was_never_used_does_nothing(self) -> None:
+        portal = Portal(nothing)
+        portal.close()
+
+        with pytest.raises(StoreError, match="closed"):
+            portal.run(answer(1))
+
+    def test_cancels_what_is_under_way(self) -> None:
+        portal = Portal(nothing)
+        entered = threading.Event()
+
+        async def wait_for_ever() -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(portal.run, wait_for_ever())
+            entered.wait(10)
+            portal.close()
+
+            with pytest.raises(StoreError, match="closed while this call was under way"):
+                waiting.result(10)
+
+    def test_leaves_nobody_hanging_who_comes_at_that_moment(self) -> None:
+        for _ in range(20):
+            portal = Portal(nothing)
+            portal.run(answer(0))
+            started = threading.Barrier(5)
+
+            def come(portal: Portal = portal, started: threading.Barrier = started) -> int:
+                started.wait(10)
+                for count in range(1_000_000):
+                    try:
+                        portal.run(answer(count))
+                    except StoreError:
+                        return count
+                raise AssertionError("the portal never closed")
+
+            with ThreadPoolExecutor(4) as threads:
+                coming = [threads.submit(come) for _ in range(4)]
+                started.wait(10)
+                portal.close()
+
+                assert all(each.result(10) >= 0 for each in coming)
