@@ -43,3 +43,9 @@ def named(*, queue: str, text: str = "") -> str:
 @task(limits=[Concurrency(2, key=lambda user, _text="": f"user:{user}")])
 def for_user(user: str, text: str = "") -> str:
     return user + text
+
+
+@task
+async def until_aborted(ctx: Context) -> None:
+    await ctx.progress(50, "half way", {"done": 1})
+    await ctx.abort_signal.wait_async()
