@@ -232,6 +232,21 @@ class TestClaimJobsUnderSeveralRules:
 
         assert counts == [1, 1, 0, 1], "two live until the first lease ends after 30 seconds"
 
+    async def test_holds_rates_in_different_windows_under_one_key(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        rules = (
+            LimitRule(key="mailer", live_max=9, starts_max=2, window=10 * SECOND),
+            LimitRule(key="mailer", starts_max=5, window=MINUTE),
+        )
+        await insert_many(store, 20)
+        counts = []
+        for _ in range(8):  # at 0, 10, 20 ... 70 seconds
+            counts.append(len(await claim_ids(store, rules=rules)))
+            clock.advance(10 * SECOND)
+
+        assert counts == [2, 2, 1, 0, 0, 0, 2, 2]
+
     async def test_holds_the_tighter_rule_where_lanes_differ_about_a_key(
         self, store: Store
     ) -> None:

@@ -77,7 +77,10 @@ class Spacing(Limit):
 
 
 class LimitRule(Value):
-    """Everything that governs one key, as a store applies it inside its transaction."""
+    """What governs one key, as a store applies it inside its transaction.
+
+    A key may have several, for rates in different windows; the tightest holds at each moment.
+    """
 
     key: str
     live_max: int | None = None

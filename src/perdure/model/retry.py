@@ -42,8 +42,11 @@ class Retry:
             raise InvalidInput(f"Retry(retries={self.retries!r}) needs a whole number")
         if not 0 <= self.retries <= RETRIES_MAX:
             raise InvalidInput(f"Retry(retries={self.retries}) is not between 0 and {RETRIES_MAX}")
-        if not self.factor >= 1:
-            raise InvalidInput(f"Retry(factor={self.factor}) is below 1: delays would shrink")
+        factor: Any = self.factor
+        if not isinstance(factor, int | float) or not factor >= 1:
+            raise InvalidInput(
+                f"Retry(factor={factor!r}) is not a number of at least 1: delays would shrink"
+            )
         self._set("first", as_duration(self.first, "Retry.first"))
         self._set("max", as_duration(self.max, "Retry.max"))
         self._set("on", _names(self.on, "on"))
@@ -72,9 +75,9 @@ class Retry:
 
 
 def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
-    if isinstance(types, type | str):
-        types = (types,)
-    for item in types:
-        if not isinstance(item, str | type):
+    items = types if isinstance(types, tuple | list) else (types,)
+    for item in items:
+        is_exception = isinstance(item, type) and issubclass(item, BaseException)
+        if not isinstance(item, str) and not is_exception:
             raise InvalidInput(f"Retry({name}=...) takes exception types, not {item!r}")
-    return tuple(item if isinstance(item, str) else type_name(item) for item in types)
+    return tuple(item if isinstance(item, str) else type_name(item) for item in items)

@@ -1,9 +1,11 @@
-"""Who may start now under limits: which rules govern a lane, how much room they leave, who gets it."""
+"""Who may start now under limits: which rules govern a lane, and how much room they leave."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from perdure.errors import InvalidInput
 from perdure.model.lane import Lane
@@ -61,18 +63,17 @@ def share_out(
 def governing_rules(
     lane: Lane, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
 ) -> tuple[LimitRule, ...]:
-    """The rules for jobs of ``lane``, one for each key, whatever number of limits share a key."""
-    rules: dict[str, LimitRule] = {}
+    """The rules for jobs of ``lane``: one for each key, and one more for each further window."""
+    under: dict[str, list[Limit]] = {}
     computed = iter(lane.keys)
     for limit in task_limits:
         key = next(computed, None) if callable(limit.key) else _own_key(limit, f"task:{lane.task}")
         if key is not None and _covers(limit, lane):
-            rules[key] = _with(rules.get(key), key, limit)
+            under.setdefault(key, []).append(limit)
     for limit in worker_limits:
         if _covers(limit, lane):
-            key = _own_key(limit, None)
-            rules[key] = _with(rules.get(key), key, limit)
-    return tuple(rules.values())
+            under.setdefault(_own_key(limit, None), []).append(limit)
+    return tuple(rule for key, limits in under.items() for rule in _rules(key, limits))
 
 
 def check_worker_limits(
@@ -147,27 +148,23 @@ def _own_key(limit: Limit, otherwise: str | None) -> str:
     return f"task:{limit.task}" if limit.task is not None else otherwise or ""
 
 
-def _with(rule: LimitRule | None, key: str, limit: Limit) -> LimitRule:
-    """Add a limit to the rule of its key; the tighter one of a kind wins."""
-    rule = rule or LimitRule(key=key)
-    live_max, starts_max, window = rule.live_max, rule.starts_max, rule.window
-    spacing = rule.spacing
-    match limit:
-        case Concurrency():
-            live_max = min(limit.count, live_max or limit.count)
-        case Rate():
-            if (
-                starts_max is None
-                or window is None
-                or limit.count * window < starts_max * limit.per
-            ):
-                starts_max, window = limit.count, limit.per
-            if limit.evenly:
-                spacing = max(limit.per / limit.count, spacing or limit.per / limit.count)
-        case Spacing():
-            spacing = max(limit.every, spacing or limit.every)
-        case _:
-            raise TypeError(limit)
-    return LimitRule(
-        key=key, live_max=live_max, starts_max=starts_max, window=window, spacing=spacing
+def _rules(key: str, limits: Sequence[Limit]) -> list[LimitRule]:
+    """Everything that governs one key; the tighter one of a kind wins, and of rates in each window.
+
+    Rates in different windows do not replace each other: ten a second and a hundred a minute is a
+    burst and a total.
+    """
+    live_max = min((each.count for each in limits if isinstance(each, Concurrency)), default=None)
+    spacing = max(
+        [each.every for each in limits if isinstance(each, Spacing)]
+        + [each.per / each.count for each in limits if isinstance(each, Rate) and each.evenly],
+        default=None,
     )
+    rates: dict[timedelta, int] = {}
+    for each in limits:
+        if isinstance(each, Rate):
+            rates[each.per] = min(each.count, rates.get(each.per, each.count))
+    first, *further = [
+        LimitRule(key=key, starts_max=rates[window], window=window) for window in sorted(rates)
+    ] or [LimitRule(key=key)]
+    return [replace(first, live_max=live_max, spacing=spacing), *further]

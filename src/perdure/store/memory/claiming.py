@@ -76,4 +76,4 @@ def _start(
 
 
 def _keys(job: StoredJob, lanes: LaneRules) -> tuple[str, ...]:
-    return tuple(rule.key for rule in lanes[job.lane.text])
+    return tuple(dict.fromkeys(rule.key for rule in lanes[job.lane.text]))

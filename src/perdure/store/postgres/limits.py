@@ -55,7 +55,7 @@ class LimitedClaim:
         left = {key: room.count for key, room in rooms.items()}
 
         candidates = await self._candidates(connection, lanes, left, now)
-        keys_of = {lane.lane: [rule.key for rule in lane.rules] for lane in lanes}
+        keys_of = {lane.lane: sorted({rule.key for rule in lane.rules}) for lane in lanes}
         lane_of = {row[0]: row[1] for row in candidates}
         chosen = share_out(
             ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit

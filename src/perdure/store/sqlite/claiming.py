@@ -39,7 +39,7 @@ def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneR
     open_lanes = [
         lane for lane, of_lane in lanes.items() if all(rooms[rule.key].count for rule in of_lane)
     ]
-    keys = {lane: tuple(rule.key for rule in lanes[lane]) for lane in open_lanes}
+    keys = {lane: tuple(dict.fromkeys(rule.key for rule in lanes[lane])) for lane in open_lanes}
     front = transaction.rows(
         "front_of_lanes",
         namespace=request.namespace,

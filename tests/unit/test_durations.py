@@ -1,0 +1,61 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.errors import InvalidInput
+from perdure.model.duration import as_duration
+
+
+class TestAsDuration:
+    @pytest.mark.parametrize(
+        "written, meant",
+        [
+            ("30s", timedelta(seconds=30)),
+            ("5m", timedelta(minutes=5)),
+            ("1h30m", timedelta(minutes=90)),
+            ("1h 30m", timedelta(minutes=90)),
+            ("250ms", timedelta(milliseconds=250)),
+            ("1.5s", timedelta(seconds=1.5)),
+            ("2d", timedelta(days=2)),
+            ("1w", timedelta(weeks=1)),
+            ("0s", timedelta(0)),
+            (5, timedelta(seconds=5)),
+            (0.25, timedelta(seconds=0.25)),
+            (timedelta(hours=1), timedelta(hours=1)),
+        ],
+    )
+    def test_reads_what_people_write(self, written: Any, meant: timedelta) -> None:
+        assert as_duration(written, "delay") == meant
+
+    @pytest.mark.parametrize(
+        "written",
+        ["", "5", "5 minutes", "m", "-5s", "1h-3m", "s5", "5S", None, True, [5], b"5s"],
+    )
+    def test_refuses_what_is_none_and_names_the_argument(self, written: Any) -> None:
+        with pytest.raises(InvalidInput, match="delay="):
+            as_duration(written, "delay")
+
+    @pytest.mark.parametrize("written", [-1, -0.001, timedelta(seconds=-1)])
+    def test_refuses_what_is_negative(self, written: Any) -> None:
+        with pytest.raises(InvalidInput, match="negative"):
+            as_duration(written, "delay")
+
+    @pytest.mark.parametrize("written", [float("nan"), float("inf"), 1e300, "99999999999999w"])
+    def test_refuses_what_no_clock_can_measure(self, written: Any) -> None:
+        with pytest.raises(InvalidInput, match="delay="):
+            as_duration(written, "delay")
+
+    @given(parts=st.tuples(*[st.integers(0, 1000)] * 4))
+    def test_adds_up_the_parts(self, parts: tuple[int, int, int, int]) -> None:
+        days, hours, minutes, seconds = parts
+
+        read = as_duration(f"{days}d{hours}h{minutes}m{seconds}s", "delay")
+
+        assert read == timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

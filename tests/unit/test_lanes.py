@@ -1,0 +1,61 @@
+"""Lanes: how they are written, and who may run what is in them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.model.lane import Lane
+from perdure.rules.lanes import can_run
+
+texts = st.text(st.characters(codec="utf-8"))
+lanes = st.builds(
+    Lane,
+    queue=texts,
+    task=texts,
+    tags=st.lists(texts, max_size=3).map(tuple),
+    keys=st.lists(texts, max_size=3).map(tuple),
+)
+
+
+class TestLane:
+    @given(lane=lanes)
+    def test_comes_back_as_it_was_written(self, lane: Lane) -> None:
+        assert Lane.parse(lane.text) == lane
+
+    @given(first=lanes, second=lanes)
+    def test_has_a_text_of_its_own(self, first: Lane, second: Lane) -> None:
+        assert (first.text == second.text) == (first == second)
+
+    def test_tells_tags_and_keys_apart(self) -> None:
+        tagged = Lane(queue="mail", task="send", tags=("gpu",))
+        keyed = Lane(queue="mail", task="send", keys=("gpu",))
+
+        assert tagged.text != keyed.text
+
+
+class TestCanRun:
+    LANE = Lane(queue="mail", task="send", tags=("gpu", "eu"), keys=("user-7",))
+
+    @pytest.mark.parametrize(
+        "queues, tasks, tags, expected",
+        [
+            (["mail"], ["send"], None, True),
+            (["default", "mail"], ["bounce", "send"], ["eu", "gpu", "big"], True),
+            (["default"], ["send"], None, False),
+            (["mail"], ["bounce"], None, False),
+            (["mail"], ["send"], ["gpu"], False),
+            (["mail"], ["send"], [], False),
+        ],
+    )
+    def test_asks_for_the_queue_the_task_and_all_tags(
+        self, queues: list[str], tasks: list[str], tags: list[str] | None, expected: bool
+    ) -> None:
+        assert can_run(self.LANE, queues=queues, tasks=tasks, tags=tags) is expected
+
+    def test_lets_any_worker_run_what_has_no_tags(self) -> None:
+        lane = Lane(queue="mail", task="send")
+
+        for tags in (None, [], ["gpu"]):
+            assert can_run(lane, queues=["mail"], tasks=["send"], tags=tags)

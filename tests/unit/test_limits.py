@@ -1,0 +1,50 @@
+"""Limits as users declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.errors import InvalidInput
+from perdure.model.limit import Concurrency, Rate, Spacing
+
+
+class TestConcurrency:
+    def test_is_a_number_of_jobs_at_once(self) -> None:
+        limit = Concurrency(4, key="smtp", queue="mail")
+
+        assert (limit.count, limit.key, limit.queue, limit.task) == (4, "smtp", "mail", None)
+
+
+class TestRate:
+    def test_is_a_number_of_starts_in_a_window(self) -> None:
+        limit = Rate(100, per="1m", key="openai")
+
+        assert (limit.count, limit.per, limit.evenly) == (100, timedelta(minutes=1), False)
+
+
+class TestSpacing:
+    def test_is_a_time_between_starts(self) -> None:
+        assert Spacing("2s").every == timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    "declare, reason",
+    [
+        (lambda: Concurrency(0), r"Concurrency\(0\)"),
+        (lambda: Concurrency(-1), r"Concurrency\(-1\)"),
+        (lambda: Concurrency(True), r"Concurrency\(True\)"),
+        (lambda: Concurrency(1.5), "whole number"),  # type: ignore[arg-type]  # what is refused
+        (lambda: Rate(0, per="1m"), r"Rate\(0\)"),
+        (lambda: Rate(1, per="0s"), "above zero"),
+        (lambda: Rate(1, per="often"), "not a duration"),
+        (lambda: Spacing(0), "above zero"),
+        (lambda: Spacing(-1), "negative"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(declare: Callable[[], Any], reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        declare()
