@@ -102,6 +102,10 @@ class Gate:
                 self._came.clear()
                 await self._came.wait()
 
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
     def open(self) -> None:
         self._opened.set()
         self._opened_here.set()

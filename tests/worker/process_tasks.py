@@ -1,0 +1,93 @@
+"""Tasks that run in processes of their own, which import them from here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import RetryLater
+from perdure.model.retry import Retry
+
+LONG_SECONDS = 60
+
+
+@task(isolation="process")
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+@task(isolation="process")
+async def own_pid() -> int:
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+@task(isolation="process")
+def hang(ctx: Context) -> None:
+    """Tells where it runs, and then neither ends nor looks at its signal."""
+    ctx.progress(1, str(os.getpid()))
+    time.sleep(LONG_SECONDS)
+
+
+@task(isolation="process", timeout="700ms")
+def hang_past_timeout(ctx: Context) -> None:
+    ctx.progress(1, str(os.getpid()))
+    time.sleep(LONG_SECONDS)
+
+
+@task(isolation="process")
+def heed(ctx: Context) -> str:
+    """Ends by itself once it is told to."""
+    ctx.progress(1, "listening")
+    ctx.abort_signal.wait(LONG_SECONDS)
+    ctx.progress(2, f"heard: {ctx.abort_signal.reason}")
+    return "ended by itself"
+
+
+@task(isolation="process", retries=Retry(1, first=0))
+def die(ctx: Context) -> str:
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@task(isolation="process")
+def fail(kind: str) -> None:
+    if kind == "later":
+        raise RetryLater("busy", after="1h")
+    if kind == "exit":
+        raise SystemExit(7)
+    if kind == "odd":
+        raise ValueError("zero \x00 and half a pair \ud800")
+    try:
+        raise OSError("the disk")
+    except OSError as error:
+        raise KeyError("the page") from error
+
+
+@task(isolation="process")
+def unstorable() -> object:
+    return object()
+
+
+@task(isolation="process")
+def leave_a_reporter_behind(ctx: Context) -> int:
+    def report() -> None:
+        while True:
+            ctx.progress(99, "from the past")
+            time.sleep(0.01)
+
+    threading.Thread(target=report, daemon=True).start()
+    return os.getpid()
+
+
+@task(isolation="process")
+def report_once(ctx: Context) -> int:
+    ctx.progress(10, "from the present")
+    time.sleep(0.2)
+    return os.getpid()

@@ -1,0 +1,185 @@
+"""Behaviour 4: a live worker keeps its leases, a dead one's jobs are taken over within seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import JobDead
+from perdure.model.ids import WorkerId
+from perdure.model.job import Status
+from perdure.model.lane import Lane
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.worker.events import ClaimLost
+from perdure.worker.worker import Worker
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate
+
+
+async def test_leases_survive_a_body_that_blocks_the_event_loop(
+    client: AsyncClient, store_url: str, hire: Hire
+) -> None:
+    bodies: list[int] = []
+
+    @task
+    async def block(ctx: Context) -> str:
+        bodies.append(ctx.attempt)
+        time.sleep(2.5)  # what is tested: nothing else on this worker's event loop moves
+        return "done"
+
+    @task
+    async def other() -> None:
+        pass
+
+    handle = Worker(store_url, tasks=[block], lease="1s", poll="200ms").start()
+    rival = await hire(other, lease="1s", poll="200ms")
+    job = await client.enqueue(block)
+    result = await job.result(15)
+    handle.shutdown()
+    assert await asyncio.to_thread(handle.join, 10)
+
+    assert result == "done"
+    assert bodies == [1]
+    record = await job.record()
+    assert (record.attempt, record.deaths, record.epoch) == (1, 0, 1)
+    assert handle.stats().claims_lost == 0
+    assert rival.worker.stats().started == 0
+
+
+async def test_leases_survive_a_sync_body_that_blocks(client: AsyncClient, hire: Hire) -> None:
+    woken = threading.Event()
+
+    @task
+    def block() -> str:
+        woken.wait(2)
+        return "done"
+
+    @task
+    async def other() -> None:
+        pass
+
+    await hire(block, lease="600ms", poll="200ms")
+    await hire(other, lease="600ms", poll="200ms")
+    job = await client.enqueue(block)
+
+    assert await job.result(15) == "done"
+    record = await job.record()
+    assert (record.attempt, record.deaths) == (1, 0)
+
+
+async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    @task
+    async def work(ctx: Context) -> int:
+        return ctx.attempt
+
+    job = await client.enqueue(work, max_attempts=1)
+    await claim_and_die(store, job.id)
+    await hire(work)
+    began = time.monotonic()
+    attempt = await job.result(10)
+
+    assert attempt == 2
+    assert time.monotonic() - began < 4
+    record = await job.record()
+    assert (record.deaths, record.failures, record.status) == (1, 0, Status.COMPLETED)
+    [death] = await job.failures()
+    assert death.failure.type == "perdure.errors.WorkerDied"
+    assert death.worker == "dead-worker"
+
+
+async def test_leases_lost_too_often_make_a_job_a_poison_pill(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    @task
+    async def deadly() -> None:
+        pass
+
+    @task
+    async def other() -> None:
+        pass
+
+    await hire(other, deaths_max=2, poll="100ms")
+    job = await client.enqueue(deadly)
+    await claim_and_die(store, job.id)
+    async for update in job.watch():
+        if update.status is Status.WAITING:
+            break
+    await claim_and_die(store, job.id)
+
+    with pytest.raises(JobDead, match="WorkerDied"):
+        await job.result(10)
+    assert (await job.record()).deaths == 2
+    assert len(await job.failures()) == 2
+
+
+async def test_leases_of_an_aborting_job_end_with_it_cancelled(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    @task
+    async def work() -> None:
+        pass
+
+    job = await client.enqueue(work)
+    await claim_and_die(store, job.id)
+    assert (await job.abort()).after is Status.ABORTING
+    await hire(work, poll="100ms")
+    final = [update.status async for update in job.watch()][-1]
+
+    assert final is Status.CANCELLED
+
+
+async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def wait(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            await gate.pass_through()
+        return f"attempt {ctx.attempt}"
+
+    # A lease this long is not renewed during the test, so it can be made to end under the holder.
+    holder = await hire(wait, lease="1h", id="holder")
+    job = await client.enqueue(wait)
+    await gate.reached()
+    held = await job.record()
+    [moved] = await store.disable_jobs(None, [job.id])
+    assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
+    other = await hire(wait, id="other")
+    await client.pause_queue("default")
+    await client.enable(job.id)
+    lost = await holder.told(ClaimLost, job.id)
+    await holder.stop()
+    await client.resume_queue("default")
+
+    assert lost.attempt == 1
+    assert await job.result(10) == "attempt 2"
+    assert (await job.record()).worker == "other"
+    assert other.worker.stats().completed == 1
+
+
+async def claim_and_die(store: Store, job_id: str) -> None:
+    """Hold a job for a moment as a worker that is never heard of again."""
+    job = await store.get_job(None, job_id)  # type: ignore[arg-type]
+    assert job is not None
+    lane = Lane(queue=job.queue, task=job.task)
+    claimed = await store.claim_jobs(
+        ClaimRequest(
+            namespace="default",
+            worker=WorkerId("dead-worker"),
+            lanes=[LaneRequest(lane=lane.text, queue=job.queue)],
+            limit=1,
+            lease=timedelta(milliseconds=200),
+        )
+    )
+    assert [each.claim.id for each in claimed.jobs] == [job_id]

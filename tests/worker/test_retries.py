@@ -1,0 +1,457 @@
+"""Behaviour 5: which failures are tried again, how often, how soon, and what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.handles import AsyncJobHandle
+from perdure.client.task import task
+from perdure.errors import JobDead, JobFailed, Permanent, RetryLater
+from perdure.model.job import Status
+from perdure.model.limit import Concurrency
+from perdure.model.retry import Retry
+from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
+from perdure.worker.events import JobRetried, JobStarted
+from tests.worker.conftest import Hire
+
+AT_ONCE = Retry(3, first=0, jitter=False)
+
+
+class Unusual(BaseException):
+    """What no handler of ordinary exceptions catches."""
+
+
+class Flaky:
+    """Raises what it is given, one after the other, and then returns."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+class TestPolicy:
+    async def test_of_the_task_retries_until_it_succeeds(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flaky = Flaky(ValueError("first"), OSError("second"))
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work)
+
+        assert await job.result(10) == "done"
+        record = await job.record()
+        assert (record.attempt, record.failures) == (3, 2)
+
+    async def test_of_the_task_sends_to_the_dead_letter_when_it_is_used_up(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flaky = Flaky(*[ValueError(f"try {number}") for number in range(1, 9)])
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work)
+        with pytest.raises(JobDead, match="try 4") as caught:
+            await job.result(10)
+
+        assert flaky.calls == 4
+        assert caught.value.failure is not None
+        assert caught.value.failure.type == "ValueError"
+        assert (await job.record()).status is Status.DEAD
+
+    async def test_of_the_call_wins_over_that_of_the_task(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flaky = Flaky(*[ValueError("again")] * 9)
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work, retries=Retry(1, first=0, jitter=False))
+        with pytest.raises(JobDead):
+            await job.result(10)
+
+        assert flaky.calls == 2
+
+    async def test_none_fails_at_once(self, client: AsyncClient, hire: Hire) -> None:
+        flaky = Flaky(ValueError("once"))
+
+        @task
+        async def work() -> str:
+            return flaky()
+
+        await hire(work)
+        job = await client.enqueue(work)
+        with pytest.raises(JobFailed, match="once"):
+            await job.result(10)
+
+        assert (flaky.calls, await job.status()) == (1, Status.FAILED)
+
+    async def test_max_attempts_bounds_the_tries_of_one_job(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flaky = Flaky(*[ValueError("again")] * 9)
+
+        @task(retries=Retry(8, first=0))
+        async def work() -> str:
+            return flaky()
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work, max_attempts=2)
+        with pytest.raises(JobDead):
+            await job.result(10)
+
+        assert flaky.calls == 2
+
+    async def test_max_attempts_asks_for_retries_where_the_task_has_no_policy(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flaky = Flaky(ValueError("again"))
+
+        @task
+        async def work() -> str:
+            return flaky()
+
+        worker = await hire(work, hold_off=0)
+        job = await client.enqueue(work, max_attempts=2)
+        await worker.told(JobRetried, job.id)
+
+        assert await job.status() is Status.SCHEDULED
+
+    @pytest.mark.parametrize(
+        "policy, tries",
+        [
+            (Retry(2, first=0, on=OSError), 3),
+            (Retry(2, first=0, on=(KeyError, "ConnectionError")), 3),
+            (Retry(2, first=0, on=ValueError), 1),
+            (Retry(2, first=0, never_on=OSError), 1),
+            (Retry(2, first=0, on=OSError, never_on="ConnectionResetError"), 1),
+            (Retry(2, first=0, never_on=ValueError), 3),
+        ],
+    )
+    async def test_chooses_by_the_type_of_the_error(
+        self, client: AsyncClient, hire: Hire, policy: Retry, tries: int
+    ) -> None:
+        flaky = Flaky(*[ConnectionResetError("gone")] * 9)
+
+        @task(retries=policy)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work)
+        with pytest.raises(JobFailed):
+            await job.result(10)
+
+        assert flaky.calls == tries
+        assert await job.status() is (Status.FAILED if tries == 1 else Status.DEAD)
+
+    async def test_permanent_is_never_retried(self, client: AsyncClient, hire: Hire) -> None:
+        flaky = Flaky(Permanent("wrong key"))
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work)
+        job = await client.enqueue(work)
+        with pytest.raises(JobFailed, match="wrong key"):
+            await job.result(10)
+
+        assert flaky.calls == 1
+
+    async def test_delays_grow_to_their_cap(self, client: AsyncClient, hire: Hire) -> None:
+        starts: list[float] = []
+
+        @task(retries=Retry(4, first="50ms", factor=3, max="200ms", jitter=False))
+        async def work() -> None:
+            starts.append(time.monotonic())
+            raise ValueError("again")
+
+        await hire(work, hold_off=0)
+        job = await client.enqueue(work)
+        with pytest.raises(JobDead):
+            await job.result(10)
+        gaps = [after - before for before, after in pairwise(starts)]
+
+        assert len(gaps) == 4
+        for gap, least in zip(gaps, [0.05, 0.15, 0.2, 0.2], strict=True):
+            assert least <= gap < least + 0.3
+
+    async def test_jitter_spreads_the_retries(self, client: AsyncClient, hire: Hire) -> None:
+        @task(retries=Retry(1, first="1h", max="1h", jitter=True))
+        async def work(number: int) -> None:
+            raise ValueError("again")
+
+        worker = await hire(work)
+        jobs = await client.enqueue_many(work, range(20))
+        await worker.told(JobRetried, count=20)
+        records = [await client.job(job.id) for job in jobs]
+        waits = [record.ready_at - record.created_at for record in records]
+
+        assert all(timedelta(minutes=30) <= wait < timedelta(minutes=61) for wait in waits)
+        assert max(waits) - min(waits) > timedelta(minutes=2)
+
+
+class TestRetryLater:
+    async def test_until_a_moment_runs_again_then(self, client: AsyncClient, hire: Hire) -> None:
+        wanted = datetime.now(UTC) + timedelta(milliseconds=300)
+        starts: list[datetime] = []
+
+        @task
+        async def work() -> str:
+            starts.append(datetime.now(UTC))
+            if len(starts) == 1:
+                raise RetryLater("busy", until=wanted)
+            return "done"
+
+        await hire(work)
+        job = await client.enqueue(work)
+
+        assert await job.result(10) == "done"
+        assert timedelta(0) <= starts[1] - wanted < timedelta(milliseconds=300)
+
+    async def test_after_a_time_uses_up_no_retries(self, client: AsyncClient, hire: Hire) -> None:
+        flaky = Flaky(*[RetryLater("busy", after=0)] * 4)
+
+        @task
+        async def work() -> str:
+            return flaky()
+
+        await hire(work)
+        job = await client.enqueue(work)
+
+        assert await job.result(10) == "done"
+        record = await job.record()
+        assert (record.attempt, record.failures) == (5, 0)
+        assert [entry.failure.message for entry in await job.failures()] == ["busy"] * 4
+
+    async def test_has_a_budget_of_ten(self, client: AsyncClient, hire: Hire) -> None:
+        flaky = Flaky(*[RetryLater("busy", after=0)] * 20)
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        await hire(work)
+        job = await client.enqueue(work)
+        with pytest.raises(JobDead, match="busy"):
+            await job.result(15)
+
+        assert flaky.calls == 11
+
+    async def test_pushes_a_limit_for_every_job_under_it(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        starts: list[tuple[int, float]] = []
+
+        @task(limits=[Concurrency(1, key="api")])
+        async def call(number: int) -> int:
+            starts.append((number, time.monotonic()))
+            if len(starts) == 1:
+                raise RetryLater("429", after="500ms", limit="api")
+            return number
+
+        @task
+        async def other() -> str:
+            return "not held up"
+
+        workers = [await hire(call, other) for _ in range(2)]
+        first = await client.enqueue(call, 1)
+        await asyncio.wait(
+            [asyncio.create_task(worker.told(JobRetried)) for worker in workers],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        second = await client.enqueue(call, 2)
+        assert await (await client.enqueue(other)).result(10) == "not held up"
+        await client.results([first, second], timeout=10)
+
+        pushed_at = starts[0][1]
+        assert all(at - pushed_at >= 0.5 for _, at in starts[1:])
+
+
+class TestHistory:
+    async def test_keeps_every_failed_attempt(self, client: AsyncClient, hire: Hire) -> None:
+        flaky = Flaky(ValueError("first"), KeyError("second"))
+
+        @task(retries=AT_ONCE)
+        async def work() -> str:
+            return flaky()
+
+        worker = await hire(work, hold_off=0)
+        job = await client.enqueue(work)
+        await job.result(10)
+        first, second = await job.failures()
+
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert (first.failure.type, first.failure.message) == ("ValueError", "first")
+        assert (second.failure.type, second.failure.message) == ("KeyError", "'second'")
+        assert first.worker == second.worker == worker.id
+        assert first.at <= second.at
+        assert "raise self.errors.pop(0)" in first.failure.traceback
+
+    @pytest.mark.parametrize("kind", ["async", "sync"])
+    async def test_keeps_the_chain_of_causes(
+        self, client: AsyncClient, hire: Hire, kind: str
+    ) -> None:
+        def fail() -> None:
+            try:
+                try:
+                    raise OSError("the disk")
+                except OSError as error:
+                    raise KeyError("the page") from error
+            except KeyError:
+                raise RuntimeError("the book")  # noqa: B904 (a context without a cause)
+
+        @task(name="read")
+        async def read_async() -> None:
+            fail()
+
+        @task(name="read")
+        def read_sync() -> None:
+            fail()
+
+        read: Any = read_async if kind == "async" else read_sync
+        await hire(read)
+        job = await client.enqueue(read)
+        with pytest.raises(JobFailed) as caught:
+            await job.result(10)
+        failure = caught.value.failure
+
+        assert failure is not None
+        causes = [(cause.type, cause.message) for cause in failure.causes]
+        assert causes == [("KeyError", "'the page'"), ("OSError", "the disk")]
+        assert "perdure/worker" not in failure.traceback
+        assert failure.traceback in "".join(caught.value.__notes__)
+
+    @pytest.mark.parametrize("case", ["long", "deep", "unreadable", "unstorable", "recursive"])
+    async def test_is_bounded_whatever_is_raised(
+        self, client: AsyncClient, hire: Hire, case: str
+    ) -> None:
+        @task
+        async def work() -> None:
+            ODD_ERRORS[case]()
+
+        await hire(work)
+        job = await client.enqueue(work)
+        with pytest.raises(JobFailed) as caught:
+            await job.result(10)
+        failure = caught.value.failure
+
+        assert failure is not None
+        assert len(failure.message) <= MESSAGE_MAX
+        assert len(failure.traceback) <= TRACEBACK_MAX
+        assert len(failure.causes) <= CAUSES_MAX
+
+    @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, Unusual])
+    async def test_takes_any_exception_for_a_failure(
+        self, client: AsyncClient, hire: Hire, error: type[BaseException]
+    ) -> None:
+        @task
+        async def work() -> None:
+            raise error
+
+        worker = await hire(work, concurrency=1)
+        for _ in range(2):
+            with pytest.raises(JobFailed, match=error.__name__):
+                await (await client.enqueue(work)).result(10)
+
+        assert worker.worker.stats().running == 0
+
+
+async def test_retries_of_a_job_started_anew_count_from_zero(
+    client: AsyncClient, hire: Hire
+) -> None:
+    flaky = Flaky(*[ValueError("again")] * 4)
+
+    @task(retries=Retry(1, first=0))
+    async def work() -> str:
+        return flaky()
+
+    worker = await hire(work, hold_off=0)
+    job = await client.enqueue(work)
+    for _ in range(2):
+        with pytest.raises(JobDead):
+            await job.result(10)
+        await job.retry()
+
+    assert await job.result(10) == "done"
+    assert len(worker.all(JobStarted)) == 5
+    assert len(await job.failures()) == 4
+
+
+async def test_retries_see_which_attempt_they_are(client: AsyncClient, hire: Hire) -> None:
+    seen: list[tuple[int, str]] = []
+
+    @task(retries=AT_ONCE)
+    async def work(ctx: Context) -> None:
+        seen.append((ctx.attempt, ctx.idempotency_key))
+        if ctx.attempt < 3:
+            raise ValueError("again")
+
+    await hire(work, hold_off=0)
+    job: AsyncJobHandle = await client.enqueue(work)
+    await job.result(10)
+
+    assert seen == [(1, job.id), (2, job.id), (3, job.id)]
+
+
+def _long() -> None:
+    raise ValueError("x" * 1_000_000)
+
+
+def _deep() -> None:
+    error: Exception = ValueError("the first")
+    for number in range(50):
+        following = ValueError(f"link {number}")
+        following.__cause__ = error
+        error = following
+    raise error
+
+
+def _unreadable() -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    raise Unreadable
+
+
+def _unstorable() -> None:
+    raise ValueError("zero \x00 and half a pair \ud800")
+
+
+def _recursive() -> None:
+    _recursive()
+
+
+ODD_ERRORS: dict[str, Callable[[], None]] = {
+    "long": _long,
+    "deep": _deep,
+    "unreadable": _unreadable,
+    "unstorable": _unstorable,
+    "recursive": _recursive,
+}

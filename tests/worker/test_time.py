@@ -1,0 +1,355 @@
+"""Behaviour 7: delays, moments, deadlines, and timeouts of every kind of body."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import JobDead, JobFailed
+from perdure.model.job import Status
+from perdure.model.retry import Retry
+from perdure.worker import attempt
+from perdure.worker.events import JobFailed as JobFailedEvent
+from perdure.worker.events import JobProgressed, JobStarted
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, until
+
+ON_TIME = timedelta(milliseconds=100)
+SLACK = timedelta(milliseconds=250)
+"""What a busy machine may add."""
+
+
+class TestDelay:
+    async def test_starts_a_job_on_time(self, client: AsyncClient, hire: Hire) -> None:
+        started: list[datetime] = []
+
+        @task
+        async def note() -> None:
+            started.append(datetime.now(UTC))
+
+        await hire(note, poll="1m")
+        late_by = []
+        for delay in (0.15, 0.3, 0.45):
+            job = await client.enqueue(note, delay=delay)
+            due_at = (await job.record()).ready_at
+            await job.result(10)
+            late_by.append(started[-1] - due_at)
+
+        assert min(late_by) >= timedelta(0)
+        assert sorted(late_by)[1] < ON_TIME
+        assert max(late_by) < ON_TIME + SLACK
+
+    async def test_until_a_moment(self, client: AsyncClient, hire: Hire) -> None:
+        started: list[datetime] = []
+
+        @task
+        async def note() -> None:
+            started.append(datetime.now(UTC))
+
+        await hire(note)
+        moment = datetime.now(UTC) + timedelta(milliseconds=200)
+        job = await client.enqueue(note, run_at=moment)
+        assert await job.status() is Status.SCHEDULED
+        await job.result(10)
+
+        assert timedelta(0) <= started[0] - moment < ON_TIME + SLACK
+
+    async def test_of_one_job_holds_up_no_other(self, client: AsyncClient, hire: Hire) -> None:
+        order: list[str] = []
+
+        @task
+        async def note(name: str) -> None:
+            order.append(name)
+
+        await hire(note)
+        later = await client.enqueue(note, "later", delay="300ms")
+        now = await client.enqueue(note, "now")
+        await client.results([later, now], timeout=10)
+
+        assert order == ["now", "later"]
+
+
+class TestDeadline:
+    async def test_fails_a_job_that_nobody_started(self, client: AsyncClient, hire: Hire) -> None:
+        @task(queue="unserved")
+        async def never() -> None:
+            pass
+
+        @task
+        async def other() -> None:
+            pass
+
+        worker = await hire(other, poll="200ms")
+        job = await client.enqueue(never, deadline="300ms")
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await job.result(10)
+
+        assert worker.all(JobStarted) == []
+
+    async def test_fails_a_job_whose_next_try_is_too_late(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(retries=Retry(1, first="1h", max="1h"))
+        async def stumble() -> None:
+            raise ValueError("again")
+
+        await hire(stumble, poll="200ms")
+        job = await client.enqueue(stumble, deadline="300ms")
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await job.result(10)
+
+        assert [each.failure.type for each in await job.failures()] == [
+            "ValueError",
+            "perdure.errors.DeadlineExceeded",
+        ]
+
+    @pytest.mark.parametrize("kind", ["async", "sync"])
+    async def test_stops_a_job_while_it_runs(
+        self, client: AsyncClient, hire: Hire, kind: str
+    ) -> None:
+        gate = Gate()
+
+        @task(name="work", retries=Retry(5, first=0))
+        async def work_async() -> None:
+            await gate.pass_through()
+
+        @task(name="work", retries=Retry(5, first=0))
+        def work_sync() -> None:
+            gate.pass_in_thread()
+
+        work = work_async if kind == "async" else work_sync
+        worker = await hire(work)
+        job = await client.enqueue(work, deadline="300ms")  # type: ignore[arg-type]
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await job.result(10)
+        gate.open()
+
+        assert await job.status() is Status.FAILED
+        assert len(worker.all(JobStarted)) == 1
+
+    async def test_is_not_extended_by_retries(self, client: AsyncClient, hire: Hire) -> None:
+        @task(retries=Retry(1000, first="20ms", factor=1))
+        async def stumble() -> None:
+            raise ValueError("again")
+
+        await hire(stumble, hold_off=0, poll="100ms")
+        job = await client.enqueue(stumble, deadline="400ms")
+
+        with pytest.raises(JobFailed, match="DeadlineExceeded"):
+            await job.result(10)
+
+
+class TestTimeout:
+    async def test_cancels_an_async_body(self, client: AsyncClient, hire: Hire) -> None:
+        ends: list[str] = []
+
+        @task(timeout="100ms")
+        async def slow() -> None:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+
+        await hire(slow)
+        job = await client.enqueue(slow)
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(10)
+
+        assert ends == ["cancelled"]
+
+    async def test_counts_as_a_failed_try(self, client: AsyncClient, hire: Hire) -> None:
+        @task(timeout="50ms", retries=Retry(1, first=0))
+        async def slow() -> None:
+            await asyncio.sleep(30)
+
+        await hire(slow, hold_off=0)
+        job = await client.enqueue(slow)
+        with pytest.raises(JobDead):
+            await job.result(10)
+
+        assert [each.failure.type for each in await job.failures()] == [
+            "perdure.errors.AttemptTimeout"
+        ] * 2
+
+    async def test_of_the_call_wins_over_that_of_the_task(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(timeout="1h")
+        async def slow() -> None:
+            await asyncio.sleep(30)
+
+        await hire(slow)
+        job = await client.enqueue(slow, timeout="50ms")
+
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(10)
+
+    async def test_holds_against_a_body_that_swallows_its_cancellation(
+        self, client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
+        gate = Gate()
+
+        @task(timeout="50ms")
+        async def stubborn() -> str:
+            while not gate.is_open:
+                try:
+                    await gate.pass_through()
+                except asyncio.CancelledError:
+                    continue
+            return "too late"
+
+        @task
+        async def other() -> str:
+            return "the slot is free"
+
+        worker = await hire(stubborn, other, concurrency=1)
+        job = await client.enqueue(stubborn)
+        await worker.told(JobFailedEvent, job.id)
+        assert await (await client.enqueue(other)).result(10) == "the slot is free"
+        gate.open()
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(10)
+
+    async def test_a_result_returned_in_answer_to_it_does_not_count(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(timeout="50ms")
+        async def stubborn() -> str:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                return "as if nothing had happened"
+            return "slept"
+
+        await hire(stubborn)
+        job = await client.enqueue(stubborn)
+
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(10)
+
+    async def test_gives_a_sync_body_up_and_ignores_its_late_result(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate = Gate()
+        flags: list[bool] = []
+
+        @task(timeout="100ms")
+        def slow(ctx: Context) -> str:
+            gate.pass_in_thread()
+            flags.append(ctx.aborted)
+            return "late"
+
+        @task
+        def other() -> str:
+            return "the slot is free"
+
+        worker = await hire(slow, other, concurrency=1)
+        job = await client.enqueue(slow)
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(10)
+        assert await (await client.enqueue(other)).result(10) == "the slot is free"
+        gate.open()
+        assert await (await client.enqueue(other)).result(10) == "the slot is free"
+
+        assert flags == [True]
+        assert await job.status() is Status.FAILED
+        assert (worker.worker.stats().completed, worker.worker.stats().failed) == (2, 1)
+
+    async def test_really_kills_a_body_in_a_process(self, client: AsyncClient, hire: Hire) -> None:
+        worker = await hire(process_tasks.hang_past_timeout)
+        job = await client.enqueue(process_tasks.hang_past_timeout, timeout="2s")
+        pid = int((await worker.told(JobProgressed, job.id)).progress.message)
+        assert is_alive(pid)
+        with pytest.raises(JobFailed, match="AttemptTimeout"):
+            await job.result(15)
+
+        async def is_gone() -> bool:
+            return not is_alive(pid)
+
+        await until(is_gone)
+
+    async def test_shorter_than_the_first_step_leaks_nothing(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(timeout="1ms")
+        async def block() -> None:
+            time.sleep(0.01)  # the timer of the other one is overdue before its first step
+            await asyncio.sleep(30)
+
+        worker = await hire(block, concurrency=5)
+        jobs = await client.enqueue_many(block, [() for _ in range(5)])
+        for job in jobs:
+            with pytest.raises(JobFailed, match="AttemptTimeout"):
+                await job.result(10)
+
+        assert worker.worker.stats().running == 0
+
+
+class TestProcess:
+    async def test_runs_sync_and_async_bodies_and_is_used_again(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        await hire(process_tasks.add, process_tasks.own_pid, concurrency=1)
+        assert await (await client.enqueue(process_tasks.add, 2, second=3)).result(15) == 5
+        first = await (await client.enqueue(process_tasks.own_pid)).result(15)
+        second = await (await client.enqueue(process_tasks.own_pid)).result(15)
+
+        assert first == second != os.getpid()
+
+    async def test_that_dies_costs_one_try(self, client: AsyncClient, hire: Hire) -> None:
+        await hire(process_tasks.die, hold_off=0)
+        job = await client.enqueue(process_tasks.die)
+
+        assert await job.result(15) == "survived"
+        [failed] = await job.failures()
+        assert failed.failure.type == "perdure.errors.ProcessDied"
+        assert "-9" in failed.failure.message
+
+    async def test_reports_failures_like_any_body(self, client: AsyncClient, hire: Hire) -> None:
+        worker = await hire(process_tasks.fail, process_tasks.unstorable, concurrency=1)
+        with pytest.raises(JobFailed, match="the page") as caught:
+            await (await client.enqueue(process_tasks.fail, "chain")).result(15)
+        assert caught.value.failure is not None
+        assert [cause.message for cause in caught.value.failure.causes] == ["the disk"]
+        assert "process_tasks.py" in caught.value.failure.traceback
+        for kind in ("exit", "odd"):
+            with pytest.raises(JobFailed):
+                await (await client.enqueue(process_tasks.fail, kind)).result(15)
+        with pytest.raises(JobFailed, match="cannot be stored"):
+            await (await client.enqueue(process_tasks.unstorable)).result(15)
+        later = await client.enqueue(process_tasks.fail, "later")
+
+        async def is_scheduled() -> bool:
+            return await later.status() is Status.SCHEDULED
+
+        await until(is_scheduled)
+        assert worker.worker.stats().running == 0
+
+    async def test_left_behind_reporters_do_not_reach_the_next_job(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        await hire(process_tasks.leave_a_reporter_behind, process_tasks.report_once, concurrency=1)
+        first = await (await client.enqueue(process_tasks.leave_a_reporter_behind)).result(15)
+        job = await client.enqueue(process_tasks.report_once)
+        second = await job.result(15)
+
+        assert first == second
+        assert (await job.progress()).message == "from the present"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
