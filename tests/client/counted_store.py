@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections import Counter
@@ -14,13 +15,17 @@ Interleave = Callable[[], Awaitable[object]]
 
 
 class CountedStore:
-    """``after[name]`` runs once, after that method has done its work and before it answers."""
+    """``after[name]`` runs once, after that method has done its work and before it answers.
+
+    Methods in ``hangs`` never answer.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.calls: Counter[str] = Counter()
         self.arguments: dict[str, list[Any]] = {}
         self.after: dict[str, Interleave] = {}
+        self.hangs: set[str] = set()
 
     def as_store(self) -> Store:
         return cast(Store, self)
@@ -42,6 +47,8 @@ class CountedStore:
         async def counted(*args: Any) -> Any:
             self.calls[name] += 1
             self.arguments.setdefault(name, []).append(args)
+            if name in self.hangs:
+                await asyncio.Event().wait()
             answer = await attribute(*args)
             if (interleave := self.after.pop(name, None)) is not None:
                 await interleave()

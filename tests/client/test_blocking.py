@@ -101,6 +101,17 @@ class TestClient:
 
         assert client.results(jobs, timeout=30) == [2, 5]
 
+    def test_reads_inputs_on_the_thread_of_the_caller(self, client: Client) -> None:
+        threads: list[threading.Thread] = []
+
+        def inputs() -> Iterator[int]:
+            threads.append(threading.current_thread())
+            yield 1
+
+        client.enqueue_many(add, inputs())
+
+        assert threads == [threading.current_thread()]
+
     def test_raises_typed_errors(self, client: Client) -> None:
         job = client.enqueue(fail)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, JobNotFound, ResultTimeout, StoreError
-from perdure.client import waiting
+from perdure.client import handles, waiting
 from perdure.model.hint import Hint, HintKind
 from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
@@ -253,6 +253,19 @@ class TestTimeout:
         await worker.complete(await worker.claim(), 2)
 
         assert await handle.result(timeout=0) == 2
+
+    async def test_is_kept_when_the_store_does_not_answer(
+        self,
+        counted: CountedStore,
+        counting_client: AsyncClient,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(handles, "LAST_LOOK_SECONDS", 0.01)
+        handle = await counting_client.enqueue(add, 1)
+        counted.hangs.add("job_states")
+
+        with pytest.raises(ResultTimeout, match="it is unknown, for the store does not answer"):
+            await handle.result(timeout=0.01)
 
 
 class TestClosing:

@@ -89,13 +89,10 @@ class Client(OpenableFace[AsyncClient]):
         kwargs: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> JobHandle:
-        if connection is None:
-            twin = self._twin.enqueue(task, *args, kwargs=kwargs, **more)
-            return JobHandle(self, self._portal.run(twin))
         options, arguments = split_options(more)
         keywords = checked_kwargs(kwargs) | arguments
         calls = self._twin._enqueueing.one_call(task, args, keywords, options)
-        return self._insert_here(connection, calls)[0]
+        return self._insert(calls, connection)[0]
 
     @mirrors(AsyncClient.enqueue_many)
     def enqueue_many(
@@ -107,12 +104,9 @@ class Client(OpenableFace[AsyncClient]):
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> list[JobHandle]:
-        if connection is None:
-            twin = self._twin.enqueue_many(task, inputs, kwargs=kwargs, **options)
-            return [JobHandle(self, each) for each in self._portal.run(twin)]
         keywords = checked_kwargs(kwargs)
         calls = self._twin._enqueueing.many_calls(task, inputs, keywords, options)
-        return self._insert_here(connection, calls)
+        return self._insert(calls, connection)
 
     def handle(self, id: str, task: AnyTask | None = None) -> JobHandle:
         """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
@@ -151,8 +145,11 @@ class Client(OpenableFace[AsyncClient]):
     resume_queue = waits(AsyncClient.resume_queue)
     paused_queues = waits(AsyncClient.paused_queues)
 
-    def _insert_here(self, connection: Any, calls: Calls) -> list[JobHandle]:
-        """Insert on the caller's own thread, to which its connection belongs."""
-        store = self._portal.run(self._twin._access.store.opened())
-        inserted = store.insert_in_blocking_transaction(connection, calls.jobs)
+    def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
+        """Insert calls, which were made on the caller's thread: their inputs may belong to it."""
+        if connection is None:
+            inserted = self._portal.run(self._twin._enqueueing.insert(calls.jobs, None))
+        else:
+            store = self._portal.run(self._twin._access.store.opened())
+            inserted = store.insert_in_blocking_transaction(connection, calls.jobs)
         return [JobHandle(self, each) for each in self._twin._handles(calls, inserted)]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ENDED = FINISHED | {Status.DISABLED}
 """There is nothing more to wait for, unless somebody intervenes."""
 
+LAST_LOOK_SECONDS = 1.0
+"""What a wait that timed out allows for one more read, which may find the result after all."""
+
 
 class AsyncJobHandle:
     """One job, as an :class:`AsyncClient` knows it. ``is_new`` is False when enqueueing found a
@@ -67,10 +70,11 @@ class AsyncJobHandle:
             except TimeoutError:
                 if seconds is None:
                     raise
-        state = await self._state()
-        if state.status in ENDED:
-            return self._outcome(state)
-        raise ResultTimeout(self.id, seconds, state.status)
+        last = await self._last_look() or watch.latest
+        if last is not None and last.status in ENDED:
+            return self._outcome(last)
+        status = "unknown, for the store does not answer" if last is None else last.status
+        raise ResultTimeout(self.id, seconds, status)
 
     async def status(self) -> Status:
         return (await self._state()).status
@@ -117,6 +121,14 @@ class AsyncJobHandle:
         await self._check_ours()
         store = await self._access.store.opened()
         return self._found((await store.job_states([self.id])).get(self.id))
+
+    async def _last_look(self) -> JobState | None:
+        """The state now, unless the store takes its time: who gave a timeout means it."""
+        try:
+            async with asyncio.timeout(LAST_LOOK_SECONDS):
+                return await self._state()
+        except TimeoutError:
+            return None
 
     def _found(self, state: JobState | None) -> JobState:
         if state is None:
