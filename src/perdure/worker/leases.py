@@ -17,8 +17,10 @@ from perdure.model.job import Claim
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
 from perdure.worker.bodies import tell
+from perdure.worker.pauses import set_within
 
 RENEWALS_PER_LEASE = 3
+STOP_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 _log = logging.getLogger("perdure.worker")
 
@@ -39,6 +41,7 @@ class LeaseKeeper:
         self._claims = claims
         self._lease = lease
         self._tell = tell
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
 
     def start(self) -> None:
@@ -48,9 +51,13 @@ class LeaseKeeper:
 
     async def stop(self) -> None:
         """End the thread, without blocking the caller's loop."""
-        # Cancelled, not asked: a store that does not answer must not hold up the stop.
-        tell(self._loop, self._keeping.cancel)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        tell(self._loop, self._stopping.set)
+        join = asyncio.get_running_loop().run_in_executor
+        await join(None, self._thread.join, STOP_SECONDS)
+        if self._thread.is_alive():
+            # A store that does not answer must not hold up the stop.
+            tell(self._loop, self._keeping.cancel)
+            await join(None, self._thread.join)
 
     def _main(self) -> None:
         try:
@@ -63,7 +70,7 @@ class LeaseKeeper:
         interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
         is_open = False
         try:
-            while True:
+            while not self._stopping.is_set():
                 try:
                     if not is_open:
                         await self._store.open()
@@ -72,9 +79,9 @@ class LeaseKeeper:
                 except Exception:
                     # Nothing may end this thread: without it a live worker looks dead.
                     _log.exception("leases were not renewed; trying again")
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await set_within(self._stopping, RETRY_SECONDS)
                 else:
-                    await asyncio.sleep(interval)
+                    await set_within(self._stopping, interval)
         finally:
             if is_open:
                 await self._store.close()

@@ -28,7 +28,7 @@ _log = logging.getLogger("perdure.worker")
 
 
 class Scout:
-    """Surveys until cancelled, and calls ``found`` after each look that saw a lane."""
+    """Surveys until stopped, and calls ``found`` after each look that saw a lane."""
 
     def __init__(
         self,
@@ -44,22 +44,28 @@ class Scout:
         self._housekeeper = housekeeper
         self._found = found
         self._hinted = asyncio.Event()
+        self._is_stopping = False
         self._tending: asyncio.Task[None] | None = None
         self._page = ""
 
     def look(self) -> None:
         self._hinted.set()
 
+    def stop(self) -> None:
+        """Look no more; a look under way is still finished."""
+        self._is_stopping = True
+        self._hinted.set()
+
     async def run(self) -> None:
         try:
-            await self._survey_for_ever()
+            await self._survey_until_stopped()
         finally:
             if self._tending is not None:
                 self._tending.cancel()
                 await asyncio.wait([self._tending])
 
-    async def _survey_for_ever(self) -> None:
-        while True:
+    async def _survey_until_stopped(self) -> None:
+        while not self._is_stopping:
             looked_at = clock.monotonic()
             try:
                 wait = await self._look()
@@ -68,7 +74,7 @@ class Scout:
                 wait = self._settings.poll.total_seconds()
             await set_within(self._hinted, wait)
             spent = clock.monotonic() - looked_at
-            if spent < SOONEST_SECONDS:
+            if spent < SOONEST_SECONDS and not self._is_stopping:
                 await asyncio.sleep(SOONEST_SECONDS - spent)
 
     async def _look(self) -> float:

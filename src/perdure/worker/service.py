@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
@@ -50,6 +49,7 @@ UNCOMMITTED_MAX = 5_000
 """Outcomes that may wait for the store before no more jobs are claimed."""
 FLUSH_SECONDS = 10.0
 """How long a stop waits for a store that does not answer."""
+SIGN_OFF_SECONDS = 2.0
 _log = logging.getLogger("perdure.worker")
 
 
@@ -116,20 +116,18 @@ class Service:
         self._leases.start()
         unsubscribe = self._store.subscribe(self._hear)
         self._report.emit(WorkerStarted(worker=self.worker_id))
-        claiming = asyncio.create_task(self._claims.run())
-        scouting = asyncio.create_task(self._scout.run())
-        watching = asyncio.create_task(self._watch.run())
+        parts = (self._claims, self._scout, self._watch)
+        loops = [asyncio.create_task(part.run()) for part in parts]
         try:
             await self._stop_asked.wait()
         finally:
-            scouting.cancel()
             try:
-                await self._drain(claiming)
+                await self._drain(loops)
             finally:  # a cancelled stop is less graceful, but leaves no thread behind either
                 unsubscribe()
-                claiming.cancel()
-                watching.cancel()
-                await asyncio.gather(claiming, scouting, watching, return_exceptions=True)
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
                 self._progress.close()
                 self._processes.close()
                 self._threads.close()
@@ -269,18 +267,20 @@ class Service:
 
     # Stopping
 
-    async def _drain(self, claiming: asyncio.Task[None]) -> None:
+    async def _drain(self, loops: Sequence[asyncio.Task[None]]) -> None:
         self._is_stopping = True
         self._claims.stop()
+        self._scout.stop()
         self._slots.give_back_all()
-        began = clock.monotonic()
-        await asyncio.wait([claiming], timeout=self._grace.total_seconds())
-        left = self._grace.total_seconds() - (clock.monotonic() - began)
-        if not self._slots.is_empty.is_set():
-            self._loop.call_later(max(0.0, left), self._stop_running)
-            await self._slots.is_empty.wait()
+        stopping = self._loop.call_later(self._grace.total_seconds(), self._stop_running)
+        await self._slots.is_empty.wait()
+        stopping.cancel()
+        self._watch.stop()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
+                # Not cancelled: what a claim under way took would be nobody's until its lease
+                # ends. Answered now, it is given back.
+                await asyncio.wait(loops)
                 await self._commits.flush()
         except TimeoutError:
             _log.error("the store does not answer: unwritten outcomes will be executed again")
@@ -291,7 +291,7 @@ class Service:
 
     async def _sign_off(self) -> None:
         try:
-            async with asyncio.timeout(FLUSH_SECONDS):
+            async with asyncio.timeout(SIGN_OFF_SECONDS):
                 await self._store.remove_worker(self._info.id)
         except Exception:
             _log.warning("the worker's row was not removed; it will be dropped as idle")

@@ -24,7 +24,7 @@ _log = logging.getLogger("perdure.worker")
 
 
 class ClaimWatch:
-    """Looks until cancelled, and passes every answer on with the claims it is about."""
+    """Looks until stopped, and passes every answer on with the claims it is about."""
 
     def __init__(
         self,
@@ -36,12 +36,17 @@ class ClaimWatch:
         self._held = held
         self._tell = tell
         self._hinted = asyncio.Event()
+        self._is_stopping = False
 
     def look(self) -> None:
         self._hinted.set()
 
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._hinted.set()
+
     async def run(self) -> None:
-        while True:
+        while not self._is_stopping:
             await set_within(self._hinted, INTERVAL_SECONDS)
             try:
                 await self._look()

@@ -1,0 +1,277 @@
+"""Behaviour 9: waiting jobs are cancelled at once, running ones told within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.context import Context
+from perdure.client.task import task
+from perdure.errors import Aborted, JobCancelled
+from perdure.model.job import Status
+from perdure.model.retry import Retry
+from perdure.worker import attempt
+from perdure.worker.events import JobAborting, JobProgressed, JobStarted
+from perdure.worker.events import JobCancelled as JobCancelledEvent
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, until
+
+
+async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hire) -> None:
+    @task
+    async def work() -> str:
+        return "ran"
+
+    job = await client.enqueue(work)
+    later = await client.enqueue(work, delay="1h")
+    outcomes = [await job.abort(), await later.abort()]
+    worker = await hire(work)
+    assert await (await client.enqueue(work)).result(10) == "ran"
+
+    assert [outcome.after for outcome in outcomes] == [Status.CANCELLED] * 2
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+    assert len(worker.all(JobStarted)) == 1
+
+
+async def test_abort_of_a_finished_job_does_nothing_and_says_so(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def work() -> str:
+        return "ran"
+
+    await hire(work)
+    job = await client.enqueue(work)
+    await job.result(10)
+    outcome = await job.abort()
+
+    assert outcome.was_finished
+    assert "nothing was changed" in str(outcome)
+    assert await job.result(10) == "ran"
+
+
+async def test_abort_cancels_an_active_async_body_after_its_grace(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+    ends: list[str] = []
+
+    @task
+    async def work() -> None:
+        try:
+            await gate.pass_through()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    worker = await hire(work, abort_grace="50ms")
+    job = await client.enqueue(work)
+    await gate.reached()
+    outcome = await job.abort()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert outcome.after is Status.ABORTING
+    assert ends == ["cancelled"]
+    await worker.told(JobCancelledEvent, job.id)
+    assert (worker.worker.stats().cancelled, worker.worker.stats().running) == (1, 0)
+
+
+@pytest.mark.parametrize("poll", ["100ms", "1m"])
+async def test_abort_signal_fires_within_a_second(
+    client: AsyncClient, store_url: str, hire: Hire, poll: str
+) -> None:
+    @task
+    async def work(ctx: Context) -> None:
+        await ctx.abort_signal.wait_async()
+
+    worker = await hire(work, abort_grace="1h", poll=poll, lease="1h")
+    job = await client.enqueue(work)
+    await worker.told(JobStarted)
+    async with AsyncClient(store_url) as other:
+        began = time.monotonic()
+        await other.abort(job.id)
+        await worker.told(JobAborting, job.id)
+        took = time.monotonic() - began
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert took < 1
+
+
+async def test_abort_lets_a_body_end_by_itself_within_its_grace(
+    client: AsyncClient, hire: Hire
+) -> None:
+    ends: list[str] = []
+
+    @task
+    async def work(ctx: Context) -> str:
+        while True:
+            try:
+                ctx.check()
+            except Aborted as error:
+                ends.append(str(error))
+                return "tidied up"
+            await asyncio.sleep(0.01)
+
+    worker = await hire(work, abort_grace="1h")
+    job = await client.enqueue(work)
+    await worker.told(JobStarted)
+    await job.abort()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert ends == [f"job {job.id}: the job was aborted"]
+
+
+async def test_abort_flags_a_sync_body_and_goes_on_without_it(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+    flags: list[bool] = []
+
+    @task
+    def ignore(ctx: Context) -> str:
+        gate.pass_in_thread()
+        flags.append(ctx.aborted)
+        return "overwritten?"
+
+    @task
+    def other() -> str:
+        return "the slot is free"
+
+    await hire(ignore, other, abort_grace="50ms", concurrency=1)
+    job = await client.enqueue(ignore)
+    await gate.reached()
+    await job.abort()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+    gate.open()
+    assert await (await client.enqueue(other)).result(10) == "the slot is free"
+
+    assert flags == [True]
+    assert await job.status() is Status.CANCELLED
+    assert (await job.record()).output is None
+
+
+async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
+    client: AsyncClient, hire: Hire
+) -> None:
+    heard: list[str | None] = []
+
+    @task
+    def wait(ctx: Context) -> None:
+        ctx.progress(1, "waiting")
+        ctx.abort_signal.wait(10)
+        heard.append(ctx.abort_signal.reason)
+
+    worker = await hire(wait, abort_grace="1h")
+    job = await client.enqueue(wait)
+    await worker.told(JobProgressed)
+    await job.abort()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert heard == ["the job was aborted"]
+
+
+async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
+    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
+    gate = Gate()
+
+    @task(retries=Retry(5, first=0))
+    async def ignore() -> str:
+        while not gate.is_open:
+            try:
+                await gate.pass_through()
+            except asyncio.CancelledError:
+                continue
+        return "overwritten?"
+
+    worker = await hire(ignore, abort_grace="50ms")
+    job = await client.enqueue(ignore)
+    await gate.reached()
+    await job.abort()
+    await worker.told(JobCancelledEvent, job.id)
+    gate.open()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert len(worker.all(JobStarted)) == 1
+    assert (await job.record()).output is None
+
+
+async def test_abort_wins_over_a_failure_that_would_be_retried(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task(retries=Retry(5, first=0))
+    async def stumble(ctx: Context) -> None:
+        await ctx.abort_signal.wait_async()
+        raise ValueError("while being aborted")
+
+    worker = await hire(stumble, hold_off=0)
+    job = await client.enqueue(stumble)
+    await worker.told(JobStarted)
+    await job.abort()
+    with pytest.raises(JobCancelled):
+        await job.result(10)
+
+    assert len(worker.all(JobStarted)) == 1
+
+
+async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
+    client: AsyncClient, hire: Hire
+) -> None:
+    worker = await hire(process_tasks.heed, process_tasks.hang, abort_grace="1s")
+    heeding = await client.enqueue(process_tasks.heed)
+    hanging = await client.enqueue(process_tasks.hang)
+    await worker.told(JobProgressed, heeding.id)
+    pid = int((await worker.told(JobProgressed, hanging.id)).progress.message)
+    await heeding.abort()
+    await hanging.abort()
+    for job in (heeding, hanging):
+        with pytest.raises(JobCancelled):
+            await job.result(10)
+
+    assert (await heeding.progress()).message == "heard: the job was aborted"
+    await until(lambda: is_gone(pid))
+
+
+async def test_abort_of_a_group_touches_only_that_group(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def wait(name: str) -> str:
+        await gate.pass_through()
+        return name
+
+    await hire(wait, concurrency=3, abort_grace="20ms")
+    mine = await client.enqueue_many(wait, ["mine"] * 2, group="mine")
+    theirs = await client.enqueue(wait, "theirs", group="theirs")
+    await gate.reached(3)
+    queued = await client.enqueue(wait, "queued", group="mine")
+    alone = await client.enqueue(wait, "alone")
+    outcome = await client.abort_group("mine")
+    for job in (*mine, queued):
+        with pytest.raises(JobCancelled):
+            await job.result(10)
+    gate.open()
+
+    assert (outcome.cancelled, outcome.aborting) == (1, 2)
+    assert await client.results([theirs, alone], timeout=10) == ["theirs", "alone"]
+
+
+async def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

@@ -1,0 +1,245 @@
+"""Behaviour 11: limits hold across all workers, count what is live, and block nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from itertools import pairwise
+
+from perdure.client.client import AsyncClient
+from perdure.client.task import task
+from perdure.model.ids import WorkerId
+from perdure.model.lane import Lane
+from perdure.model.limit import Concurrency, LimitRule, Rate, Spacing
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.worker.events import JobCompleted, JobStarted
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, Peak
+
+BRIEFLY = 0.01
+
+
+class TestConcurrency:
+    async def test_of_a_task_holds_across_workers(self, client: AsyncClient, hire: Hire) -> None:
+        peak = Peak()
+
+        @task(limits=[Concurrency(3)])
+        async def work(number: int) -> None:
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+
+        for _ in range(2):
+            await hire(work, concurrency=10, poll="1m")
+        await client.results(await client.enqueue_many(work, range(30)), timeout=15)
+
+        assert peak.most == 3
+
+    async def test_of_a_queue_counts_all_its_tasks(self, client: AsyncClient, hire: Hire) -> None:
+        peak, free = Peak(), Peak()
+
+        @task(queue="mail")
+        async def send(number: int) -> None:
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+
+        @task(queue="mail")
+        async def fetch(number: int) -> None:
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+
+        @task(queue="bulk")
+        async def load(number: int) -> None:
+            with free:
+                await asyncio.sleep(BRIEFLY)
+
+        for _ in range(2):
+            await hire(send, fetch, load, limits=[Concurrency(2, queue="mail")], poll="1m")
+        jobs = [
+            *await client.enqueue_many(send, range(10)),
+            *await client.enqueue_many(fetch, range(10)),
+            *await client.enqueue_many(load, range(10)),
+        ]
+        await client.results(jobs, timeout=15)
+
+        assert peak.most == 2
+        assert free.most > 2
+
+    async def test_under_the_name_of_a_queue_governs_that_queue(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        peak = Peak()
+
+        @task(queue="embeddings")
+        async def embed(number: int) -> None:
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+
+        await hire(embed, limits=[Concurrency(1, key="embeddings")], poll="1m")
+        await client.results(await client.enqueue_many(embed, range(8)), timeout=15)
+
+        assert peak.most == 1
+
+    async def test_of_a_computed_key_counts_each_value_apart(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        peaks = {"ann": Peak(), "bob": Peak()}
+        all_of_them = Peak()
+
+        @task(limits=[Concurrency(1, key=lambda user, number: f"user:{user}")])
+        async def work(user: str, number: int) -> None:
+            with peaks[user], all_of_them:
+                await asyncio.sleep(BRIEFLY)
+
+        for _ in range(2):
+            await hire(work, poll="1m")
+        calls = [(user, number) for number in range(8) for user in peaks]
+        await client.results(await client.enqueue_many(work, calls), timeout=15)
+
+        assert [peak.most for peak in peaks.values()] == [1, 1]
+        assert all_of_them.most == 2
+
+    async def test_that_is_full_blocks_no_other_lane(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task(limits=[Concurrency(1)])
+        async def limited(number: int) -> int:
+            await gate.pass_through()
+            return number
+
+        @task
+        async def free(number: int) -> int:
+            return number
+
+        await hire(limited, free, concurrency=2)
+        held = await client.enqueue_many(limited, range(50), priority=1)
+        await gate.reached()
+        passing = await client.enqueue_many(free, range(20), priority=5)
+
+        assert await client.results(passing, timeout=10) == list(range(20))
+        assert gate.visits == 1
+        gate.open()
+        await client.results(held, timeout=15)
+
+    async def test_is_freed_when_its_holder_dies(
+        self, client: AsyncClient, store: Store, hire: Hire
+    ) -> None:
+        @task(limits=[Concurrency(1)])
+        async def work(name: str) -> str:
+            return name
+
+        first = await client.enqueue(work, "first")
+        lane = Lane(queue="default", task="work")
+        rule = LimitRule(key="task:work", live_max=1)
+        await store.claim_jobs(
+            ClaimRequest(
+                namespace="default",
+                worker=WorkerId("dead-worker"),
+                lanes=[LaneRequest(lane=lane.text, queue="default", rules=(rule,))],
+                limit=1,
+                lease=timedelta(milliseconds=300),
+            )
+        )
+        second = await client.enqueue(work, "second")
+        began = time.monotonic()
+        await hire(work)
+
+        assert await client.results([first, second], timeout=10) == ["first", "second"]
+        assert time.monotonic() - began >= 0.2
+
+
+class TestRate:
+    async def test_holds_in_any_window_across_workers(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        starts: list[float] = []
+
+        @task
+        async def call(number: int) -> None:
+            starts.append(time.monotonic())
+
+        for _ in range(2):
+            await hire(call, limits=[Rate(4, per="400ms", key="api")], poll="1m")
+        await client.results(await client.enqueue_many(call, range(12)), timeout=15)
+        starts.sort()
+
+        assert len(starts) == 12
+        # Bodies start a little after their claims, which are what is counted.
+        assert all(after - before > 0.3 for before, after in zip(starts, starts[4:], strict=False))
+        assert starts[-1] - starts[0] < 3
+
+    async def test_evenly_spaces_the_starts(self, client: AsyncClient, hire: Hire) -> None:
+        starts: list[float] = []
+
+        @task(limits=[Rate(10, per="1s", evenly=True)])
+        async def call(number: int) -> None:
+            starts.append(time.monotonic())
+
+        await hire(call, poll="1m")
+        await client.results(await client.enqueue_many(call, range(6)), timeout=15)
+
+        assert all(after - before > 0.07 for before, after in pairwise(starts))
+        assert starts[-1] - starts[0] >= 0.45
+
+    async def test_per_computed_key_starts_each_at_once(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        starts: dict[str, list[float]] = {"ann": [], "bob": []}
+
+        @task(limits=[Rate(1, per="300ms", key=lambda user: user)])
+        async def call(user: str) -> None:
+            starts[user].append(time.monotonic())
+
+        await hire(call, poll="1m")
+        await client.results(await client.enqueue_many(call, ["ann", "bob"] * 2), timeout=15)
+
+        assert abs(starts["ann"][0] - starts["bob"][0]) < 0.2
+        assert all(second - first > 0.2 for first, second in starts.values())
+
+
+class TestSpacing:
+    async def test_keeps_starts_apart_across_workers(self, client: AsyncClient, hire: Hire) -> None:
+        starts: list[float] = []
+
+        @task
+        async def call(number: int) -> None:
+            starts.append(time.monotonic())
+
+        for _ in range(2):
+            await hire(call, limits=[Spacing("120ms", task="call")], poll="1m")
+        await client.results(await client.enqueue_many(call, range(5)), timeout=15)
+        starts.sort()
+
+        assert all(after - before > 0.08 for before, after in pairwise(starts))
+        assert starts[-1] - starts[0] < 2.5
+
+
+async def test_limits_combine_and_all_of_them_hold(client: AsyncClient, hire: Hire) -> None:
+    peak, starts = Peak(), []
+
+    @task(limits=[Concurrency(2, key="api"), Rate(5, per="300ms", key="api")])
+    async def call(number: int) -> None:
+        starts.append(time.monotonic())
+        with peak:
+            await asyncio.sleep(BRIEFLY)
+
+    for _ in range(2):
+        await hire(call, poll="1m")
+    await client.results(await client.enqueue_many(call, range(12)), timeout=15)
+    starts.sort()
+
+    assert peak.most <= 2
+    assert all(after - before > 0.2 for before, after in zip(starts, starts[5:], strict=False))
+
+
+async def test_limits_that_nobody_reaches_delay_nothing(client: AsyncClient, hire: Hire) -> None:
+    @task(limits=[Concurrency(1000), Rate(100_000, per="1m")])
+    async def work(number: int) -> int:
+        return number
+
+    worker = await hire(work, concurrency=50, poll="1m")
+    jobs = await client.enqueue_many(work, range(200))
+
+    assert await client.results(jobs, timeout=15) == list(range(200))
+    await worker.told(JobCompleted, count=200)
+    assert len(worker.all(JobStarted)) == 200

@@ -1,0 +1,270 @@
+"""Behaviour 12: a stop lets work finish, gives the rest back, and fails or cancels nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.task import task
+from perdure.model.job import Status
+from perdure.store.contract import Store
+from perdure.worker import attempt
+from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from perdure.worker.worker import Worker
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, Running, soon
+
+
+async def test_stop_returns_at_once_when_idle(hire: Hire) -> None:
+    @task
+    async def nothing() -> None:
+        pass
+
+    worker = await hire(nothing)
+    began = time.monotonic()
+    await worker.stop(grace=60)
+
+    assert time.monotonic() - began < 1.5
+
+
+async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def wait(name: str) -> str:
+        await gate.pass_through()
+        return name
+
+    worker = await hire(wait, concurrency=2)
+    running = await client.enqueue_many(wait, ["a", "b"])
+    await gate.reached(2)
+    queued = await client.enqueue(wait, "c")
+    worker.worker.shutdown("1m")
+    gate.open()
+    await worker.stopped()
+
+    assert await client.results(running, timeout=10) == ["a", "b"]
+    assert await queued.status() is Status.WAITING
+    assert len(worker.all(JobCompleted)) == 2
+    assert worker.all(JobReleased) == []
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_stop_gives_back_what_remains_without_costing_an_attempt(
+    client: AsyncClient, hire: Hire, kind: str
+) -> None:
+    gate = Gate()
+
+    @task(name="wait")
+    async def wait_async() -> str:
+        await gate.pass_through()
+        return "done"
+
+    @task(name="wait")
+    def wait_sync() -> str:
+        gate.pass_in_thread()
+        return "done"
+
+    wait = wait_async if kind == "async" else wait_sync
+    worker = await hire(wait)
+    job = await client.enqueue(wait, max_attempts=1)  # type: ignore[arg-type]
+    await gate.reached()
+    await worker.stop(grace=0.05)
+    left = await job.record()
+    gate.open()
+    await hire(wait)
+
+    assert (left.status, left.attempt, left.failures) == (Status.WAITING, 0, 0)
+    assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
+    assert await job.result(10) == "done"
+    assert (await job.record()).attempt == 1
+    assert await job.failures() == []
+
+
+async def test_stop_gives_back_a_job_whose_body_answers_the_cancellation_with_an_error(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> None:
+        try:
+            await gate.pass_through()
+        except asyncio.CancelledError:
+            raise ValueError("a bad end") from None
+
+    worker = await hire(wait)
+    job = await client.enqueue(wait)
+    await gate.reached()
+    await worker.stop()
+
+    assert await job.status() is Status.WAITING
+    assert await job.failures() == []
+
+
+async def test_stop_does_not_wait_for_a_body_that_swallows_its_cancellation(
+    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "CANCEL_GRACE_SECONDS", 0.1)
+    gate = Gate()
+
+    @task
+    async def stubborn() -> None:
+        while not gate.is_open:
+            try:
+                await gate.pass_through()
+            except asyncio.CancelledError:
+                continue
+
+    worker = await hire(stubborn)
+    job = await client.enqueue(stubborn)
+    await gate.reached()
+    await worker.stop()
+    gate.open()
+
+    assert (await job.record()).status is Status.WAITING
+
+
+async def test_stop_kills_processes_and_gives_their_jobs_back(
+    client: AsyncClient, hire: Hire
+) -> None:
+    worker = await hire(process_tasks.hang)
+    job = await client.enqueue(process_tasks.hang)
+    await worker.told(JobStarted)
+    await worker.stop()
+
+    record = await job.record()
+    assert (record.status, record.attempt) == (Status.WAITING, 0)
+
+
+async def test_stop_asked_again_less_patiently_is_shorter(client: AsyncClient, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> None:
+        await gate.pass_through()
+
+    worker = await hire(wait)
+    job = await client.enqueue(wait)
+    await gate.reached()
+    worker.worker.shutdown("1h")
+    await asyncio.sleep(0)
+    worker.worker.shutdown("1h")
+    worker.worker.shutdown(0)
+    await worker.stopped()
+
+    assert await job.status() is Status.WAITING
+
+
+async def test_stop_asked_while_the_store_is_being_opened_is_not_lost(store_url: str) -> None:
+    @task
+    async def nothing() -> None:
+        pass
+
+    worker = Worker(store_url, tasks=[nothing])
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.sleep(0)
+    worker.shutdown()
+
+    await soon(serving)
+
+
+async def test_stop_of_the_event_loop_itself_fails_no_job(
+    client: AsyncClient, store: Store, store_url: str
+) -> None:
+    inside = threading.Event()
+
+    @task
+    async def wait() -> None:
+        inside.set()
+        await asyncio.sleep(60)
+
+    async def serve_and_leave() -> None:
+        asyncio.create_task(Worker(store_url, tasks=[wait]).serve())  # noqa: RUF006
+        await asyncio.to_thread(inside.wait, 10)
+
+    job = await client.enqueue(wait)
+    await asyncio.to_thread(asyncio.run, serve_and_leave())
+    record = await job.record()
+
+    assert (record.status, record.attempt) == (Status.WAITING, 0)
+    assert await job.failures() == []
+
+
+async def test_stop_by_cancelling_serve_is_graceful(client: AsyncClient, store_url: str) -> None:
+    gate = Gate()
+
+    @task
+    async def wait() -> str:
+        await gate.pass_through()
+        return "done"
+
+    serving = asyncio.create_task(Worker(store_url, tasks=[wait]).serve())
+    job = await client.enqueue(wait)
+    await gate.reached()
+    serving.cancel()
+    gate.open()
+    await asyncio.wait([serving], timeout=10)
+
+    assert serving.cancelled()
+    assert await job.result(10) == "done"
+
+
+async def test_stop_and_start_may_be_repeated(client: AsyncClient, store_url: str) -> None:
+    @task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    worker = Worker(store_url, tasks=[double])
+    for number in range(3):
+        job = await client.enqueue(double, number)
+        handle = worker.start()
+        assert await job.result(10) == 2 * number
+        handle.shutdown()
+        assert await asyncio.to_thread(handle.join, 10)
+
+    assert worker.stats().completed == 3
+    assert await client.workers() == []
+
+
+async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: str) -> None:
+    """Start, enqueue and stop over and over, with the stop landing anywhere in between."""
+    ran: list[int] = []
+
+    @task
+    async def note(number: int) -> int:
+        await asyncio.sleep(0.002)
+        ran.append(number)
+        return number
+
+    jobs = []
+    for round_ in range(12):
+        jobs += await client.enqueue_many(note, range(round_ * 10, round_ * 10 + 10))
+        running = await Running(Worker(store_url, tasks=[note], concurrency=3)).start()
+        await asyncio.sleep(round_ * 0.003)  # what varies is where the stop lands
+        await running.stop(grace=0 if round_ % 2 else 5)
+    last = await Running(Worker(store_url, tasks=[note])).start()
+    results = await client.results(jobs, timeout=20)
+    await last.stop()
+
+    assert results == list(range(120))
+    assert sorted(set(ran)) == list(range(120))
+    records = [await client.job(job.id) for job in jobs[::10]]
+    assert {(record.failures, record.deaths, record.attempt) for record in records} == {(0, 0, 1)}
+
+
+async def test_stop_of_an_idle_worker_leaves_no_thread_behind(store_url: str) -> None:
+    @task
+    async def nothing() -> None:
+        pass
+
+    for _ in range(5):
+        await (await Running(Worker(store_url, tasks=[nothing])).start()).stop()
+
+    names = [thread.name for thread in threading.enumerate()]
+    assert [name for name in names if name.startswith("perdure")] == []
