@@ -58,6 +58,7 @@ class Connections:
         self._address = address
         self._slots = asyncio.Semaphore(address.pool_max)
         self._idle: list[Connection] = []
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._is_out = False
 
@@ -76,6 +77,8 @@ class Connections:
         self._is_closed = True
         while self._idle:
             await close_gently(self._idle.pop())
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
         """The rows of one statement, repeated until the server has answered."""
@@ -132,13 +135,25 @@ class Connections:
             if connection is not None:
                 self._put_back(connection)
             return is_clash(error)
+        if not isinstance(error, Exception):
+            if connection is not None:
+                self._leave(connection)
+            return False
         if connection is not None:
-            # Also after a cancellation: nobody can tell what the connection is still doing.
             connection.terminate()
-        if not isinstance(error, Exception) or self._is_closed:
+        if self._is_closed:
             return False
         self._lose_all(error)
         return True
+
+    def _leave(self, connection: Connection) -> None:
+        """After a cancellation: nobody can tell what the connection is still doing.
+
+        Closing it first tells the server to stop the statement.
+        """
+        task = asyncio.create_task(close_gently(connection))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def _lose_all(self, error: Exception) -> None:
         """One lost connection says that the others are, mostly; those are cheap to make again."""
@@ -177,7 +192,7 @@ async def close_gently(connection: Connection) -> None:
 
 def is_lost(error: BaseException, connection: Connection | None) -> bool:
     """Whether the server went away, or will not have us now: another connection may do better."""
-    if isinstance(error, OSError):  # timeouts too
+    if isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched):  # timeouts too
         return True
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""

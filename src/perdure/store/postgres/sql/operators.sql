@@ -1,7 +1,11 @@
--- What people do to jobs. Each first locks the rows it is about, waiting for whoever changes them
--- just now, then moves those to which it applies; the rows are found again by id, which follows a
--- row to its newest version. $1 is the namespace (null: any), $2 the ids, $3 the moment that counts
--- as now, where it matters. All answer: id, status before, status after, lane, whether it was under a limit.
+-- What people do to jobs. $1 is the namespace (null: any), $2 the ids, $3 the moment that counts as
+-- now, where it matters. All answer: id, status before, status after, lane, whether it leaves a limit.
+--
+-- Each first locks the rows it is about, waiting for whoever changes them just now, then moves
+-- those to which it applies. They are found again by id, which follows a row that was waited for
+-- to its newest version. Before it does so, PostgreSQL checks what the update would make of the
+-- old version: whatever the old status, the new row must therefore keep to the table's CHECKs,
+-- and is computed from the row itself, never from what ``found`` knows of the newest one.
 
 -- name: abort_jobs
 WITH found AS MATERIALIZED (
@@ -15,9 +19,10 @@ WITH found AS MATERIALIZED (
 ),
 moved AS (
     UPDATE {schema}.jobs
-    SET status      = CASE found.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+    SET status      = CASE jobs.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+        lease_until = CASE jobs.status WHEN 'active' THEN jobs.lease_until END,
         finished_at = CASE
-            WHEN found.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
+            WHEN jobs.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
         END
     FROM found
     WHERE jobs.id = found.id
@@ -42,9 +47,10 @@ WITH found AS MATERIALIZED (
 ),
 moved AS (
     UPDATE {schema}.jobs
-    SET status      = CASE found.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+    SET status      = CASE jobs.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+        lease_until = CASE jobs.status WHEN 'active' THEN jobs.lease_until END,
         finished_at = CASE
-            WHEN found.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
+            WHEN jobs.status <> 'active' THEN coalesce($3::timestamptz, statement_timestamp())
         END
     FROM found
     WHERE jobs.id = found.id
@@ -69,8 +75,9 @@ WITH found AS MATERIALIZED (
 moved AS (
     UPDATE {schema}.jobs
     SET status      = 'disabled',
-        epoch       = epoch + CASE found.status WHEN 'active' THEN 1 ELSE 0 END,
+        epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
         lease_until = NULL,
+        finished_at = NULL,
         worker      = NULL
     FROM found
     WHERE jobs.id = found.id
@@ -97,7 +104,9 @@ moved AS (
     SET status = CASE
             WHEN ready_at <= coalesce($3::timestamptz, statement_timestamp()) THEN 'waiting'
             ELSE 'scheduled'
-        END
+        END,
+        lease_until = NULL,
+        finished_at = NULL
     FROM found
     WHERE jobs.id = found.id
       AND found.status = 'disabled'
@@ -130,6 +139,7 @@ moved AS (
         avoid_until      = NULL,
         deadline_at      = NULL,
         started_at       = NULL,
+        lease_until      = NULL,
         finished_at      = NULL,
         progress         = 0,
         progress_message = '',
@@ -179,7 +189,9 @@ WITH found AS MATERIALIZED (
 ),
 moved AS (
     UPDATE {schema}.jobs
-    SET status = 'waiting'
+    SET status      = 'waiting',
+        lease_until = NULL,
+        finished_at = NULL
     FROM found
     WHERE jobs.id = found.id
       AND found.status = 'paused'

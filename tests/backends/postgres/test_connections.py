@@ -1,0 +1,283 @@
+"""Connections come and go; whoever uses the store does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.errors import InvalidStoreUrl, StoreError, StoreUnreachable
+from perdure.model.job import JobFilter, Status
+from perdure.model.outcome import Completed
+from perdure.store.postgres.connections import RETRY_DELAY_MAX_S, growing_delays
+from perdure.store.postgres.store import PostgresStore
+from tests.backends.postgres.line import Line
+from tests.backends.postgres.waiting import (
+    BY_NAME,
+    row_held,
+    until_gone,
+    until_nobody_waits,
+    until_somebody_waits,
+)
+from tests.conformance.builders import (
+    WORKER,
+    claim,
+    claim_ids,
+    claim_one,
+    insert,
+    insert_many,
+    new_job,
+    read,
+    settle,
+    status_of,
+)
+from tests.conftest import with_query
+from tests.postgres_server import PostgresServer
+
+CUT_ALL = """
+SELECT count(pg_terminate_backend(pid))
+FROM pg_stat_activity
+WHERE application_name = $1
+"""
+
+
+@pytest.fixture
+async def named(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    """A store whose connections can be told from all others."""
+    store = PostgresStore(with_query(postgres_url, application_name="to-be-cut"))
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def wired(line: Line) -> AsyncIterator[PostgresStore]:
+    """A store at the end of the wire."""
+    store = PostgresStore(line.url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+class TestOpen:
+    async def test_fails_at_once_when_nobody_answers(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            store = PostgresStore(f"postgresql://127.0.0.1:{free.getsockname()[1]}/work")
+
+            with pytest.raises(StoreUnreachable, match="Is the server running"):
+                await store.open()
+
+    async def test_fails_at_once_when_the_server_stays_silent(self) -> None:
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            port = silent.getsockname()[1]
+            store = PostgresStore(f"postgresql://127.0.0.1:{port}/work?connect_timeout=1")
+
+            with pytest.raises(StoreUnreachable):
+                await store.open()
+
+    async def test_names_a_database_that_is_not_there(self, postgres_server_url: str) -> None:
+        base = postgres_server_url.rpartition("/")[0]
+
+        with pytest.raises(StoreUnreachable, match="no_such_database"):
+            await PostgresStore(f"{base}/no_such_database").open()
+
+    async def test_shows_no_password(self, postgres_server_url: str) -> None:
+        host = postgres_server_url.rpartition("@")[2].rpartition("/")[0]
+        store = PostgresStore(f"postgresql://nobody:s3cret@{host}/no_such_database")
+
+        with pytest.raises(StoreUnreachable) as unreachable:
+            await store.open()
+
+        assert "s3cret" not in str(unreachable.value)
+        assert "s3cret" not in store.url
+
+    async def test_refuses_what_the_driver_cannot_use(self, postgres_url: str) -> None:
+        with pytest.raises(InvalidStoreUrl, match="sslmode"):
+            await PostgresStore(with_query(postgres_url, sslmode="perhaps")).open()
+
+
+class TestLostConnections:
+    async def test_are_replaced_when_the_server_ends_them(
+        self, named: PostgresStore, admin: Any
+    ) -> None:
+        ids = await insert_many(named, 3)
+        assert await admin.fetchval(CUT_ALL, "to-be-cut") > 0
+
+        taken = await claim_ids(named)
+
+        assert taken == ids
+
+    async def test_are_replaced_when_the_wire_is_cut(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        id = await insert(wired)
+        line.cut()
+
+        assert (await read(wired, id)).status is Status.WAITING
+
+    async def test_are_waited_for_while_the_server_restarts(
+        self, private_postgres: PostgresServer
+    ) -> None:
+        store = PostgresStore(private_postgres.url())
+        await store.open()
+        id = await insert(store)
+        private_postgres.stop("immediate")
+
+        reading = asyncio.create_task(read(store, id))
+        await asyncio.wait([reading], timeout=0.2)
+        assert not reading.done()
+        private_postgres.start()
+
+        assert (await reading).id == id
+        await store.close()
+
+    async def test_are_logged_once_for_each_outage(
+        self,
+        named: PostgresStore,
+        admin: Any,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.INFO, "perdure.store")
+        await asyncio.gather(*(named.count_jobs(JobFilter()) for _ in range(5)))
+        await admin.fetchval(CUT_ALL, "to-be-cut")
+
+        await asyncio.gather(*(insert(named) for _ in range(5)))
+
+        messages = [record.getMessage() for record in caplog.records]
+        assert sum(message.startswith("lost the connection") for message in messages) <= 1
+        assert not any("password" in message for message in messages)
+
+    def test_are_tried_again_after_growing_capped_delays(self) -> None:
+        delays = [delay for delay, _ in zip(growing_delays(), range(50), strict=False)]
+
+        assert delays[0] <= 0.05
+        assert RETRY_DELAY_MAX_S / 2 <= max(delays) <= RETRY_DELAY_MAX_S
+        assert len(set(delays)) == len(delays)
+
+
+class TestLostAnswers:
+    async def test_do_not_double_an_insert(self, wired: PostgresStore, line: Line) -> None:
+        job = new_job(input=b'"lost on the way back"')
+        line.lose_answer_to("lost on the way back")
+
+        [inserted] = await wired.insert_jobs([job])
+
+        assert inserted.is_new
+        assert await wired.count_jobs(JobFilter()) == 1
+
+    async def test_do_not_turn_an_insert_into_a_conflict_with_itself(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        job = new_job(fingerprint="once", on_conflict="raise", input=b'"lost on the way back"')
+        line.lose_answer_to("COMMIT")
+
+        [inserted] = await wired.insert_jobs([job])
+
+        assert inserted.is_new
+        assert inserted.id == job.id
+
+    async def test_do_not_make_an_outcome_look_stale(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        await insert(wired)
+        held = await claim_one(wired)
+        line.lose_answer_to("lost on the way back")
+
+        status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
+
+        assert status is Status.COMPLETED
+
+    async def test_do_not_bring_a_stale_outcome_back(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        await insert(wired)
+        held = await claim_one(wired)
+        await wired.disable_jobs(None, [held.id])
+        line.lose_answer_to("lost on the way back")
+
+        status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
+
+        assert status is None
+        assert await status_of(wired, held.id) is Status.DISABLED
+
+    async def test_to_a_claim_leave_jobs_that_can_be_given_back(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        lost, _ = await insert_many(wired, 2)
+        line.lose_answer_to(WORKER)
+
+        [second] = (await claim(wired, limit=1)).jobs
+        given_back = await wired.give_back_unknown(WORKER, [second.claim.id])
+
+        assert given_back == 1
+        assert await status_of(wired, lost) is Status.WAITING
+
+
+class TestCancellation:
+    async def test_stops_the_statement_and_leaves_the_store_usable(
+        self, postgres_url: str, schema: str, admin: Any
+    ) -> None:
+        store = PostgresStore(with_query(postgres_url, pool="1"))
+        await store.open()
+        id = await insert(store)
+
+        async with row_held(admin, schema, id):
+            aborting = asyncio.create_task(store.abort_jobs(None, [id]))
+            await until_somebody_waits(admin, schema)
+            aborting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await aborting
+            await until_nobody_waits(admin, schema)
+
+        assert await claim_ids(store) == [id]
+        await store.close()
+
+
+class TestClose:
+    async def test_refuses_what_comes_later(self, postgres_url: str) -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+        await store.close()
+
+        with pytest.raises(StoreError, match="closed"):
+            await store.count_jobs(JobFilter())
+
+    async def test_leaves_no_connection_behind(self, postgres_url: str, admin: Any) -> None:
+        store = PostgresStore(with_query(postgres_url, application_name="to-be-counted"))
+        await store.open()
+        store.subscribe(lambda hint: None)
+        await asyncio.gather(*(insert(store) for _ in range(8)))
+
+        await store.close()
+
+        await until_gone(admin, "to-be-counted")
+
+
+class TestOptions:
+    async def test_keep_to_the_pool_given(self, postgres_url: str, admin: Any) -> None:
+        url = with_query(postgres_url, application_name="to-be-counted", pool="2", listen="off")
+        store = PostgresStore(url)
+        await store.open()
+
+        await asyncio.gather(*(store.count_jobs(JobFilter()) for _ in range(20)))
+
+        assert 1 <= await admin.fetchval(BY_NAME, "to-be-counted") <= 2
+        await store.close()
+
+    async def test_work_without_prepared_statements(self, postgres_url: str) -> None:
+        store = PostgresStore(with_query(postgres_url, statement_cache="0"))
+        await store.open()
+        id = await insert(store)
+
+        held = await claim_one(store)
+
+        assert held.id == id
+        assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
+        await store.close()

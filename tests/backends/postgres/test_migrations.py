@@ -1,0 +1,166 @@
+"""Tables are created and upgraded once, by whoever comes first, and never over someone else's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from perdure.errors import SchemaMismatch, StoreUnreachable
+from perdure.model.job import JobFilter
+from perdure.store.postgres.address import parse_address
+from perdure.store.postgres.connections import connect
+from perdure.store.postgres.migrations import migrate
+from perdure.store.postgres.store import PostgresStore
+from tests.conformance.builders import insert
+
+PROCESSES = 4
+OPEN_AND_COUNT = """
+import asyncio, sys
+from perdure.model.job import JobFilter
+from perdure.store.postgres.store import PostgresStore
+
+async def main():
+    store = PostgresStore(sys.argv[1])
+    await store.open()
+    assert await store.count_jobs(JobFilter()) == 0
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+async def fails_to_open(url: str) -> str:
+    with pytest.raises(SchemaMismatch) as mismatch:
+        await PostgresStore(url).open()
+    return str(mismatch.value)
+
+
+class TestOpen:
+    async def test_creates_the_tables_in_an_empty_database(self, postgres_url: str) -> None:
+        store = PostgresStore(postgres_url)
+
+        await store.open()
+
+        await insert(store)
+        await store.close()
+
+    async def test_uses_a_schema_that_is_there_already(
+        self, postgres_url: str, schema: str, admin: Any
+    ) -> None:
+        await admin.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.users (id integer)")
+        store = PostgresStore(postgres_url)
+
+        await store.open()
+
+        await insert(store)
+        await store.close()
+
+    async def test_works_for_several_tasks_at_the_same_moment(self, postgres_url: str) -> None:
+        stores = [PostgresStore(postgres_url) for _ in range(8)]
+
+        await asyncio.gather(*(store.open() for store in stores))
+
+        assert [await store.count_jobs(JobFilter()) for store in stores] == [0] * 8
+        await asyncio.gather(*(store.close() for store in stores))
+
+    async def test_works_for_several_processes_at_the_same_moment(self, postgres_url: str) -> None:
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                OPEN_AND_COUNT,
+                postgres_url,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            for _ in range(PROCESSES)
+        ]
+
+        errors = [stderr.decode() for _, stderr in await communicate_all(processes)]
+
+        assert errors == [""] * PROCESSES
+
+    async def test_asks_one_query_and_takes_no_lock_when_up_to_date(
+        self, store: PostgresStore, postgres_url: str
+    ) -> None:
+        asked: list[str] = []
+        connection = await connect(parse_address(postgres_url))
+        connection.add_query_logger(lambda record: asked.append(record.query))
+
+        await migrate(connection, parse_address(postgres_url))
+        await connection.close()  # the logger is called a little later
+
+        assert len(asked) == 1
+        assert "migrations" in asked[0]
+
+    async def test_refuses_tables_of_a_newer_version(
+        self, store: PostgresStore, postgres_url: str, schema: str, admin: Any
+    ) -> None:
+        await admin.execute(f"INSERT INTO {schema}.migrations VALUES (7000, 'from the future')")
+
+        message = await fails_to_open(postgres_url)
+
+        assert "version 7000" in message
+        assert "version 1" in message
+
+    @pytest.mark.parametrize(
+        "tables",
+        [
+            "CREATE TABLE {schema}.jobs (id integer)",
+            "CREATE TABLE {schema}.migrations (id integer)",
+            "CREATE TABLE {schema}.migrations (version integer, name text);"
+            "INSERT INTO {schema}.migrations VALUES (1, 'create_users')",
+        ],
+        ids=["jobs", "migrations", "a like migrations table"],
+    )
+    async def test_refuses_tables_of_others(
+        self, postgres_url: str, schema: str, admin: Any, tables: str
+    ) -> None:
+        await admin.execute(f"CREATE SCHEMA {schema};" + tables.format(schema=schema))
+
+        message = await fails_to_open(postgres_url)
+
+        assert schema in message
+        assert "?schema=" in message
+
+    async def test_leaves_nothing_behind_when_it_fails(
+        self, postgres_url: str, schema: str, admin: Any
+    ) -> None:
+        # Not seen as one of our tables, but in the way of one.
+        await admin.execute(f"CREATE SCHEMA {schema}; CREATE VIEW {schema}.duties AS SELECT 1")
+
+        with pytest.raises(StoreUnreachable):
+            await PostgresStore(postgres_url).open()
+
+        tables = "SELECT count(*) FROM pg_tables WHERE schemaname = $1"
+        assert await admin.fetchval(tables, schema) == 0
+
+    async def test_keeps_two_schemas_of_one_database_apart(
+        self, store: PostgresStore, postgres_url: str, schema: str, admin: Any
+    ) -> None:
+        other_schema = f"{schema}_b"
+        other = PostgresStore(postgres_url.replace(schema, other_schema))
+        await other.open()
+
+        id = await insert(store)
+
+        assert await other.get_job(None, id) is None
+        await other.close()
+        await admin.execute(f"DROP SCHEMA {other_schema} CASCADE")
+
+    async def test_takes_a_schema_name_that_sql_would_fold_or_reserve(
+        self, postgres_server_url: str, admin: Any
+    ) -> None:
+        store = PostgresStore(f"{postgres_server_url}?schema=User")
+        await store.open()
+
+        await insert(store)
+
+        await store.close()
+        await admin.execute('DROP SCHEMA "User" CASCADE')
+
+
+async def communicate_all(processes: list[Any]) -> list[tuple[bytes, bytes]]:
+    return await asyncio.gather(*(process.communicate() for process in processes))

@@ -1,0 +1,190 @@
+"""What happens when two get hold of the same job, forced rather than hoped for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.model.job import Status
+from perdure.model.lane import Lane
+from perdure.model.outcome import Completed, Failed, Outcome
+from perdure.store.postgres.store import PostgresStore
+from tests.backends.postgres.waiting import row_held, until_somebody_waits
+from tests.conformance.builders import (
+    LANE,
+    OTHER_WORKER,
+    claim_ids,
+    failure,
+    hold,
+    insert,
+    insert_many,
+    new_job,
+    put_in,
+    settle,
+    status_of,
+)
+
+OTHER_LANE = Lane(queue="mail", task="receive")
+
+
+MOVES = {
+    Status.WAITING: "lease_until = NULL, worker = NULL, finished_at = NULL",
+    Status.ACTIVE: "lease_until = now() + interval '1 minute', worker = 'other',"
+    " finished_at = NULL, epoch = epoch + 1, attempt = attempt + 1",
+    Status.ABORTING: "finished_at = NULL",
+    Status.PAUSED: "lease_until = NULL, worker = NULL, finished_at = NULL",
+    Status.DISABLED: "lease_until = NULL, worker = NULL, finished_at = NULL, epoch = epoch + 1",
+    Status.COMPLETED: "lease_until = NULL, finished_at = now(), output = '1'",
+    Status.FAILED: "lease_until = NULL, finished_at = now()",
+    Status.CANCELLED: "lease_until = NULL, finished_at = now(), epoch = epoch + 1",
+}
+S = Status
+
+# What somebody else does just now, and what becomes of an act that has to wait for it.
+RACES = [
+    ("abort", S.WAITING, S.ACTIVE, S.ABORTING),
+    ("abort", S.ACTIVE, S.WAITING, S.CANCELLED),
+    ("abort", S.ACTIVE, S.COMPLETED, S.COMPLETED),
+    ("abort", S.FAILED, S.WAITING, S.CANCELLED),
+    ("disable", S.WAITING, S.ACTIVE, S.DISABLED),
+    ("disable", S.ACTIVE, S.COMPLETED, S.COMPLETED),
+    ("disable", S.ACTIVE, S.ABORTING, S.ABORTING),
+    ("disable", S.CANCELLED, S.WAITING, S.DISABLED),
+    ("enable", S.ACTIVE, S.DISABLED, S.WAITING),
+    ("enable", S.DISABLED, S.CANCELLED, S.CANCELLED),
+    ("retry", S.ACTIVE, S.FAILED, S.WAITING),
+    ("retry", S.WAITING, S.CANCELLED, S.WAITING),
+    ("retry", S.FAILED, S.WAITING, S.WAITING),
+    ("resume", S.ACTIVE, S.PAUSED, S.WAITING),
+    ("resume", S.PAUSED, S.CANCELLED, S.CANCELLED),
+]
+
+
+class TestOperators:
+    @pytest.mark.parametrize("act,before,meanwhile,after", RACES)
+    async def test_act_on_what_the_row_has_become(
+        self,
+        store: PostgresStore,
+        admin: Any,
+        schema: str,
+        act: str,
+        before: Status,
+        meanwhile: Status,
+        after: Status,
+    ) -> None:
+        id = (await put_in(store, before)).id
+
+        async with admin.transaction():
+            await move(admin, schema, id, meanwhile)
+            acting = asyncio.create_task(getattr(store, f"{act}_jobs")(None, [id]))
+            await until_somebody_waits(admin, schema)
+        [moved] = await acting
+
+        assert (moved.before, moved.after) == (meanwhile, after)
+        assert await status_of(store, id) is after
+
+
+class TestHolders:
+    @pytest.mark.parametrize(
+        "meanwhile,after",
+        [
+            (S.ABORTING, S.CANCELLED),
+            (S.DISABLED, None),
+            (S.CANCELLED, None),
+        ],
+    )
+    @pytest.mark.parametrize("outcome", [Completed(output=b"1"), Failed(failure=failure())])
+    async def test_settle_what_the_row_has_become(
+        self,
+        store: PostgresStore,
+        admin: Any,
+        schema: str,
+        meanwhile: Status,
+        after: Status | None,
+        outcome: Outcome,
+    ) -> None:
+        held = await hold(store)
+
+        async with admin.transaction():
+            await move(admin, schema, held.id, meanwhile)
+            settling = asyncio.create_task(settle(store, held, outcome))
+            await until_somebody_waits(admin, schema)
+
+        assert await settling is after
+        assert await status_of(store, held.id) is (after or meanwhile)
+
+
+class TestClaims:
+    async def test_pass_by_a_job_that_somebody_has_in_hand(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        first, second = await insert_many(store, 2)
+
+        async with row_held(admin, schema, first):
+            assert await claim_ids(store) == [second]
+
+        assert await claim_ids(store) == [first]
+
+    async def test_from_several_lanes_look_behind_what_others_have_in_hand(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        first = await insert(store)
+        await insert(store, lane=OTHER_LANE)
+        await insert(store, lane=OTHER_LANE)
+        second = await insert(store)
+
+        # Both fronts are taken, so everything within the bound of a claim of one is.
+        async with admin.transaction():
+            await admin.execute(f"SELECT FROM {schema}.jobs WHERE id <> $1 FOR UPDATE", second)
+            taken = await claim_ids(store, LANE, OTHER_LANE, limit=1, worker=OTHER_WORKER)
+
+        assert taken == [second]
+        assert await claim_ids(store, limit=1) == [first]
+
+    async def test_from_many_lanes_keep_the_order_of_the_queue(self, store: PostgresStore) -> None:
+        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(20)]
+        dense = await insert_many(store, 30, lane=lanes[7], priority=1)
+        for lane in lanes:
+            await insert_many(store, 3, lane=lane, priority=5)
+
+        assert await claim_ids(store, *lanes, limit=20) == dense[:20]
+        assert await claim_ids(store, *lanes, limit=10) == dense[20:]
+
+    async def test_from_many_lanes_lock_little_more_than_they_take(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(20)]
+        for _ in range(10):
+            await store.insert_jobs([new_job(lane=lane) for lane in lanes])
+
+        await claim_ids(store, *lanes, limit=20)
+
+        # xmax tells who locked or changed a row last.
+        touched = await admin.fetchval(
+            f"SELECT count(*) FROM {schema}.jobs WHERE status = 'waiting' AND xmax <> '0'"
+        )
+        assert touched <= 20
+
+
+class TestFingerprints:
+    async def test_wait_for_an_insert_that_is_under_way_elsewhere(
+        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        theirs = new_job(fingerprint="once")
+
+        async with admin.transaction():
+            await store.insert_in_transaction(admin, [theirs])
+            inserting = asyncio.create_task(twin.insert_jobs([new_job(fingerprint="once")]))
+            await until_somebody_waits(admin, schema)
+        [inserted] = await inserting
+
+        assert (inserted.id, inserted.is_new) == (theirs.id, False)
+
+
+async def move(admin: Any, schema: str, id: str, status: Status) -> None:
+    """What another process would do, within a transaction that the test ends."""
+    await admin.execute(
+        f"UPDATE {schema}.jobs SET status = $1, {MOVES[status]} WHERE id = $2", status.value, id
+    )

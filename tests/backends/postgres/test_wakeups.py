@@ -1,0 +1,255 @@
+"""Wake-ups that cross processes: LISTEN and NOTIFY, gathered, signed, and back after an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.model.hint import Hint, HintKind
+from perdure.store.postgres.notifications import (
+    NAMES_MAX,
+    PAYLOAD_MAX_BYTES,
+    channel_of,
+    merge,
+    read_message,
+    this_process,
+    write_message,
+)
+from perdure.store.postgres.store import PostgresStore
+from perdure.store.postgres.wakeups import GATHER_S
+from tests.conformance.builders import LANE, insert, insert_many
+from tests.conftest import with_query
+
+CUT_ALL = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1"
+)
+ANYTHING = {Hint(kind=kind) for kind in HintKind}
+INSERT_ELSEWHERE = """
+import asyncio, sys
+from perdure.store.postgres.store import PostgresStore
+from tests.conformance.builders import insert
+
+async def main():
+    store = PostgresStore(sys.argv[1])
+    await store.open()
+    await insert(store)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+class Ear:
+    """What one handle hears, in order."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._heard: asyncio.Queue[Hint] = asyncio.Queue()
+        store.subscribe(self._heard.put_nowait)
+
+    async def next(self) -> Hint:
+        async with asyncio.timeout(10):
+            return await self._heard.get()
+
+    async def hears_anything(self) -> None:
+        """LISTEN took effect: told to look for itself."""
+        assert {await self.next() for _ in ANYTHING} == ANYTHING
+
+    @property
+    def is_silent(self) -> bool:
+        return self._heard.empty()
+
+
+class Wiretap:
+    """Everything that is sent on the store's channel."""
+
+    def __init__(self, connection: Any, schema: str) -> None:
+        self._connection = connection
+        self._channel = channel_of(schema)
+        self.payloads: asyncio.Queue[str] = asyncio.Queue()
+
+    async def start(self) -> None:
+        await self._connection.add_listener(
+            self._channel, lambda *args: self.payloads.put_nowait(args[3])
+        )
+
+    async def next(self) -> str:
+        async with asyncio.timeout(10):
+            return await self.payloads.get()
+
+
+@pytest.fixture
+async def tap(admin: Any, schema: str) -> Wiretap:
+    tap = Wiretap(admin, schema)
+    await tap.start()
+    return tap
+
+
+@pytest.fixture
+async def named(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(with_query(postgres_url, application_name="to-be-cut"))
+    await store.open()
+    yield store
+    await store.close()
+
+
+class TestListening:
+    async def test_hears_of_jobs_inserted_by_another_process(
+        self, store: PostgresStore, postgres_url: str
+    ) -> None:
+        ear = Ear(store)
+        await ear.hears_anything()
+
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", INSERT_ELSEWHERE, postgres_url
+        )
+
+        assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({LANE.text}))
+        assert await process.wait() == 0
+
+    async def test_hears_each_hint_of_its_own_process_once(
+        self, store: PostgresStore, tap: Wiretap
+    ) -> None:
+        ear = Ear(store)
+        await ear.hears_anything()
+
+        await insert(store)
+        await tap.next()
+
+        assert (await ear.next()).kind is HintKind.READY
+        assert ear.is_silent
+
+    async def test_ignores_what_others_say_on_its_channel(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        ear = Ear(store)
+        await ear.hears_anything()
+
+        for payload in ("", "not json", "{}", '{"sender": 1, "hints": []}'):
+            await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), payload)
+        await insert(store)
+
+        assert (await ear.next()).kind is HintKind.READY
+
+    async def test_comes_back_after_the_server_ended_its_connection(
+        self, named: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        ear = Ear(named)
+        await ear.hears_anything()
+
+        assert await admin.fetchval(CUT_ALL, "to-be-cut") > 0
+        await ear.hears_anything()
+        ready = write_message({HintKind.READY: {"lane"}}, "somebody else")
+        await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
+
+        assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({"lane"}))
+
+    async def test_can_be_turned_off(self, postgres_url: str, admin: Any) -> None:
+        store = PostgresStore(with_query(postgres_url, listen="off", application_name="deaf"))
+        await store.open()
+        ear = Ear(store)
+
+        await insert(store)
+
+        assert (await ear.next()).kind is HintKind.READY
+        queries = "SELECT query FROM pg_stat_activity WHERE application_name = 'deaf'"
+        assert not any("LISTEN" in row[0] for row in await admin.fetch(queries))
+        await store.close()
+
+
+class TestSending:
+    async def test_sends_the_first_at_once_and_gathers_what_follows(
+        self, store: PostgresStore, tap: Wiretap
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+
+        for _ in range(100):
+            await insert(store)
+        spent = loop.time() - begin
+        await store.close()
+
+        first = await tap.next()
+        assert read_message(first, "") == [Hint(kind=HintKind.READY, names=frozenset({LANE.text}))]
+        assert tap.payloads.qsize() <= spent / GATHER_S + 2
+
+    async def test_merges_hints_of_one_kind(self, store: PostgresStore, tap: Wiretap) -> None:
+        await store._connections.fetch("SELECT 1")
+        store._publish(Hint(kind=HintKind.CHANGED, names=frozenset("a")))
+        store._publish(Hint(kind=HintKind.CHANGED, names=frozenset("b")))
+        store._publish(Hint(kind=HintKind.SCHEDULED))
+
+        hints = read_message(await tap.next(), "")
+
+        assert set(hints) == {
+            Hint(kind=HintKind.CHANGED, names=frozenset("ab")),
+            Hint(kind=HintKind.SCHEDULED),
+        }
+
+    async def test_goes_on_after_the_server_ended_its_connection(
+        self, named: PostgresStore, admin: Any, tap: Wiretap
+    ) -> None:
+        await insert(named)
+        await tap.next()
+        await admin.fetchval(CUT_ALL, "to-be-cut")
+
+        await insert(named)
+
+        assert await tap.next()
+
+    async def test_is_not_waited_for_by_who_writes(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        # Held back like a NOTIFY behind another database's: the insert must not notice.
+        async with store._wakeups._turn:
+            async with asyncio.timeout(5):
+                await insert_many(store, 3)
+
+    async def test_is_finished_before_closing(self, postgres_url: str, tap: Wiretap) -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+        await insert(store)
+
+        await store.close()
+
+        assert await tap.next()
+
+
+class TestMessages:
+    def test_come_back_as_they_went(self) -> None:
+        hints = [
+            Hint(kind=HintKind.READY, names=frozenset({"a", "b"})),
+            Hint(kind=HintKind.CHANGED),
+        ]
+
+        assert read_message(write_message(merge({}, hints), "them"), "us") == hints
+
+    def test_of_this_process_are_ignored(self) -> None:
+        message = write_message(merge({}, [Hint(kind=HintKind.READY)]), this_process())
+
+        assert read_message(message, this_process()) == []
+
+    def test_name_nothing_when_there_is_too_much_to_name(self) -> None:
+        names = frozenset(str(number) for number in range(NAMES_MAX + 1))
+        merged = merge({}, [Hint(kind=HintKind.CHANGED, names=names)])
+
+        assert read_message(write_message(merged, ""), "us") == [Hint(kind=HintKind.CHANGED)]
+
+    def test_stay_nameless_once_they_are(self) -> None:
+        some = Hint(kind=HintKind.READY, names=frozenset({"lane"}))
+
+        merged = merge({}, [some, Hint(kind=HintKind.READY), some])
+
+        assert merged == {HintKind.READY: None}
+
+    def test_fit_into_a_notification(self) -> None:
+        names = frozenset(f"{number:03}" + "é" * 200 for number in range(NAMES_MAX))
+        merged = merge({}, [Hint(kind=HintKind.READY, names=names)])
+
+        message = write_message(merged, "")
+
+        assert len(message.encode()) <= PAYLOAD_MAX_BYTES
+        assert read_message(message, "us") == [Hint(kind=HintKind.READY)]
