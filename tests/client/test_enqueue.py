@@ -142,7 +142,7 @@ class TestEnqueue:
         parameters = inspect.signature(AsyncClient.enqueue).parameters.values()
         keywords = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
-        assert keywords == {*CallOptions.__annotations__, "connection", "kwargs"}
+        assert keywords == {*CallOptions.__optional_keys__, "connection", "kwargs"}
 
 
 class TestEnqueueMany:

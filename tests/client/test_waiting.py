@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, JobNotFound, ResultTimeout, StoreError
+from perdure import AsyncClient, JobFailed, JobNotFound, ResultTimeout, StoreError
 from perdure.client import handles, waiting
 from perdure.model.hint import Hint, HintKind
 from perdure.store.contract import Store
@@ -112,6 +112,28 @@ class TestNeverMissesAResult:
             await worker.complete(job, number)
 
         assert await results == list(range(1_000))
+
+
+@pytest.mark.usefixtures("patient")
+class TestNeverTellsThePast:
+    async def test_to_one_who_comes_during_a_read(
+        self, counted: CountedStore, counting_client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        handle = await counting_client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("the first time"))
+        later: list[asyncio.Task[Any]] = []
+
+        async def retry_and_wait_again() -> None:
+            await handle.retry()
+            later.append(asyncio.create_task(handle.result(timeout=10)))
+            await settled()
+
+        counted.after["job_states"] = retry_and_wait_again
+        with pytest.raises(JobFailed, match="the first time"):
+            await handle.result(timeout=10)
+
+        await worker.complete(await worker.claim(), 2)
+        assert await later[0] == 2
 
 
 class TestNeverBusyPolls:

@@ -284,7 +284,7 @@ class AsyncClient(Openable):
         namespace = self._access.own("pause a queue")
         checked_name(queue, "queue")
         store = await self._access.store.opened()
-        await store.pause_queue(namespace, queue, None if by is None else checked_name(by, "by"))
+        await store.pause_queue(namespace, queue, _name(by, "by"))
 
     async def resume_queue(self, queue: str) -> None:
         namespace = self._access.own("resume a queue")
@@ -315,15 +315,19 @@ class AsyncClient(Openable):
         return JobFilter(
             namespace=self._access.visible,
             status=None if status is None else _status(status),
-            queue=None if queue is None else checked_name(queue, "queue"),
-            task=task.name if isinstance(task, Task) else task,
-            group=None if group is None else checked_name(group, "group"),
+            queue=_name(queue, "queue"),
+            task=task.name if isinstance(task, Task) else _name(task, "task"),
+            group=_name(group, "group"),
             before=None if before is None else _id(before),
         )
 
 
 def _id(id: Any) -> JobId:
     return JobId(checked_name(id, "job id"))
+
+
+def _name(name: str | None, what: str) -> str | None:
+    return None if name is None else checked_name(name, what)
 
 
 def _status(status: str) -> Status:

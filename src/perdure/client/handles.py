@@ -70,7 +70,7 @@ class AsyncJobHandle:
             except TimeoutError:
                 if seconds is None:
                     raise
-        last = await self._last_look() or watch.latest
+        last = await self._last_look() or (watch.latest if self._is_ours else None)
         if last is not None and last.status in ENDED:
             return self._outcome(last)
         status = "unknown, for the store does not answer" if last is None else last.status

@@ -125,17 +125,17 @@ class Waiting:
                 watch.fail(error)
 
     async def _read(self, ids: list[JobId]) -> None:
+        # Only those who wait already: to one who comes during the read, its answer is the past.
+        asking = [watch for id in ids for watch in self._watches.get(id, ())]
         store = await self._store.opened()
         try:
             states = await store.job_states(ids)
         except Exception as error:
-            for id in ids:
-                for watch in self._watches.get(id, ()):
-                    watch.fail(error)
+            for watch in asking:
+                watch.fail(error)
         else:
-            for id in ids:
-                for watch in self._watches.get(id, ()):
-                    watch.tell(states.get(id))
+            for watch in asking:
+                watch.tell(states.get(watch.id))
         # Those who have what they waited for leave, before it is decided what to read next.
         await asyncio.sleep(0)
 

@@ -202,14 +202,14 @@ def split_options(
     keywords: Mapping[str, Any],
 ) -> tuple[CallOptions, dict[str, Any]]:
     """Tell the options of a call from the task's own arguments: options are reserved names."""
-    names = CallOptions.__annotations__
+    names = CallOptions.__optional_keys__
     options = {name: value for name, value in keywords.items() if name in names}
     arguments = {name: value for name, value in keywords.items() if name not in names}
     return options, arguments  # type: ignore[return-value]  # only names of CallOptions
 
 
 def check_option_names(options: Mapping[str, Any], known: type[JobOptions]) -> None:
-    names = known.__annotations__
+    names = known.__optional_keys__
     for name in options:
         if name not in names:
             raise InvalidInput(f"there is no option {name!r}{_nearest(name, names)}")
@@ -222,7 +222,7 @@ def checked_limit(limit: Any, most: int) -> int:
 
 
 def _unknown_argument(task: Task[..., Any], name: str) -> InvalidInput:
-    known = [*task.input_signature.parameters, *CallOptions.__annotations__]
+    known = [*task.input_signature.parameters, *CallOptions.__optional_keys__]
     return InvalidInput(
         f"{name!r} is neither a parameter of task {task.name!r} nor an option of enqueue"
         f"{_nearest(name, known)}"
