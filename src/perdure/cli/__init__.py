@@ -13,12 +13,17 @@ _NEEDED = ("typer", "rich")
 
 def main() -> None:
     """Run the command line, or say how to install it."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        sys.stderr.write(
-            f"perdure: the command line needs {' and '.join(missing)}: pip install 'perdure[cli]'\n"
-        )
-        sys.exit(2)
+    need_extra("the command line")
     from perdure.cli.app import app
 
     app(prog_name="perdure")
+
+
+def need_extra(what: str) -> None:
+    """End the program with a hint when the packages for terminals are not installed."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(
+            f"perdure: {what} needs {' and '.join(missing)}: pip install 'perdure[cli]'\n"
+        )
+        sys.exit(2)
