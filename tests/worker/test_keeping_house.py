@@ -1,0 +1,248 @@
+"""Behaviour 13: any worker keeps house, one at a time: retention, due jobs, idle worker rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.client.client import AsyncClient
+from perdure.client.task import task
+from perdure.clock import ManualClock
+from perdure.errors import JobCancelled, JobDead, JobFailed, JobNotFound, Permanent
+from perdure.model.ids import WorkerId
+from perdure.model.job import Status
+from perdure.model.lane import Lane
+from perdure.model.retry import Retry
+from perdure.model.worker import WorkerInfo
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.opening import store_at
+from perdure.worker.events import JobCompleted, JobStarted
+from perdure.worker.housekeeping.keeper import DUTY
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, until
+
+DAY = timedelta(days=1)
+OTHER = WorkerId("other-worker")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def still_store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    """The store with a clock that the test turns."""
+    store = store_at(store_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@task
+async def end(how: str) -> str:
+    if how == "fail":
+        raise Permanent("failed")
+    if how == "die":
+        raise ValueError("again")
+    return how
+
+
+class TestRetention:
+    async def test_removes_finished_jobs_each_after_its_own_time(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, hire, still_store)
+            seen: dict[int, set[str]] = {}
+            for days in (6, 8, 31, 1000):
+                await still_store.register_worker(idle_worker())
+                clock.advance(days * DAY)
+                worker = await hire(end, store=still_store)
+                await until(lambda: has_pruned(still_store))
+                await worker.stop()
+                seen[days] = await left_of(jobs, client)
+                clock.advance(-days * DAY)
+
+        assert seen[6] == {"well", "cancelled", "fail", "die", "waiting"}
+        assert seen[8] == {"fail", "die", "waiting"}
+        assert seen[31] == {"die", "waiting"}
+        assert seen[1000] == {"die", "waiting"}
+
+    async def test_of_none_keeps_for_ever(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        kept: dict[str, Any] = {"keep_completed": None, "keep_failed": None}
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, hire, still_store, **kept)
+            await still_store.register_worker(idle_worker())
+            clock.advance(10_000 * DAY)
+            await hire(end, store=still_store, **kept)
+            await until(lambda: has_pruned(still_store))
+
+            assert await left_of(jobs, client) == set(jobs)
+
+    async def test_of_zero_hides_a_job_at_once_and_its_waiter_still_gets_the_result(
+        self, client: AsyncClient, store_url: str, hire: Hire
+    ) -> None:
+        gate = Gate()
+
+        @task
+        async def work(how: str) -> str:
+            await gate.pass_through()
+            if how == "fail":
+                raise Permanent("failed")
+            return how
+
+        worker = await hire(work, keep_completed=0, keep_failed=0)
+        well = await client.enqueue(work, "well")
+        bad = await client.enqueue(work, "fail")
+        await gate.reached(2)
+        waits = [asyncio.create_task(job.result(10)) for job in (well, bad)]
+        await asyncio.sleep(0)
+        gate.open()
+        await worker.told(JobCompleted, well.id)
+
+        assert await waits[0] == "well"
+        with pytest.raises(JobFailed, match="failed"):
+            await waits[1]
+        assert await client.jobs() == []
+        assert await client.count() == 0
+        async with AsyncClient(store_url) as other:
+            with pytest.raises(JobNotFound):
+                await other.job(well.id)
+
+    async def test_of_zero_gives_the_result_to_a_waiter_that_comes_a_moment_later(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        worker = await hire(end, keep_completed=0)
+        job = await client.enqueue(end, "well")
+        await worker.told(JobCompleted)
+
+        assert await job.result(10) == "well"
+
+    async def test_of_zero_frees_the_store_in_the_end(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        async with AsyncClient(still_store) as client:
+            first = await hire(end, store=still_store, keep_completed=0)
+            job = await client.enqueue(end, "well")
+            await first.told(JobCompleted)
+            await first.stop()
+            clock.advance(timedelta(minutes=1))
+            await hire(end, store=still_store, keep_completed=0)
+
+            async def is_gone() -> bool:
+                return await still_store.job_states([job.id]) == {}
+
+            await until(is_gone)
+
+
+class TestDuties:
+    async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        await still_store.register_worker(idle_worker())
+        clock.advance(timedelta(minutes=4))
+        await still_store.register_worker(idle_worker(id=WorkerId("seen-lately")))
+        clock.advance(timedelta(minutes=2))
+        worker = await hire(end, store=still_store)
+
+        async def is_dropped() -> bool:
+            rows = await still_store.workers(None)
+            return {row.info.id for row in rows} == {"seen-lately", worker.id}
+
+        await until(is_dropped)
+
+    async def test_are_done_by_one_worker_at_a_time(
+        self, client: AsyncClient, store: Store, hire: Hire
+    ) -> None:
+        job = await client.enqueue(end, "well")
+        await hold(store, "end", lease=timedelta(milliseconds=50))
+        assert await store.lead(DUTY, OTHER, timedelta(hours=1))
+        worker = await hire(end, poll="50ms")
+        for _ in range(3):  # a delayed job runs only if the worker looked around
+            await (await client.enqueue(end, "marker", delay="50ms")).result(10)
+        assert worker.all(JobStarted, job.id) == []
+        assert await job.status() is Status.ACTIVE
+        assert await store.lead(DUTY, OTHER, timedelta(0))
+
+        assert await job.result(10) == "well"
+
+    async def test_are_left_to_others_as_soon_as_they_are_done(
+        self, client: AsyncClient, store: Store, hire: Hire
+    ) -> None:
+        await hire(end)
+        await until(lambda: store.lead(DUTY, OTHER, timedelta(hours=1)))
+
+    async def test_promote_many_due_jobs_in_batches(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        async with AsyncClient(still_store) as client:
+            jobs = await client.enqueue_many(end, ["well"] * 1_500, delay="1h")
+            clock.advance(timedelta(hours=2))
+            worker = await hire(end, store=still_store, concurrency=100)
+            await worker.told(JobCompleted, count=1_500)
+
+            assert await client.count(status="completed") == len(jobs)
+
+
+async def one_of_each(
+    client: AsyncClient, hire: Hire, store: Store, **settings: Any
+) -> dict[str, str]:
+    """Jobs that ended in every way, and one that has not, by name."""
+    worker = await hire(end, store=store, **settings)
+    well = await client.enqueue(end, "well")
+    fail = await client.enqueue(end, "fail")
+    die = await client.enqueue(end, "die", retries=Retry(0))
+    waiting = await client.enqueue(end, "waiting", queue="unserved")
+    cancelled = await client.enqueue(end, "cancelled", queue="unserved")
+    await cancelled.abort()
+    assert await well.result(10) == "well"
+    for job, error in ((fail, JobFailed), (die, JobDead), (cancelled, JobCancelled)):
+        with pytest.raises(error):
+            await job.result(10)
+    await worker.stop()
+    handles = [well, fail, die, waiting, cancelled]
+    return {(await handle.record()).args[0]: handle.id for handle in handles}
+
+
+async def has_pruned(store: Store) -> bool:
+    """Idle workers are dropped last, so all that was to be removed is gone."""
+    return OTHER not in {row.info.id for row in await store.workers(None)}
+
+
+async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
+    left = {job.id for job in await client.jobs(limit=100)}
+    return {name for name, id in jobs.items() if id in left}
+
+
+async def hold(store: Store, name: str, *, lease: timedelta) -> None:
+    lane = Lane(queue="default", task=name)
+    claimed = await store.claim_jobs(
+        ClaimRequest(
+            namespace="default",
+            worker=OTHER,
+            lanes=[LaneRequest(lane=lane.text, queue="default")],
+            limit=1,
+            lease=lease,
+        )
+    )
+    assert len(claimed.jobs) == 1
+
+
+def idle_worker(id: WorkerId = OTHER) -> WorkerInfo:
+    return WorkerInfo(
+        id=id,
+        namespace="default",
+        host="host",
+        pid=1,
+        queues=("default",),
+        tasks=("end",),
+        tags=None,
+        concurrency=1,
+    )
