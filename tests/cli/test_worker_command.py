@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -128,6 +129,7 @@ class TestWhatCannotRun:
             (["sample:worker", "--queues", "a,,b"], 2, "queue ''"),
             (["sample:worker", "--namespace", ""], 2, "namespace ''"),
             (["sample:worker", "--processes", "0"], 2, "--processes"),
+            (["sample", "--store", "memory://x", "--processes", "2"], 2, "inside one process"),
             (["sample:worker", "--store", "mysql://host"], 2, "'mysql' is not a store"),
             (["sample:worker", "--store", "sqlite:///no/dir/x.db"], 3, "there is no directory"),
             (["sample:worker", "--store", "postgresql://x@127.0.0.1:1/x"], 3, "cannot open"),
@@ -143,10 +145,9 @@ class TestWhatCannotRun:
         assert told in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_plain_logs_go_to_stderr_without_colour(
-        self, folder: Path, url: str, client: Client
-    ) -> None:
-        done = run_cli("worker", "sample:worker", "--store", "sqlite:///no/dir/x.db", cwd=folder)
+    def test_is_told_as_json_where_logs_are(self, folder: Path) -> None:
+        done = run_cli("worker", "sample:worker", "--grace", "soon", "--json", cwd=folder)
 
-        assert done.stdout == ""
-        assert "\x1b" not in done.stderr
+        [line] = [json.loads(line) for line in done.stderr.splitlines()]
+        assert line["level"] == "error"
+        assert "grace='soon'" in line["message"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -27,13 +27,18 @@ EXIT_CODES = """Exit codes: 0 done; 1 the job failed or the operation was refuse
 cannot be understood; 3 the store cannot be reached or used."""
 
 
+def tell_error(message: str) -> None:
+    """One line on stderr; some messages of drivers have several."""
+    sys.stderr.write(f"perdure: {' '.join(message.split())}\n")
+
+
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_told(tell: Callable[[str], object] = tell_error) -> Iterator[None]:
     """Turn expected errors into one line on stderr and an exit code."""
     try:
         yield
     except PerdureError as error:
-        tell_error(str(error))
+        tell(str(error))
         raise typer.Exit(exit_code_of(error)) from error
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
@@ -47,8 +52,3 @@ def exit_code_of(error: PerdureError) -> ExitCode:
             return ExitCode.STORE
         case _:
             return ExitCode.REFUSED
-
-
-def tell_error(message: str) -> None:
-    # Some messages of drivers have several lines.
-    sys.stderr.write(f"perdure: {' '.join(message.split())}\n")

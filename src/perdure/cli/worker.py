@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.exits import ExitCode, errors_told
+from perdure.cli.exits import ExitCode, errors_told, tell_error
 from perdure.cli.options import STORE_VARIABLE, StoreOption, as_names, required
+from perdure.errors import InvalidInput
 
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
@@ -60,7 +61,8 @@ def worker(
 
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     set_up_logs(as_json=as_json, level=level)
-    with errors_told():
+    log = logging.getLogger("perdure.cli")
+    with errors_told(log.error if as_json else tell_error):
         made = _made(target, store)
         made.adjust(
             queues=as_names(queues),
@@ -102,6 +104,10 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
     from perdure.cli.logs import log_supervisor
     from perdure.worker.supervisor import Supervisor
 
+    if worker.store_url.startswith("memory:"):
+        raise InvalidInput(
+            f"store {worker.store_url!r} lives inside one process; --processes needs one to share"
+        )
     if store:
         # Not among the arguments, where every user of the machine could read its password.
         os.environ[STORE_VARIABLE] = store
