@@ -162,5 +162,5 @@ class TestOpen:
         await admin.execute('DROP SCHEMA "User" CASCADE')
 
 
-async def communicate_all(processes: list[Any]) -> list[tuple[bytes, bytes]]:
+async def communicate_all(processes: list[Any]) -> list[Any]:
     return await asyncio.gather(*(process.communicate() for process in processes))

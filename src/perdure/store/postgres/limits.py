@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -81,24 +81,28 @@ class LimitedClaim:
     async def _usage(
         self, connection: Connection, limits: Mapping[str, Record]
     ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
-        rows = await connection.fetch(
+        """What is in use under each rule, which queues are paused, and since when that holds."""
+        rates = [rule for rule in self._rules if rule.window is not None]
+        now, paused, keys, counts, starts, oldest = await connection.fetchrow(
             self._statements["limit_usage"],
             None if self._clock is None else self._clock(),
             self._request.namespace,
-            [rule.key for rule in self._rules],
-            [rule.window or timedelta(0) for rule in self._rules],
+            [rule.key for rule in rates],
+            [rule.window for rule in rates],
         )
-        usages = {
-            rule: LimitUsage(
-                live=live,
-                starts=starts,
+        live = dict(zip(keys, counts, strict=True))
+        started = dict(zip(rates, zip(starts, oldest, strict=True), strict=True))
+        usages = {}
+        for rule in self._rules:
+            count, oldest_start_at = started.get(rule, (0, None))
+            usages[rule] = LimitUsage(
+                live=live.get(rule.key, 0),
+                starts=count,
                 oldest_start_at=oldest_start_at,
                 last_start_at=limits[rule.key][2],
                 closed_until=limits[rule.key][1],
             )
-            for rule, (_, live, starts, oldest_start_at, _) in zip(self._rules, rows, strict=True)
-        }
-        return usages, rows[0][4], rows[0][0]
+        return usages, paused, now
 
     async def _candidates(
         self,

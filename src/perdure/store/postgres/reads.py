@@ -34,13 +34,11 @@ class PostgresReads(Access, ReadStore):
         return None
 
     async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
-        condition, arguments = _condition(filter, after=1)
-        statement = fill(self._statements["list_jobs"], {"filter": condition})
+        statement, arguments = filtered(self._statements["list_jobs"], filter, after=1)
         return [job(row) for row in await self._connections.fetch(statement, limit, *arguments)]
 
     async def count_jobs(self, filter: JobFilter) -> int:
-        condition, arguments = _condition(filter)
-        statement = fill(self._statements["count_jobs"], {"filter": condition})
+        statement, arguments = filtered(self._statements["count_jobs"], filter)
         count: int = (await self._scan(statement, *arguments))[0][0]
         return count
 
@@ -94,8 +92,8 @@ class PostgresReads(Access, ReadStore):
         return await self._connections.run(work)
 
 
-def _condition(filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
-    """The filter as SQL, and its arguments, numbered on from ``after``.
+def filtered(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
+    """The statement with the filter in it, and its arguments, numbered on from ``after``.
 
     The status stands in the text, as one of ours, so that the partial indexes can serve it.
     """
@@ -111,4 +109,5 @@ def _condition(filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
     if filter.status is not None:
         conditions.append(f"status = '{Status(filter.status).value}'")
     conditions += [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
-    return " AND ".join(conditions), [value for _, value in given]
+    text = fill(statement, {"filter": " AND ".join(conditions)})
+    return text, [value for _, value in given]

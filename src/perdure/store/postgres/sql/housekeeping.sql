@@ -29,13 +29,28 @@ WITH RECURSIVE lanes AS (
 )
 SELECT coalesce($1::timestamptz, statement_timestamp()),
        ARRAY (SELECT lane FROM lanes WHERE lane IS NOT NULL LIMIT $4),
-       (SELECT min(ready_at) FROM {schema}.jobs WHERE status = 'scheduled'),
-       (SELECT min(lease_until) FROM {schema}.jobs WHERE status IN ('active', 'aborting')),
+       -- Not min(): where few rows are expected, it is planned to look at all of them.
        (
-           SELECT min(deadline_at)
+           SELECT ready_at
+           FROM {schema}.jobs
+           WHERE status = 'scheduled'
+           ORDER BY ready_at
+           LIMIT 1
+       ),
+       (
+           SELECT lease_until
+           FROM {schema}.jobs
+           WHERE status IN ('active', 'aborting')
+           ORDER BY lease_until
+           LIMIT 1
+       ),
+       (
+           SELECT deadline_at
            FROM {schema}.jobs
            WHERE deadline_at IS NOT NULL
              AND status IN ('waiting', 'scheduled', 'paused')
+           ORDER BY deadline_at
+           LIMIT 1
        );
 
 -- name: lead

@@ -18,12 +18,14 @@ ORDER BY key
 ON CONFLICT DO NOTHING;
 
 -- name: limit_usage
--- clock_timestamp: the locks may have been waited for.
+-- One row: the moment, the paused queues, how many jobs are live under which keys, and for each
+-- rate ($3 keys, $4 windows) the starts within the window and the oldest of them.
+-- clock_timestamp, because the locks may have been waited for.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ),
 live AS MATERIALIZED (
-    SELECT key, count(*) AS live
+    SELECT key, count(*) AS count
     FROM {schema}.jobs
     CROSS JOIN unnest(limit_keys) AS held (key)
     WHERE status IN ('active', 'aborting')
@@ -31,20 +33,25 @@ live AS MATERIALIZED (
       AND namespace = $2
       AND lease_until > (SELECT now FROM moment)
     GROUP BY key
+),
+rates AS MATERIALIZED (
+    SELECT coalesce(starts.count, 0) AS count, starts.oldest_at
+    FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rate (key, span, number)
+    CROSS JOIN LATERAL (
+        SELECT sum(count)::integer AS count, min(started_at) AS oldest_at
+        FROM {schema}.limit_starts
+        WHERE namespace = $2
+          AND key = rate.key
+          AND started_at > (SELECT now FROM moment) - rate.span
+    ) AS starts
+    ORDER BY rate.number
 )
-SELECT moment.now, coalesce(live.live, 0), coalesce(starts.count, 0), starts.oldest_start_at,
-       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2)
-FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rule (key, span, number)
-CROSS JOIN moment
-LEFT JOIN live ON live.key = rule.key
-CROSS JOIN LATERAL (
-    SELECT sum(count)::integer AS count, min(started_at) AS oldest_start_at
-    FROM {schema}.limit_starts
-    WHERE namespace = $2
-      AND key = rule.key
-      AND started_at > moment.now - rule.span
-) AS starts
-ORDER BY rule.number;
+SELECT (SELECT now FROM moment),
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2),
+       ARRAY (SELECT key FROM live),
+       ARRAY (SELECT count FROM live),
+       ARRAY (SELECT count FROM rates),
+       ARRAY (SELECT oldest_at FROM rates);
 
 -- name: limit_candidates
 SELECT candidate.id, candidate.lane

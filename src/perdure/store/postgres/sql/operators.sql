@@ -155,26 +155,40 @@ FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: find_retry_rival
--- Which live job keeps one of these from being retried; another one of them may.
-SELECT jobs.queue, jobs.fingerprint, coalesce(rival.id, twin.id)
-FROM {schema}.jobs
-LEFT JOIN {schema}.jobs AS rival
-    ON rival.namespace = jobs.namespace
-   AND rival.queue = jobs.queue
-   AND rival.fingerprint = jobs.fingerprint
-   AND rival.status IN ('waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
-LEFT JOIN {schema}.jobs AS twin
-    ON twin.id = ANY ($2::text[])
-   AND twin.id < jobs.id
-   AND twin.namespace = jobs.namespace
-   AND twin.queue = jobs.queue
-   AND twin.fingerprint = jobs.fingerprint
-   AND twin.status IN ('failed', 'dead', 'cancelled')
-WHERE jobs.id = ANY ($2::text[])
-  AND ($1::text IS NULL OR jobs.namespace = $1)
-  AND jobs.status IN ('failed', 'dead', 'cancelled')
-  AND coalesce(rival.id, twin.id) IS NOT NULL
-ORDER BY jobs.id
+-- Which live job keeps one of these from being retried; one of these themselves may.
+WITH ended AS MATERIALIZED (
+    SELECT id, namespace, queue, fingerprint
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND finished_at IS NOT NULL
+      AND fingerprint IS NOT NULL
+)
+SELECT queue, fingerprint, rival.id
+FROM ended
+CROSS JOIN LATERAL (
+    SELECT coalesce(
+        (
+            SELECT live.id
+            FROM {schema}.jobs AS live
+            WHERE live.namespace = ended.namespace
+              AND live.queue = ended.queue
+              AND live.fingerprint = ended.fingerprint
+              AND live.status IN (
+                  'waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
+        ),
+        (
+            SELECT min(like_it.id)
+            FROM ended AS like_it
+            WHERE like_it.namespace = ended.namespace
+              AND like_it.queue = ended.queue
+              AND like_it.fingerprint = ended.fingerprint
+              AND like_it.id < ended.id
+        )
+    ) AS id
+) AS rival
+WHERE rival.id IS NOT NULL
+ORDER BY ended.id
 LIMIT 1;
 
 -- name: resume_jobs

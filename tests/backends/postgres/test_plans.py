@@ -1,0 +1,198 @@
+"""How PostgreSQL runs our statements: none on a hot path may grow with the number of jobs.
+
+The plans are those of the store's own connections: made once, for any arguments. They must hold
+whatever the statistics say, so they are looked at with none, with outdated and with fresh ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from perdure.model.job import JobFilter, Status
+from perdure.store.postgres.address import parse_address
+from perdure.store.postgres.connections import connect
+from perdure.store.postgres.reads import filtered
+from perdure.store.postgres.statements import statements_in
+from perdure.store.postgres.store import PostgresStore
+from tests.conftest import drop_schema, with_query
+
+ROWS = 20_000
+FILL = """
+INSERT INTO {schema}.jobs (
+    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+    ready_at, finished_at, output
+)
+SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
+       format('["mail","send-%s",[],[]]', number % 10),
+       CASE WHEN is_finished THEN 'completed' ELSE 'waiting' END,
+       3, number, '{{}}', number, now(), now(),
+       CASE WHEN is_finished THEN now() END, CASE WHEN is_finished THEN '1'::bytea END
+FROM (SELECT number, number % 2 = 0 AS is_finished FROM generate_series(1, {count}) AS number) AS n
+"""
+
+# Statements that read all rows of a table, or of a partial index, and why they may.
+READ_ALL_ON_PURPOSE = {
+    "applied": "a small table",
+    "depth": "counts all jobs",
+    "give_back_unknown": "goes through the jobs that are held, when a worker starts",
+    "paused_queues": "a small table",
+    "prune_workers": "a small table",
+    "workers": "a small table, and the jobs that are held",
+}
+COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
+FILLED_IN = {"list_jobs", "count_jobs"}
+
+
+@pytest.fixture(scope="module", params=["none", "outdated", "fresh"])
+def filled_url(request: pytest.FixtureRequest, postgres_server_url: str) -> Iterator[str]:
+    """A store with many jobs, and with the planner knowing nothing, too little or all of it."""
+    schema = f"t_{secrets.token_hex(8)}"
+    url = with_query(postgres_server_url, schema=schema)
+    asyncio.run(open_and_close(url))
+    with psycopg.connect(postgres_server_url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {schema}.jobs SET (autovacuum_enabled = off)")
+        if request.param == "outdated":
+            connection.execute(f"ANALYZE {schema}.jobs")
+        connection.execute(FILL.format(schema=schema, count=2 * ROWS))
+        if request.param == "fresh":
+            connection.execute(f"ANALYZE {schema}.jobs")
+    yield url
+    drop_schema(postgres_server_url, schema)
+
+
+@pytest.fixture
+async def planner(filled_url: str) -> AsyncIterator[Planner]:
+    connection = await connect(parse_address(filled_url))
+    yield Planner(connection, parse_address(filled_url).schema)
+    await connection.close()
+
+
+class Planner:
+    """Tells how a statement is carried out."""
+
+    def __init__(self, connection: Any, schema: str) -> None:
+        self._connection = connection
+        self.statements = statements_in(schema)
+
+    async def nodes(self, statement: str) -> list[dict[str, Any]]:
+        """The parts of the plan, which is the same for all arguments."""
+        count = max((int(number) for number in re.findall(r"\$(\d+)", statement)), default=0)
+        arguments = f"({', '.join(['NULL'] * count)})" if count else ""
+        await self._connection.execute(f"PREPARE looked_at AS {statement}")
+        plan = await self._connection.fetchval(
+            f"EXPLAIN (FORMAT JSON) EXECUTE looked_at{arguments}"
+        )
+        await self._connection.execute("DEALLOCATE looked_at")
+        return list(flatten(json.loads(plan)[0]["Plan"]))
+
+    async def reads_all(self, statement: str) -> list[str]:
+        """What is read from one end to the other."""
+        return [
+            f"{node['Node Type']} of {node['Relation Name']} {node.get('Index Name', '')}"
+            for node in await self.nodes(statement)
+            if "Scan" in node["Node Type"]
+            and "Relation Name" in node
+            and not node.keys() & {"Index Cond", "TID Cond", "Ends Early"}
+        ]
+
+
+class TestStatements:
+    async def test_read_nothing_from_end_to_end(self, planner: Planner) -> None:
+        reading = {
+            name
+            for name, statement in planner.statements.items()
+            if name not in COMMANDS | FILLED_IN and await planner.reads_all(statement)
+        }
+
+        assert reading == set(READ_ALL_ON_PURPOSE)  # equality: stale excuses fail too
+
+    @pytest.mark.parametrize(
+        "name", ["claim_from_one_lane", "claim_from_lanes", "limit_candidates"]
+    )
+    async def test_claim_from_the_front_of_the_lanes(self, planner: Planner, name: str) -> None:
+        nodes = await planner.nodes(planner.statements[name])
+
+        fronts = [node for node in nodes if node.get("Index Name") == "jobs_waiting"]
+        assert fronts
+        assert all(re.search(r"namespace = .*lane = ", node["Index Cond"]) for node in fronts)
+        # The index is in the order of the queue: nothing is sorted but what was picked.
+        sorts = [node for node in nodes if node["Node Type"] == "Sort"]
+        assert all(child["Node Type"] != "Index Scan" for node in sorts for child in node["Plans"])
+
+    @pytest.mark.parametrize(
+        "name", ["settle_completed", "settle_jobs", "renew_leases", "check_claims", "save_progress"]
+    )
+    async def test_look_held_jobs_up_by_id(self, planner: Planner, name: str) -> None:
+        nodes = await planner.nodes(planner.statements[name])
+
+        looked_up = [node for node in nodes if node.get("Relation Name") == "jobs"]
+        assert {node.get("Index Name") for node in looked_up} <= {"jobs_pkey", None}
+        assert any("id = " in node.get("Index Cond", "") for node in looked_up)
+
+    @pytest.mark.parametrize(
+        "name,index",
+        [
+            ("survey", "jobs_waiting"),
+            ("survey", "jobs_scheduled"),
+            ("survey", "jobs_held"),
+            ("survey", "jobs_deadline"),
+            ("promote_due", "jobs_scheduled"),
+            ("take_over_expired", "jobs_held"),
+            ("expire_deadlines", "jobs_deadline"),
+            ("prune_jobs", "jobs_completed"),
+            ("prune_jobs", "jobs_ended"),
+            ("find_result", "jobs_results"),
+            ("find_rivals", "jobs_fingerprint"),
+            ("limit_usage", "jobs_limited"),
+            ("abort_group", "jobs_group"),
+        ],
+    )
+    async def test_use_the_index_made_for_them(
+        self, planner: Planner, name: str, index: str
+    ) -> None:
+        nodes = await planner.nodes(planner.statements[name])
+
+        assert index in {node.get("Index Name") for node in nodes}
+
+
+class TestLists:
+    @pytest.mark.parametrize("status", [Status.FAILED, Status.DEAD, Status.CANCELLED])
+    async def test_of_what_ended_badly_are_in_order_in_an_index(
+        self, planner: Planner, status: Status
+    ) -> None:
+        statement, _ = filtered(planner.statements["list_jobs"], JobFilter(status=status), after=1)
+
+        nodes = await planner.nodes(statement)
+
+        assert "jobs_noted" in {node.get("Index Name") for node in nodes}
+        assert "Sort" not in {node["Node Type"] for node in nodes}
+
+    async def test_of_a_group_are_in_order_in_an_index(self, planner: Planner) -> None:
+        wanted = JobFilter(namespace="default", group="run-1")
+        statement, _ = filtered(planner.statements["list_jobs"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        assert "jobs_group" in {node.get("Index Name") for node in nodes}
+
+
+async def open_and_close(url: str) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.close()
+
+
+def flatten(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        if node["Node Type"] == "Limit" and "Filter" not in child:
+            child["Ends Early"] = True  # takes the first entries of an index and stops
+        yield from flatten(child)

@@ -1,0 +1,350 @@
+"""Enqueueing in the caller's own transaction: commit enqueues, rollback does not. Every driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from perdure.errors import FingerprintTaken, InvalidInput
+from perdure.model.hint import Hint, HintKind
+from perdure.model.job import Inserted, JobFilter, NewJob, Status
+from perdure.store.postgres.store import PostgresStore
+from tests.conformance.builders import LANE, MINUTE, hold, insert, new_job, read, status_of
+
+Insert = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
+Driver = Callable[[PostgresStore, str], AbstractAsyncContextManager[tuple[Insert, "End"]]]
+
+
+class End:
+    """How the caller ends the transaction."""
+
+    def __init__(
+        self, commit: Callable[[], Awaitable[None]], rollback: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.commit = commit
+        self.rollback = rollback
+
+
+@asynccontextmanager
+async def on_asyncpg(store: PostgresStore, url: str) -> AsyncIterator[tuple[Insert, End]]:
+    connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
+    yield awaiting(store, connection), End(transaction.commit, transaction.rollback)
+    await connection.close()
+
+
+@asynccontextmanager
+async def on_asyncpg_pool(store: PostgresStore, url: str) -> AsyncIterator[tuple[Insert, End]]:
+    async with asyncpg.create_pool(url, min_size=1) as pool, pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        yield awaiting(store, connection), End(transaction.commit, transaction.rollback)
+
+
+@asynccontextmanager
+async def on_psycopg_async(store: PostgresStore, url: str) -> AsyncIterator[tuple[Insert, End]]:
+    # Rows of another shape, as an application may have them.
+    connection = await psycopg.AsyncConnection.connect(url, row_factory=dict_row)
+    yield awaiting(store, connection), End(connection.commit, connection.rollback)
+    await connection.close()
+
+
+@asynccontextmanager
+async def on_psycopg(store: PostgresStore, url: str) -> AsyncIterator[tuple[Insert, End]]:
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        yield blocking(store, connection), ends(connection)
+
+
+@asynccontextmanager
+async def on_sqlalchemy(store: PostgresStore, url: str) -> AsyncIterator[tuple[Insert, End]]:
+    engine = create_engine(dialect(url, "psycopg"))
+    with engine.connect() as connection:
+        yield blocking(store, connection), ends(connection)
+    engine.dispose()
+
+
+@asynccontextmanager
+async def on_sqlalchemy_session(
+    store: PostgresStore, url: str
+) -> AsyncIterator[tuple[Insert, End]]:
+    engine = create_engine(dialect(url, "psycopg"))
+    with Session(engine) as session:
+        yield blocking(store, session), ends(session)
+    engine.dispose()
+
+
+@asynccontextmanager
+async def on_sqlalchemy_asyncpg(
+    store: PostgresStore, url: str
+) -> AsyncIterator[tuple[Insert, End]]:
+    engine = create_async_engine(dialect(url, "asyncpg"))
+    async with engine.connect() as connection:
+        yield awaiting(store, connection), End(connection.commit, connection.rollback)
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def on_sqlalchemy_async_session(
+    store: PostgresStore, url: str
+) -> AsyncIterator[tuple[Insert, End]]:
+    engine = create_async_engine(dialect(url, "psycopg"))
+    async with AsyncSession(engine) as session:
+        yield awaiting(store, session), End(session.commit, session.rollback)
+    await engine.dispose()
+
+
+DRIVERS: list[Driver] = [
+    on_asyncpg,
+    on_asyncpg_pool,
+    on_psycopg_async,
+    on_psycopg,
+    on_sqlalchemy,
+    on_sqlalchemy_session,
+    on_sqlalchemy_asyncpg,
+    on_sqlalchemy_async_session,
+]
+
+
+@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__.removeprefix("on_"))
+async def caller(
+    request: pytest.FixtureRequest, store: PostgresStore, postgres_server_url: str
+) -> AsyncIterator[tuple[Insert, End]]:
+    """A caller in the middle of a transaction of its own."""
+    async with request.param(store, postgres_server_url) as caller:
+        yield caller
+
+
+class TestInsertInTransaction:
+    async def test_enqueues_on_commit_and_not_before(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        jobs = [new_job(input=bytes([0, 255, number])) for number in range(3)]
+
+        inserted = await insert_with(jobs)
+        assert await store.count_jobs(JobFilter()) == 0
+        await end.commit()
+
+        assert [each.id for each in inserted] == [job.id for job in jobs]
+        assert all(each.is_new for each in inserted)
+        assert (await read(store, jobs[2].id)).input == bytes([0, 255, 2])
+
+    async def test_enqueues_nothing_on_rollback(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+
+        await insert_with([new_job(), new_job(fingerprint="once")])
+        await end.rollback()
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_keeps_everything_that_jobs_differ_in(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        run_at = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+        plain = new_job()
+        full = new_job(
+            group="run-1",
+            fingerprint="once",
+            run_at=run_at,
+            deadline_at=run_at + MINUTE,
+            max_attempts=4,
+            policy=b"{}",
+            input_hash=2**62 + 1,
+            priority=1,
+        )
+        delayed = new_job(delay=MINUTE, deadline=timedelta(hours=1))
+
+        await insert_with([plain, full, delayed])
+        await end.commit()
+
+        assert (await read(store, plain.id)).status is Status.WAITING
+        job = await read(store, full.id)
+        assert (job.status, job.group, job.ready_at) == (Status.SCHEDULED, "run-1", run_at)
+        assert (job.deadline_at, job.max_attempts) == (run_at + MINUTE, 4)
+        later = await read(store, delayed.id)
+        assert later.ready_at == later.created_at + MINUTE
+        assert later.deadline_at == later.created_at + timedelta(hours=1)
+
+    async def test_answers_the_live_job_of_a_fingerprint(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        live = await insert(store, fingerprint="once")
+
+        [inserted] = await insert_with([new_job(fingerprint="once")])
+        await end.commit()
+
+        assert (inserted.id, inserted.is_new) == (live, False)
+
+    async def test_writes_nothing_when_a_fingerprint_is_taken(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        live = await insert(store, fingerprint="once")
+
+        with pytest.raises(FingerprintTaken, match=live):
+            await insert_with([new_job(), new_job(fingerprint="once", on_conflict="raise")])
+        kept = await insert_with([new_job()])  # the transaction goes on
+        await end.commit()
+
+        assert {job.id for job in await store.list_jobs(JobFilter(), 9)} == {live, kept[0].id}
+
+    async def test_replaces_the_live_job_of_a_fingerprint_on_commit(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        held = await hold(store, fingerprint="once")
+        job = new_job(fingerprint="once", on_conflict="replace")
+
+        await insert_with([job])
+        assert await status_of(store, held.id) is Status.ACTIVE
+        await end.commit()
+
+        assert await status_of(store, held.id) is Status.CANCELLED
+        assert await status_of(store, job.id) is Status.WAITING
+
+    async def test_refuses_a_deadline_that_has_passed(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+
+        with pytest.raises(InvalidInput, match="deadline"):
+            await insert_with([new_job(deadline_at=datetime(2020, 1, 1, tzinfo=UTC))])
+        await end.commit()
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_wakes_listeners_on_commit(
+        self, store: PostgresStore, caller: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller
+        heard: asyncio.Queue[Hint] = asyncio.Queue()
+        store.subscribe(heard.put_nowait)
+        for _ in HintKind:
+            await asyncio.wait_for(heard.get(), 10)
+
+        await insert_with([new_job()])
+        await end.commit()
+
+        ready = Hint(kind=HintKind.READY, names=frozenset({LANE.text}))
+        assert await asyncio.wait_for(heard.get(), 10) == ready
+
+
+class TestRefusals:
+    async def test_name_what_is_no_connection(self, store: PostgresStore) -> None:
+        with pytest.raises(InvalidInput, match="a builtins"):
+            await store.insert_in_transaction("connection", [new_job()])
+        with pytest.raises(InvalidInput, match="a builtins"):
+            store.insert_in_blocking_transaction(object(), [new_job()])
+
+    async def test_tell_the_colours_apart(
+        self, store: PostgresStore, postgres_server_url: str
+    ) -> None:
+        with (
+            psycopg.connect(postgres_server_url) as blocking_connection,
+            pytest.raises(InvalidInput, match="AsyncConnection"),
+        ):
+            await store.insert_in_transaction(blocking_connection, [new_job()])
+        connection = await asyncpg.connect(postgres_server_url)
+        with pytest.raises(InvalidInput, match="psycopg's Connection"):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+        await connection.close()
+
+    async def test_ask_for_a_transaction_on_asyncpg(self, store: PostgresStore, admin: Any) -> None:
+        with pytest.raises(InvalidInput, match="transaction"):
+            await store.insert_in_transaction(admin, [new_job()])
+
+    async def test_ask_for_a_transaction_on_psycopg_in_autocommit(
+        self, store: PostgresStore, postgres_server_url: str
+    ) -> None:
+        with psycopg.connect(postgres_server_url, autocommit=True) as connection:
+            with pytest.raises(InvalidInput, match="transaction"):
+                store.insert_in_blocking_transaction(connection, [new_job()])
+            with connection.transaction():
+                store.insert_in_blocking_transaction(connection, [new_job()])
+
+        assert await store.count_jobs(JobFilter()) == 1
+
+    @pytest.mark.parametrize("where", ["engine", "connection"])
+    async def test_ask_for_a_transaction_on_sqlalchemy_in_autocommit(
+        self, store: PostgresStore, postgres_server_url: str, where: str
+    ) -> None:
+        options = {"isolation_level": "AUTOCOMMIT"} if where == "engine" else {}
+        engine = create_engine(dialect(postgres_server_url, "psycopg"), **options)
+        with engine.connect() as connection:
+            if where == "connection":
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(InvalidInput, match="transaction"):
+                store.insert_in_blocking_transaction(connection, [new_job()])
+        engine.dispose()
+
+    async def test_name_a_connection_to_another_kind_of_database(
+        self, store: PostgresStore
+    ) -> None:
+        engine = create_engine("sqlite://")
+        with (
+            engine.connect() as connection,
+            pytest.raises(InvalidInput, match="PostgreSQL"),
+        ):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+        engine.dispose()
+
+    async def test_name_a_database_without_our_tables(
+        self, postgres_url: str, caller_without_tables: tuple[Insert, End]
+    ) -> None:
+        insert_with, end = caller_without_tables
+
+        with pytest.raises(InvalidInput, match="same database"):
+            await insert_with([new_job()])
+        await end.rollback()
+
+
+@pytest.fixture(params=[on_asyncpg, on_psycopg, on_sqlalchemy_asyncpg])
+async def caller_without_tables(
+    request: pytest.FixtureRequest, postgres_url: str, postgres_server_url: str
+) -> AsyncIterator[tuple[Insert, End]]:
+    async with request.param(PostgresStore(postgres_url), postgres_server_url) as caller:
+        yield caller
+
+
+def awaiting(store: PostgresStore, connection: Any) -> Insert:
+    async def insert_with(jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await store.insert_in_transaction(connection, jobs)
+
+    return insert_with
+
+
+def blocking(store: PostgresStore, connection: Any) -> Insert:
+    async def insert_with(jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await asyncio.to_thread(store.insert_in_blocking_transaction, connection, jobs)
+
+    return insert_with
+
+
+def ends(connection: Any) -> End:
+    async def commit() -> None:
+        connection.commit()
+
+    async def rollback() -> None:
+        connection.rollback()
+
+    return End(commit, rollback)
+
+
+def dialect(url: str, driver: str) -> str:
+    return url.replace("postgresql://", f"postgresql+{driver}://")
