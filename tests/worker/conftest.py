@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.model.task import Task
+from perdure import AsyncClient, Task, Worker
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.worker.worker import Worker
 from tests.worker.harness import Running
 
 Hire = Callable[..., Awaitable[Running]]

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from perdure import Worker
 from perdure.worker.events import JobEvent, WorkerEvent, WorkerStarted
-from perdure.worker.worker import Worker
 
 WAIT_SECONDS = 15.0
 """How long a test waits for what should happen at once, on a machine that is busy."""

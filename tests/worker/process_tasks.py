@@ -8,10 +8,7 @@ import signal
 import threading
 import time
 
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import RetryLater
-from perdure.model.retry import Retry
+from perdure import Context, Retry, RetryLater, task
 
 LONG_SECONDS = 60
 

@@ -8,12 +8,7 @@ import time
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import Aborted, JobCancelled
-from perdure.model.job import Status
-from perdure.model.retry import Retry
+from perdure import Aborted, AsyncClient, Context, JobCancelled, Retry, Status, task
 from perdure.worker import attempt
 from perdure.worker.events import JobAborting, JobProgressed, JobStarted
 from perdure.worker.events import JobCancelled as JobCancelledEvent

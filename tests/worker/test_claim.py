@@ -6,11 +6,10 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
-from perdure.client.client import AsyncClient
-from perdure.client.task import task
+from perdure import AsyncClient, Status, task
 from perdure.clock import new_id
 from perdure.model.ids import JobId
-from perdure.model.job import NewJob, Status
+from perdure.model.job import NewJob
 from perdure.model.lane import Lane
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted

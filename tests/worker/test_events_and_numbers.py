@@ -9,14 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import JobDead as DeadError
-from perdure.errors import JobFailed as FailedError
-from perdure.errors import Permanent
-from perdure.model.job import Status
-from perdure.model.retry import Retry
+from perdure import AsyncClient, Context, Permanent, Retry, Status, Worker, task
+from perdure import JobDead as DeadError
+from perdure import JobFailed as FailedError
 from perdure.worker.events import (
     ClaimLost,
     JobAborting,
@@ -32,7 +27,6 @@ from perdure.worker.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from perdure.worker.worker import Worker
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Running, soon, until
 
@@ -164,7 +158,7 @@ class TestEvents:
         async def nothing() -> None:
             pass
 
-        heard = []
+        heard: list[JobCompleted] = []
         worker = await hire(nothing)
         leave = worker.worker.on(JobCompleted, heard.append)
         await client.enqueue(nothing)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.model.job import Status
+from perdure import AsyncClient, Context, Status, task
 from perdure.worker.events import ClaimLost, JobCompleted, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon

@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.task import task
+from perdure import (
+    AsyncClient,
+    JobCancelled,
+    JobDead,
+    JobFailed,
+    JobNotFound,
+    Permanent,
+    Retry,
+    Status,
+    task,
+)
 from perdure.clock import ManualClock
-from perdure.errors import JobCancelled, JobDead, JobFailed, JobNotFound, Permanent
 from perdure.model.ids import WorkerId
-from perdure.model.job import Status
 from perdure.model.lane import Lane
-from perdure.model.retry import Retry
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at

@@ -9,16 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import JobDead
+from perdure import AsyncClient, Context, JobDead, Status, Worker, task
 from perdure.model.ids import WorkerId
-from perdure.model.job import Status
 from perdure.model.lane import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import ClaimLost
-from perdure.worker.worker import Worker
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 

@@ -7,11 +7,10 @@ import time
 from datetime import timedelta
 from itertools import pairwise
 
-from perdure.client.client import AsyncClient
-from perdure.client.task import task
+from perdure import AsyncClient, Concurrency, Rate, Spacing, task
 from perdure.model.ids import WorkerId
 from perdure.model.lane import Lane
-from perdure.model.limit import Concurrency, LimitRule, Rate, Spacing
+from perdure.model.limit import LimitRule
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import JobCompleted, JobStarted
 from tests.worker.conftest import Hire

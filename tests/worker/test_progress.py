@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import InvalidInput, JobFailed
-from perdure.model.job import Progress
+from perdure import AsyncClient, Context, InvalidInput, JobFailed, Progress, task
 from perdure.store.contract import Store
 from perdure.worker.events import JobProgressed, JobStarted
 from tests.worker.conftest import Hire

@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.handles import AsyncJobHandle
-from perdure.client.task import task
-from perdure.errors import JobDead, JobFailed, Permanent, RetryLater
-from perdure.model.job import Status
-from perdure.model.limit import Concurrency
-from perdure.model.retry import Retry
+from perdure import (
+    AsyncClient,
+    AsyncJobHandle,
+    Concurrency,
+    Context,
+    JobDead,
+    JobFailed,
+    Permanent,
+    Retry,
+    RetryLater,
+    Status,
+    task,
+)
 from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
 from perdure.worker.events import JobRetried, JobStarted
 from tests.worker.conftest import Hire

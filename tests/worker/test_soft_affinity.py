@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.model.retry import Retry
+from perdure import AsyncClient, Context, Retry, task
 from perdure.worker.events import JobRetried
 from tests.worker.conftest import Hire
 

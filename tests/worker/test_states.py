@@ -6,10 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.task import task
-from perdure.errors import IllegalTransition, JobDisabled, JobFailed, Permanent
-from perdure.model.job import Status
+from perdure import AsyncClient, IllegalTransition, JobDisabled, JobFailed, Permanent, Status, task
 from perdure.worker.events import JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate

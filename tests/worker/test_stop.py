@@ -8,13 +8,10 @@ import time
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.task import task
-from perdure.model.job import Status
+from perdure import AsyncClient, Status, Worker, task
 from perdure.store.contract import Store
 from perdure.worker import attempt
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
-from perdure.worker.worker import Worker
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Running, soon
@@ -72,7 +69,7 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
 
     wait = wait_async if kind == "async" else wait_sync
     worker = await hire(wait)
-    job = await client.enqueue(wait, max_attempts=1)  # type: ignore[arg-type]
+    job = await client.enqueue(wait, max_attempts=1)
     await gate.reached()
     await worker.stop(grace=0.05)
     left = await job.record()

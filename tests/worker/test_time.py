@@ -9,12 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.task import task
-from perdure.errors import JobDead, JobFailed
-from perdure.model.job import Status
-from perdure.model.retry import Retry
+from perdure import AsyncClient, Context, JobDead, JobFailed, Retry, Status, task
 from perdure.worker import attempt
 from perdure.worker.events import JobFailed as JobFailedEvent
 from perdure.worker.events import JobProgressed, JobStarted
@@ -127,7 +122,7 @@ class TestDeadline:
 
         work = work_async if kind == "async" else work_sync
         worker = await hire(work)
-        job = await client.enqueue(work, deadline="300ms")  # type: ignore[arg-type]
+        job = await client.enqueue(work, deadline="300ms")
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
         gate.open()

@@ -147,6 +147,8 @@ class Task(Generic[P, R]):
         self, args: list[Any], kwargs: dict[str, Any], context: Any
     ) -> tuple[list[Any], dict[str, Any]]:
         """What to call the function with: typed arguments, and the context where it wants it."""
+        if not self._is_by_position(args, kwargs):
+            self.bind(args, kwargs)
         if self._converters:
             self._typed(args, kwargs)
         if self.context_parameter is not None:

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from perdure import clock
 from perdure.client.context import AbortSignal, Context
-from perdure.errors import AttemptTimeout, DeadlineExceeded, InvalidInput, Permanent
+from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, ClaimedJob, Progress
 from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
 from perdure.model.payload import Codec, from_json
-from perdure.model.policy import decode_policy
+from perdure.model.policy import CallPolicy, decode_policy
 from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
@@ -115,7 +115,7 @@ class Attempt:
         if self.stopped_by is not None:  # while it waited for its slot
             self._abandon()
             return
-        policy = decode_policy(self.job.policy) if self.job.policy is not None else None
+        policy = stored_policy(self.job)
         timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
         if self.job.deadline_at is not None:
             # Measured on the store's clock; what passed since the claim on our own.
@@ -138,7 +138,7 @@ class Attempt:
                 return self.task.arguments(args, kwargs, None)
             context = Context(self.job, self._crew.worker_id, self.report, self.abort)
             return self.task.arguments(args, kwargs, context)
-        except (InvalidInput, ValueError) as error:
+        except (ValueError, TypeError) as error:
             raise Permanent(f"the stored input cannot be used: {error}") from error
 
     def returned(self, data: bytes) -> None:
@@ -226,10 +226,21 @@ class Attempt:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, act, *args))
 
 
+def stored_policy(job: ClaimedJob) -> CallPolicy | None:
+    """What the caller asked for, if anything. What cannot be read never will be."""
+    try:
+        return None if job.policy is None else decode_policy(job.policy)
+    except ValueError as error:
+        raise Permanent(f"the stored policy cannot be used: {error}") from error
+
+
 def failed_outcome(
     job: ClaimedJob, task: Task[..., Any], error: BaseException, hold_off: timedelta
 ) -> Outcome:
     """What an exception leads to under the caller's policy, else the task's."""
-    policy = decode_policy(job.policy).retry if job.policy is not None else None
-    budget = Budget(policy=policy or task.retry, hold_off=hold_off)
+    if isinstance(error, Permanent):
+        return Failed(failure=describe(error))
+    policy = stored_policy(job)
+    retry = policy.retry if policy is not None and policy.retry is not None else task.retry
+    budget = Budget(policy=retry, hold_off=hold_off)
     return after_error(job, error, describe(error), budget, random.random())

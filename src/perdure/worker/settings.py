@@ -6,7 +6,9 @@ from datetime import timedelta
 
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
+from perdure.model.job import ALL_NAMESPACES
 from perdure.model.limit import Limit
+from perdure.model.task import checked_name
 from perdure.model.value import Value
 
 CONCURRENCY_MAX = 10_000
@@ -45,6 +47,20 @@ def checked_concurrency(concurrency: object) -> int:
     if not 1 <= concurrency <= CONCURRENCY_MAX:
         raise InvalidInput(f"concurrency={concurrency} is not between 1 and {CONCURRENCY_MAX}")
     return concurrency
+
+
+def at_least_one(count: object, name: str) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidInput(f"{name}={count!r} must be a whole number of at least 1")
+    return count
+
+
+def one_namespace(namespace: str) -> str:
+    if namespace == ALL_NAMESPACES:
+        raise InvalidInput(
+            f"namespace={namespace!r} is an operator's look at all; a worker serves one"
+        )
+    return checked_name(namespace, "namespace")
 
 
 def positive(value: Duration, name: str) -> timedelta:

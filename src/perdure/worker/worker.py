@@ -31,7 +31,14 @@ from perdure.worker.events import WorkerEvent
 from perdure.worker.processes import check_importable
 from perdure.worker.report import Report
 from perdure.worker.service import Service
-from perdure.worker.settings import WorkerSettings, checked_concurrency, kept, positive
+from perdure.worker.settings import (
+    WorkerSettings,
+    at_least_one,
+    checked_concurrency,
+    kept,
+    one_namespace,
+    positive,
+)
 from perdure.worker.stats import WorkerStats
 
 E = TypeVar("E", bound=WorkerEvent)
@@ -72,11 +79,9 @@ class Worker:
         if not self._tasks:
             raise InvalidInput("a worker needs tasks=[...]: it runs only what it has code for")
         check_importable(self._tasks)
-        if deaths_max < 1:
-            raise InvalidInput(f"deaths_max={deaths_max} must be at least 1")
         names = _checked_queues(queues, self._tasks)
         self._settings = WorkerSettings(
-            namespace=checked_name(namespace, "namespace"),
+            namespace=one_namespace(namespace),
             queues=names,
             tags=None if tags is None else checked_tags(tags),
             limits=check_worker_limits(limits, names, self._tasks),
@@ -86,13 +91,14 @@ class Worker:
             grace=as_duration(grace, "grace"),
             abort_grace=as_duration(abort_grace, "abort_grace"),
             hold_off=as_duration(hold_off, "hold_off"),
-            deaths_max=deaths_max,
+            deaths_max=at_least_one(deaths_max, "deaths_max"),
             keep_completed=kept(keep_completed, "keep_completed"),
             keep_failed=kept(keep_failed, "keep_failed"),
             keep_dead=kept(keep_dead, "keep_dead"),
-            payload_max_bytes=payload_max_bytes,
+            payload_max_bytes=at_least_one(payload_max_bytes, "payload_max_bytes"),
         )
-        self.id = WorkerId(id or f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}")
+        made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
+        self.id = WorkerId(checked_name(made if id is None else id, "worker id"))
         self._store = store_at(store)
         self._codec = codec or PlainCodec()
         self._report = Report(self.id)
@@ -136,7 +142,7 @@ class Worker:
         if tags is not None:
             changes["tags"] = checked_tags(tags)
         if namespace is not None:
-            changes["namespace"] = checked_name(namespace, "namespace")
+            changes["namespace"] = one_namespace(namespace)
         if grace is not None:
             changes["grace"] = as_duration(grace, "grace")
         self._settings = replace(self._settings, **changes)

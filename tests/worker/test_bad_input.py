@@ -1,0 +1,277 @@
+"""Behaviour 20: what a worker cannot use is refused by name before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    Concurrency,
+    DuplicateTask,
+    InvalidInput,
+    InvalidStoreUrl,
+    JobFailed,
+    PayloadTooLarge,
+    Rate,
+    Retry,
+    Spacing,
+    Status,
+    StoreUnreachable,
+    Worker,
+    task,
+)
+from perdure.clock import new_id
+from perdure.model.ids import JobId
+from perdure.model.job import NewJob
+from perdure.model.lane import Lane
+from perdure.model.policy import encode_policy
+from perdure.rules.rank import AGING_DEFAULT
+from perdure.store.contract import Store
+from tests.worker.conftest import Hire
+
+
+@task
+async def nothing() -> None:
+    pass
+
+
+@task(name="nothing")
+async def something() -> None:
+    pass
+
+
+BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "no tasks": ({"tasks": []}, "tasks"),
+    "a plain function": ({"tasks": [print]}, "not a task"),
+    "queues as a text": ({"queues": "mail"}, "queues='mail'"),
+    "no queues": ({"queues": []}, "queues"),
+    "a queue without a name": ({"queues": [""]}, "queue"),
+    "tags as a text": ({"tags": "gpu"}, "tags"),
+    "no concurrency": ({"concurrency": 0}, "concurrency=0"),
+    "a concurrency that is no number": ({"concurrency": "many"}, "concurrency='many'"),
+    "no lease": ({"lease": 0}, "lease"),
+    "a negative poll": ({"poll": -1}, "poll"),
+    "no poll": ({"poll": "0s"}, "poll"),
+    "a grace that is no duration": ({"grace": "soon"}, "grace='soon'"),
+    "a negative hold-off": ({"hold_off": -1}, "hold_off"),
+    "no deaths": ({"deaths_max": 0}, "deaths_max=0"),
+    "deaths that are no number": ({"deaths_max": "3"}, "deaths_max='3'"),
+    "a retention that is no duration": ({"keep_completed": "7 days"}, "keep_completed"),
+    "a payload limit of nothing": ({"payload_max_bytes": 0}, "payload_max_bytes=0"),
+    "a namespace without a name": ({"namespace": ""}, "namespace"),
+    "every namespace": ({"namespace": "*"}, "namespace"),
+    "an id that cannot be stored": ({"id": "a\x00b"}, "worker id"),
+    "something that is no limit": ({"limits": [5]}, "limits"),
+    "a limit on nothing": ({"limits": [Concurrency(1)]}, "key="),
+    "a computed key on a worker": (
+        {"limits": [Rate(1, per="1s", key=lambda: "x")]},
+        "belongs on the task",
+    ),
+}
+
+
+@pytest.mark.parametrize("settings, named", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+def test_bad_input_settings_are_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        Worker("memory://", **{"tasks": [nothing], **settings})
+
+
+def test_bad_input_two_tasks_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateTask, match="'nothing'"):
+        Worker("memory://", tasks=[nothing, something])
+
+
+def test_bad_input_a_task_that_no_process_could_import_is_refused() -> None:
+    @task(isolation="process")
+    def local() -> None:
+        pass
+
+    with pytest.raises(InvalidInput, match="module level"):
+        Worker("memory://", tasks=[local])
+
+
+BAD_LIMITS: list[Callable[[], object]] = [
+    lambda: Concurrency(0),
+    lambda: Concurrency(True),
+    lambda: Rate(0, per="1s"),
+    lambda: Rate(5, per=0),
+    lambda: Spacing(0),
+    lambda: Spacing("-1s"),
+    lambda: Retry(-1),
+    lambda: Retry(1, factor=0.5),
+]
+
+
+@pytest.mark.parametrize("make", BAD_LIMITS)
+def test_bad_input_limits_and_policies_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInput):
+        make()
+
+
+@pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://x?y=1"])
+def test_bad_input_store_urls_are_refused(url: str) -> None:
+    with pytest.raises(InvalidStoreUrl):
+        Worker(url, tasks=[nothing])
+
+
+UNREACHABLE = ["postgresql://postgres@127.0.0.1:1/nowhere", "sqlite:////nowhere/at/all/work.db"]
+
+
+@pytest.mark.parametrize("url", UNREACHABLE)
+async def test_bad_input_an_unreachable_store_is_told_by_start_and_by_serve(url: str) -> None:
+    worker = Worker(url, tasks=[nothing])
+    with pytest.raises(StoreUnreachable):
+        await asyncio.to_thread(worker.start)
+    with pytest.raises(StoreUnreachable):
+        await worker.serve()
+    with pytest.raises(StoreUnreachable):
+        await asyncio.to_thread(worker.run)
+
+
+async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    calls: list[int] = []
+
+    @task(retries=Retry(5, first=0))
+    async def double(number: int) -> int:
+        calls.append(number)
+        return 2 * number
+
+    await hire(double)
+    for stored in (b'[["two"], {}]', b'[[], {"other": 1}]', b"[[1, 2, 3], {}]", b"no json", b"{}"):
+        job = await insert(store, double.name, stored)
+        with pytest.raises(JobFailed, match="cannot be used"):
+            await client.handle(job).result(10)
+
+    assert calls == []
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_bad_input_results_that_cannot_be_stored_fail_the_job_for_good(
+    client: AsyncClient, hire: Hire, kind: str
+) -> None:
+    results: dict[str, Any] = {
+        "object": object(),
+        "nan": float("nan"),
+        "surrogate": "\ud800",
+        "large": "x" * 2_000,
+        "cycle": [],
+    }
+    results["cycle"].append(results["cycle"])
+
+    @task(name="give", retries=Retry(5, first=0))
+    async def give_async(name: str) -> Any:
+        return results[name]
+
+    @task(name="give", retries=Retry(5, first=0))
+    def give_sync(name: str) -> Any:
+        return results[name]
+
+    give: Any = give_async if kind == "async" else give_sync
+    worker = await hire(give, payload_max_bytes=1_000)
+    for name in results:
+        with pytest.raises(JobFailed, match="result of task 'give'"):
+            await (await client.enqueue(give, name)).result(10)
+
+    assert worker.worker.stats().failed == len(results)
+    assert worker.worker.stats().running == 0
+
+
+async def test_bad_input_larger_than_the_clients_limit_is_never_written(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def echo(text: str) -> str:
+        return text
+
+    with pytest.raises(PayloadTooLarge):
+        await client.enqueue(echo, "x" * (1024 * 1024 + 1))
+
+    assert await client.count() == 0
+
+
+class Broken:
+    """A codec that fails where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def encode(self, data: bytes) -> bytes:
+        if self._where == "encode":
+            raise zlib.error("broken")
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        if self._where == "decode":
+            raise zlib.error("broken")
+        return data
+
+
+@pytest.mark.parametrize("where", ["encode", "decode"])
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_bad_input_to_a_codec_fails_the_job_and_frees_its_slot(
+    client: AsyncClient, hire: Hire, where: str, kind: str
+) -> None:
+    @task(name="work")
+    async def work_async() -> int:
+        return 1
+
+    @task(name="work")
+    def work_sync() -> int:
+        return 1
+
+    work: Any = work_async if kind == "async" else work_sync
+    worker = await hire(work, codec=Broken(where), concurrency=1)
+    for _ in range(2):
+        with pytest.raises(JobFailed, match="broken"):
+            await (await client.enqueue(work)).result(10)
+
+    assert worker.worker.stats().running == 0
+
+
+async def test_bad_input_a_stored_policy_that_cannot_be_read_costs_only_its_job(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    @task
+    async def work() -> str:
+        return "ran"
+
+    worker = await hire(work)
+    broken = await insert(store, work.name, b"[[], {}]", policy=b"no json")
+    with pytest.raises(JobFailed):
+        await client.handle(broken).result(10)
+
+    assert await (await client.enqueue(work)).result(10) == "ran"
+    assert worker.worker.stats().running == 0
+    assert await client.handle(broken).status() is Status.FAILED
+
+
+async def test_bad_input_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    path.write_text("not a database, and long enough to be read as one " * 40)
+
+    with pytest.raises(Exception, match=r"work\.db"):
+        await Worker(f"sqlite:///{path}", tasks=[nothing]).serve()
+
+
+async def insert(store: Store, name: str, data: bytes, policy: bytes | None = None) -> str:
+    """A job as a client of another version might have written it."""
+    job = NewJob(
+        id=JobId(new_id()),
+        namespace="default",
+        lane=Lane(queue="default", task=name),
+        priority=3,
+        aging=AGING_DEFAULT,
+        input=data,
+        input_hash=1,
+        policy=policy if policy is not None else encode_policy(None, None),
+    )
+    await store.insert_jobs([job])
+    return job.id

@@ -1,0 +1,48 @@
+"""Behaviour 8: a fingerprint is taken while its job lives, and results are found by their input."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import AsyncClient, NoResult, task
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate
+
+
+async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_done(
+    client: AsyncClient, hire: Hire
+) -> None:
+    gate = Gate()
+
+    @task
+    async def work() -> str:
+        await gate.pass_through()
+        return "done"
+
+    await hire(work)
+    first = await client.enqueue(work, fingerprint="one")
+    await gate.reached()
+    same = await client.enqueue(work, fingerprint="one")
+    gate.open()
+    await first.result(10)
+    another = await client.enqueue(work, fingerprint="one")
+
+    assert (same.id, same.is_new) == (first.id, False)
+    assert another.id != first.id
+    assert await another.result(10) == "done"
+
+
+async def test_dedup_finds_the_result_of_the_same_input(client: AsyncClient, hire: Hire) -> None:
+    @task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    await hire(double)
+    with pytest.raises(NoResult):
+        await client.result_of(double, 4)
+    await (await client.enqueue(double, 4)).result(10)
+
+    assert await client.result_of(double, 4) == 8
+    assert await client.result_of(double, number=4) == 8
+    with pytest.raises(NoResult):
+        await client.result_of(double, 5)

@@ -1,0 +1,77 @@
+"""Behaviour 18: a worker sees and touches only its own namespace."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure import AsyncClient, Concurrency, Status, task
+from perdure.worker.events import JobStarted
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate
+
+
+async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, hire: Hire) -> None:
+    @task
+    async def work(name: str) -> str:
+        return name
+
+    async with (
+        AsyncClient(store_url, namespace="team-a") as team_a,
+        AsyncClient(store_url, namespace="team-b") as team_b,
+    ):
+        worker = await hire(work, namespace="team-a")
+        theirs = await team_b.enqueue(work, "theirs")
+        ours = await team_a.enqueue(work, "ours")
+
+        assert await ours.result(10) == "ours"
+        assert await theirs.status() is Status.WAITING
+        assert [event.job_id for event in worker.all(JobStarted)] == [ours.id]
+        assert await team_b.workers() == []
+        assert [each.info.namespace for each in await team_a.workers()] == ["team-a"]
+
+
+async def test_namespaces_pause_and_limit_their_own_queues(store_url: str, hire: Hire) -> None:
+    gate = Gate()
+
+    @task(limits=[Concurrency(1, key="api")])
+    async def work(name: str) -> str:
+        if name == "held":
+            await gate.pass_through()
+        return name
+
+    async with (
+        AsyncClient(store_url, namespace="team-a") as team_a,
+        AsyncClient(store_url, namespace="team-b") as team_b,
+    ):
+        for name in ("team-a", "team-b"):
+            await hire(work, namespace=name)
+        held = await team_a.enqueue(work, "held")
+        await gate.reached()
+        await team_a.pause_queue("default")
+
+        assert await (await team_b.enqueue(work, "free")).result(10) == "free"
+        gate.open()
+        assert await held.result(10) == "held"
+
+
+async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: Hire) -> None:
+    gate = Gate()
+
+    @task
+    async def work() -> None:
+        await gate.pass_through()
+
+    async with (
+        AsyncClient(store_url, namespace="team-a") as team_a,
+        AsyncClient(store_url, namespace="*") as operator,
+    ):
+        worker = await hire(work, namespace="team-a", abort_grace=0)
+        job = await team_a.enqueue(work)
+        await gate.reached()
+        [listed] = await operator.workers()
+        await operator.abort(job.id)
+        async with asyncio.timeout(10):
+            final = [update.status async for update in operator.handle(job.id).watch()][-1]
+
+    assert listed.info.id == worker.id
+    assert final is Status.CANCELLED
