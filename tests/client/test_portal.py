@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,6 +52,25 @@ class TestRun:
         with pytest.raises(StoreError, match="on its own event loop"):
             portal.run(inside())
 
+        portal.close()
+
+    def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self) -> None:
+        portal = Portal(nothing)
+        cancelled = threading.Event()
+
+        async def interrupt_the_caller() -> None:
+            await asyncio.sleep(0.1)  # nothing tells that the caller waits by now
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        with pytest.raises(KeyboardInterrupt):
+            portal.run(interrupt_the_caller())
+
+        assert cancelled.wait(10)
         portal.close()
 
 

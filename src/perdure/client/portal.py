@@ -35,20 +35,22 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Block the calling thread until the coroutine is done; interrupting it cancels that."""
+        loop: asyncio.AbstractEventLoop | None = None
+        future: concurrent.futures.Future[R] | None = None
         try:
             # Under the lock, so that nothing is handed to a loop that will not run it any more.
             with self._lock:
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._entered())
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
+                loop = self._entered()
+                future = asyncio.run_coroutine_threadsafe(coroutine, loop)
             return future.result()
         except concurrent.futures.CancelledError:
             raise StoreError("the client was closed while this call was under way") from None
         except BaseException:
-            # An interrupt of the caller: what it waited for must not go on without it.
-            future.cancel()
+            # The call failed, or its caller was interrupted: it must not go on without it.
+            if future is not None:
+                future.cancel()
+            elif loop is None:  # else it may run by now, and is not ours to close
+                coroutine.close()
             raise
 
     def close(self) -> None:
