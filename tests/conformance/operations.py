@@ -1,21 +1,21 @@
-"""Random operations on a store, as data: drawn by Hypothesis, done to any store.
+"""Random operations on a store, as data that can be done to any store.
 
 An operation names jobs and claims by their number in the :class:`Scene`, so that it means the
-same on every store and stays meaningful when Hypothesis leaves out the operations before it.
+same on every store and stays meaningful when operations before it are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from random import Random
 from typing import Any
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perdure.clock import ManualClock, new_id
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import FINISHED, Claim, JobFilter, NewJob, Progress
+from perdure.model.job import FINISHED, Claim, JobFilter, NewJob, Progress, Status
 from perdure.model.lane import Lane
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
@@ -42,8 +42,9 @@ LANES = (
 )
 RULES: tuple[tuple[LimitRule, ...], ...] = (
     (),
+    (),
     (LimitRule(key="mailer", live_max=2),),
-    (LimitRule(key="mailer", starts_max=3, window=MINUTE),),
+    (LimitRule(key="mailer", starts_max=3, window=20 * SECOND),),
     (LimitRule(key="smtp", spacing=10 * SECOND), LimitRule(key="mailer", live_max=3)),
 )
 OUTCOMES: tuple[Outcome, ...] = (
@@ -70,12 +71,13 @@ class Scene:
         self.claims: list[Claim] = []
 
     def ids(self, numbers: frozenset[int]) -> list[JobId]:
-        jobs = self.jobs
+        """Some of the jobs ever inserted, the youngest under the lowest numbers."""
+        jobs = self.jobs[::-1]
         return list(dict.fromkeys(jobs[number % len(jobs)].id for number in numbers if jobs))
 
     def claims_of(self, numbers: frozenset[int]) -> list[Claim]:
         """Some of the claims ever made, current or stale, one for each job."""
-        claims = self.claims
+        claims = self.claims[::-1]
         chosen = [claims[number % len(claims)] for number in numbers if claims]
         return list({claim.id: claim for claim in chosen}.values())
 
@@ -100,6 +102,13 @@ def _insert(scene: Scene, drawn: list[NewJob]) -> Do:
     return lambda store: store.insert_jobs(jobs)
 
 
+def _insert_late(scene: Scene, drawn: list[NewJob]) -> Do:
+    # Not remembered: where two jobs of a call are to be refused, either may be named.
+    jobs = [replace(job, id=JobId(new_id()), fingerprint=None) for job in drawn]
+    jobs[-1] = replace(jobs[-1], deadline=0 * SECOND)
+    return lambda store: store.insert_jobs(jobs)
+
+
 def _insert_again(scene: Scene, numbers: frozenset[int]) -> Do:
     jobs = [scene.jobs[number % len(scene.jobs)] for number in numbers if scene.jobs]
     return lambda store: store.insert_jobs(jobs)
@@ -112,6 +121,17 @@ def _claim(scene: Scene, drawn: ClaimRequest) -> Do:
         return claimed
 
     return claim
+
+
+def _work(scene: Scene, drawn: ClaimRequest, outcome: Outcome) -> Do:
+    async def work(store: Store) -> Any:
+        claimed = await store.claim_jobs(drawn)
+        claims = [job.claim for job in claimed.jobs]
+        return await store.settle_jobs(
+            [Settlement(claim=claim, outcome=outcome) for claim in claims]
+        ), claimed
+
+    return work
 
 
 def _settle(
@@ -162,8 +182,10 @@ def _call(scene: Scene, method: str, *arguments: Any) -> Do:
 
 _PREPARE: dict[str, Callable[..., Do]] = {
     "insert": _insert,
+    "insert late": _insert_late,
     "insert again": _insert_again,
     "claim": _claim,
+    "work": _work,
     "settle": _settle,
     "renew": _renew,
     "save progress": _save_progress,
@@ -174,107 +196,119 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "call": _call,
 }
 
-_numbers = st.frozensets(st.integers(0, 9), min_size=1, max_size=4)
-_namespaces = st.sampled_from(NAMESPACES)
-_workers = st.sampled_from(WORKERS)
-_queues = st.sampled_from(["mail", "default"])
+LIMIT = 100
+OPERATORS = ("abort_jobs", "disable_jobs", "enable_jobs", "retry_jobs", "resume_jobs")
 
-_new_jobs = st.builds(
-    lambda **drawn: new_job(aging=AGING, **drawn),
-    namespace=_namespaces,
-    lane=st.sampled_from(LANES),
-    priority=st.integers(1, 5),
-    delay=st.sampled_from([0 * SECOND, 0 * SECOND, 15 * SECOND]),
-    deadline=st.sampled_from([None, None, 45 * SECOND, 0 * SECOND]),
-    group=st.sampled_from([None, "run-1"]),
-    fingerprint=st.sampled_from([None, None, "once", "twice"]),
-    on_conflict=st.sampled_from(["return", "raise", "replace"]),
-    max_attempts=st.sampled_from([None, 3]),
-    input=st.sampled_from([b"{}", b'"a"']),
-    input_hash=st.integers(1, 2),
-)
-_requests = st.builds(
-    ClaimRequest,
-    namespace=_namespaces,
-    worker=_workers,
-    lanes=st.lists(
-        st.builds(
-            lambda lane, rules: LaneRequest(lane=lane.text, queue=lane.queue, rules=rules),
-            st.sampled_from(LANES),
-            st.sampled_from(RULES),
-        ),
-        min_size=1,
-        max_size=3,
-        unique_by=lambda lane: lane.lane,
+
+def random_operations(random: Random, count: int) -> list[Operation]:
+    """A sequence that begins with jobs, so that the rest finds something to do."""
+    first = [Operation(name="insert", arguments=_insert_arguments(random)) for _ in range(3)]
+    return first + [_random_operation(random) for _ in range(count - len(first))]
+
+
+def _random_operation(random: Random) -> Operation:
+    draw = random.choice(_DRAWS)
+    name, *arguments = draw(random)
+    return Operation(name=name, arguments=tuple(arguments))
+
+
+def _insert_arguments(random: Random) -> tuple[Any, ...]:
+    return ([_new_job(random) for _ in range(random.randint(1, 4))],)
+
+
+def _new_job(random: Random) -> NewJob:
+    choice = random.choice
+    return new_job(
+        namespace=_namespace(random),
+        lane=choice(LANES),
+        priority=choice([1, 3, 5]),
+        aging=AGING,
+        delay=choice([0, 0, 0, 15]) * SECOND,
+        deadline=choice([None, None, None, 45 * SECOND]),
+        group=choice([None, "run-1"]),
+        fingerprint=choice([None, None, None, "once", "twice"]),
+        on_conflict=choice(["return", "return", "raise", "replace", "replace"]),
+        max_attempts=choice([None, 3]),
+        input=choice([b"{}", b'"a"']),
+        input_hash=choice([1, 2]),
+    )
+
+
+def _claim_request(random: Random) -> ClaimRequest:
+    return ClaimRequest(
+        namespace=_namespace(random),
+        worker=random.choice(WORKERS),
+        lanes=[
+            LaneRequest(lane=lane.text, queue=lane.queue, rules=random.choice(RULES))
+            for lane in random.sample(LANES, random.randint(1, 3))
+        ],
+        limit=random.choice([1, 2, 9]),
+        lease=random.choice([LEASE, 10 * SECOND]),
+    )
+
+
+def _namespace(random: Random) -> str:
+    return random.choice([*[NAMESPACES[0]] * 4, NAMESPACES[1]])
+
+
+def _numbers(random: Random) -> frozenset[int]:
+    reach = random.choice([4, 10, 40])
+    return frozenset(random.choices(range(reach), k=random.randint(1, 5)))
+
+
+def _keep(random: Random) -> dict[Status, timedelta]:
+    statuses = random.sample(sorted(FINISHED), random.randint(1, 4))
+    return {status: random.choice([0, 30]) * SECOND for status in statuses}
+
+
+Draw = Callable[[Random], tuple[Any, ...]]
+_OFTEN: tuple[Draw, ...] = (
+    lambda random: ("insert", *_insert_arguments(random)),
+    lambda random: ("claim", _claim_request(random)),
+    lambda random: (
+        "settle",
+        _numbers(random),
+        random.choice(OUTCOMES),
+        random.choice([False, False, True]),
+        random.choice([None, 12]),
     ),
-    limit=st.integers(1, 5),
-    lease=st.sampled_from([LEASE, 10 * SECOND]),
-)
-
-
-def _drawn(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Operation]:
-    return st.tuples(*arguments).map(lambda drawn: Operation(name=name, arguments=drawn))
-
-
-def _called(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Operation]:
-    return _drawn("call", st.just(method), *arguments)
-
-
-_limit = st.just(100)
-_keep = st.dictionaries(
-    st.sampled_from(sorted(FINISHED)), st.sampled_from([0 * SECOND, 30 * SECOND])
-)
-
-_inserts = _drawn("insert", st.lists(_new_jobs, min_size=1, max_size=4))
-_claims = _drawn("claim", _requests)
-_settles = _drawn(
-    "settle",
-    _numbers,
-    st.sampled_from(OUTCOMES),
-    st.sampled_from([False, False, True]),
-    st.sampled_from([None, 12]),
-)
-_advances = _drawn("advance", st.sampled_from([1, 5, 16, 31]))
-_operators = _drawn(
-    "operate",
-    st.sampled_from(["abort_jobs", "disable_jobs", "enable_jobs", "retry_jobs", "resume_jobs"]),
-    st.sampled_from([None, *NAMESPACES]),
-    _numbers,
-)
-
-operations = st.lists(
-    st.one_of(
-        # More often what brings jobs to life, so that the others find something to do.
-        *(_inserts, _inserts, _claims, _claims, _settles, _settles, _advances, _operators),
-        _drawn("insert again", _numbers),
-        _drawn("renew", _workers, _numbers),
-        _drawn("save progress", _numbers, st.integers(0, 100)),
-        _drawn("give back", _workers, _numbers),
-        _drawn("close limit", _namespaces, st.integers(1, 60)),
-        _called("abort_group", _namespaces, st.just("run-1")),
-        _called("pause_queue", _namespaces, _queues, st.sampled_from([None, "ann"])),
-        _called("resume_queue", _namespaces, _queues),
-        _called("promote_due", _limit),
-        _called("take_over_expired", _limit, st.integers(1, 3)),
-        _called("expire_deadlines", _limit),
-        _called("prune_jobs", _keep, _limit),
-        _called("lead", st.just("housekeeping"), _workers, st.just(LEASE)),
-        _called("register_worker", _workers.map(lambda id: worker_info(id=id))),
-        _called("remove_worker", _workers),
-        _called("prune_workers", st.just(timedelta(seconds=20))),
-        _called("survey", _namespaces),
+    lambda random: ("work", _claim_request(random), random.choice(OUTCOMES)),
+    lambda random: ("advance", random.choice([1, 5, 15, 30])),
+    lambda random: (
+        "operate",
+        random.choice(OPERATORS),
+        random.choice([None, *NAMESPACES]),
+        _numbers(random),
     ),
-    min_size=3,
-    max_size=30,
 )
+_SELDOM: tuple[Draw, ...] = (
+    lambda random: ("insert late", *_insert_arguments(random)),
+    lambda random: ("insert again", _numbers(random)),
+    lambda random: ("renew", random.choice(WORKERS), _numbers(random)),
+    lambda random: ("save progress", _numbers(random), random.randint(0, 100)),
+    lambda random: ("give back", random.choice(WORKERS), _numbers(random)),
+    lambda random: ("close limit", random.choice(NAMESPACES), random.randint(1, 60)),
+    lambda random: ("call", "abort_group", random.choice(NAMESPACES), "run-1"),
+    lambda random: ("call", "pause_queue", random.choice(NAMESPACES), "mail", "ann"),
+    lambda random: ("call", "resume_queue", random.choice(NAMESPACES), "mail"),
+    lambda random: ("call", "promote_due", LIMIT),
+    lambda random: ("call", "take_over_expired", LIMIT, random.randint(1, 3)),
+    lambda random: ("call", "expire_deadlines", LIMIT),
+    lambda random: ("call", "prune_jobs", _keep(random), LIMIT),
+    lambda random: ("call", "lead", "housekeeping", random.choice(WORKERS), LEASE),
+    lambda random: ("call", "register_worker", worker_info(id=random.choice(WORKERS))),
+    lambda random: ("call", "remove_worker", random.choice(WORKERS)),
+    lambda random: ("call", "prune_workers", 20 * SECOND),
+    lambda random: ("call", "survey", random.choice(NAMESPACES)),
+)
+_DRAWS = _OFTEN * 4 + _SELDOM
 
 
 async def clear(store: Store, clock: ManualClock) -> None:
     """Leave nothing behind that another sequence of operations could meet."""
     clock.advance(60 * MINUTE)  # every lease, window and closed limit is over
     for namespace in NAMESPACES:
-        for queue in ("mail", "default"):
-            await store.resume_queue(namespace, queue)
+        await store.resume_queue(namespace, "mail")
     await store.take_over_expired(1000, 1)
     for worker in WORKERS:
         await store.remove_worker(worker)
