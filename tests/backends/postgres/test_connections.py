@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from perdure.errors import InvalidStoreUrl, StoreError, StoreUnreachable
-from perdure.model.job import JobFilter, Status
-from perdure.model.outcome import Completed
+from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
+from perdure.model.job import JobFilter, Progress, Status
+from perdure.model.outcome import Completed, Failed
 from perdure.store.postgres.connections import RETRY_DELAY_MAX_S, growing_delays
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.line import Line
@@ -28,6 +29,8 @@ from tests.conformance.builders import (
     claim,
     claim_ids,
     claim_one,
+    failure,
+    hold,
     insert,
     insert_many,
     new_job,
@@ -122,37 +125,25 @@ class TestLostConnections:
 
         assert (await read(wired, id)).status is Status.WAITING
 
-    async def test_are_waited_for_while_the_server_restarts(
-        self, private_postgres: PostgresServer
+    async def test_are_waited_for_while_the_server_restarts_and_logged_once(
+        self, private_postgres: PostgresServer, caplog: pytest.LogCaptureFixture
     ) -> None:
+        caplog.set_level(logging.INFO, "perdure.store")
         store = PostgresStore(private_postgres.url())
         await store.open()
         id = await insert(store)
         private_postgres.stop("immediate")
 
-        reading = asyncio.create_task(read(store, id))
-        await asyncio.wait([reading], timeout=0.2)
-        assert not reading.done()
+        reading = [asyncio.create_task(read(store, id)) for _ in range(5)]
+        done, _ = await asyncio.wait(reading, timeout=0.3)
         private_postgres.start()
 
-        assert (await reading).id == id
+        assert done == set()
+        assert [(await task).id for task in reading] == [id] * 5
+        logged = Counter(record.getMessage() for record in caplog.records)
+        assert logged["lost the connection to the store; trying again until it answers"] == 1
+        assert logged["the store answers again"] == 1
         await store.close()
-
-    async def test_are_logged_once_for_each_outage(
-        self,
-        named: PostgresStore,
-        admin: Any,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        caplog.set_level(logging.INFO, "perdure.store")
-        await asyncio.gather(*(named.count_jobs(JobFilter()) for _ in range(5)))
-        await admin.fetchval(CUT_ALL, "to-be-cut")
-
-        await asyncio.gather(*(insert(named) for _ in range(5)))
-
-        messages = [record.getMessage() for record in caplog.records]
-        assert sum(message.startswith("lost the connection") for message in messages) <= 1
-        assert not any("password" in message for message in messages)
 
     def test_are_tried_again_after_growing_capped_delays(self) -> None:
         delays = [delay for delay, _ in zip(growing_delays(), range(50), strict=False)]
@@ -238,6 +229,30 @@ class TestCancellation:
 
         assert await claim_ids(store) == [id]
         await store.close()
+
+
+class TestValues:
+    @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 pair"])
+    async def test_that_cannot_be_kept_are_refused(self, store: PostgresStore, text: str) -> None:
+        with pytest.raises(InvalidInput, match="cannot keep"):
+            await insert(store, group=text)
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 pair"])
+    async def test_of_a_body_that_cannot_be_kept_do_not_spoil_the_batch(
+        self, store: PostgresStore, text: str
+    ) -> None:
+        held = await hold(store)
+        reason = failure(text)
+
+        await store.save_progress([(held, Progress(percent=1, message=text))])
+        status = await settle(store, held, Failed(failure=reason))
+
+        assert status is Status.FAILED
+        assert (await read(store, held.id)).progress.message.startswith(text[:5])
+        [attempt] = await store.failed_attempts(held.id)
+        assert attempt.failure.message.startswith(text[:5])
 
 
 class TestClose:

@@ -16,7 +16,7 @@ from perdure.store.postgres.notifications import (
     channel_of,
     merge,
     read_message,
-    this_process,
+    signature,
     write_message,
 )
 from perdure.store.postgres.store import PostgresStore
@@ -121,6 +121,19 @@ class TestListening:
 
         assert (await ear.next()).kind is HintKind.READY
         assert ear.is_silent
+
+    async def test_hears_a_handle_that_spells_the_place_differently(
+        self, store: PostgresStore, postgres_url: str
+    ) -> None:
+        ear = Ear(store)
+        await ear.hears_anything()
+        other = PostgresStore(postgres_url.replace("127.0.0.1", "localhost"))
+        await other.open()
+
+        await insert(other)
+
+        assert (await ear.next()).kind is HintKind.READY
+        await other.close()
 
     async def test_ignores_what_others_say_on_its_channel(
         self, store: PostgresStore, admin: Any, schema: str
@@ -228,9 +241,9 @@ class TestMessages:
         assert read_message(write_message(merge({}, hints), "them"), "us") == hints
 
     def test_of_this_process_are_ignored(self) -> None:
-        message = write_message(merge({}, [Hint(kind=HintKind.READY)]), this_process())
+        message = write_message(merge({}, [Hint(kind=HintKind.READY)]), signature("here"))
 
-        assert read_message(message, this_process()) == []
+        assert read_message(message, signature("here")) == []
 
     def test_name_nothing_when_there_is_too_much_to_name(self) -> None:
         names = frozenset(str(number) for number in range(NAMES_MAX + 1))

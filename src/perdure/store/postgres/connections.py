@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from perdure.errors import InvalidStoreUrl, StoreError, StoreUnreachable
+from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.store.postgres.address import Address
 
 Connection = Any  # asyncpg.Connection; asyncpg has no type hints
@@ -23,6 +23,7 @@ Answer = TypeVar("Answer")
 
 RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
 CLOSE_TIMEOUT_S = 2.0
+ERROR_TEXT_MAX = 200
 
 _CLASH_STATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _LOST_STATES = frozenset(
@@ -103,6 +104,8 @@ class Connections:
                     answer = await work(connection, is_repeated)
                 except BaseException as error:
                     if not self._survives(error, connection):
+                        if isinstance(error, asyncpg.DataError):
+                            raise _unstorable(error) from error
                         raise
                     is_repeated = is_repeated or connection is not None
                 else:
@@ -212,6 +215,13 @@ def growing_delays() -> Iterator[float]:
     while True:
         yield delay * random.uniform(0.5, 1)
         delay = min(delay * 2, RETRY_DELAY_MAX_S)
+
+
+def _unstorable(error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"PostgreSQL cannot keep one of the values: {str(error)[:ERROR_TEXT_MAX]}. Texts may hold "
+        "neither a zero byte nor half a surrogate pair"
+    )
 
 
 def _notice_silence(connection: Connection) -> None:

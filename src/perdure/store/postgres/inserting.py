@@ -51,13 +51,19 @@ def is_one_statement(jobs: Sequence[NewJob]) -> bool:
     return all(job.fingerprint is None for job in jobs)
 
 
-def insert_steps(jobs: Sequence[NewJob], moment: datetime | None, moves: Moves) -> Steps:
-    """Insert jobs and answer in their order; ``moves`` learns what there is to publish."""
+def insert_steps(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves, *, may_be_in: bool = True
+) -> Steps:
+    """Insert jobs and answer in their order; ``moves`` learns what there is to publish.
+
+    ``may_be_in`` tells that an earlier try may have inserted them. Without it, one that is in
+    already is an error of the database, after which to try again with it.
+    """
     if not jobs:
         return []
     yield from _check_deadlines(jobs, moment)
     if is_one_statement(jobs):
-        return (yield from _insert_plain(jobs, moment, moves))
+        return (yield from _insert_plain(jobs, moment, moves, may_be_in))
     if not any(job.on_conflict == "raise" for job in jobs):
         return (yield from _insert_unique(jobs, moment, moves))
     yield "mark_start", ()
@@ -87,16 +93,15 @@ def _check_deadlines(
 
 
 def _insert_plain(
-    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves
+    jobs: Sequence[NewJob], moment: datetime | None, moves: Moves, may_be_in: bool
 ) -> Generator[Step, Rows, list[Inserted]]:
     """Without a fingerprint nothing but its own id can be met, which counts as inserted."""
-    columns = like_job_columns(jobs)
+    columns = None if may_be_in else like_job_columns(jobs)
     if columns is None:
         yield from _insert(jobs, moment, moves)
     else:
-        new = yield "insert_like_jobs", (moment, *columns)
-        if new:
-            moves.queued(_status(new[0][1]), jobs[0].lane.text)
+        [(is_waiting,)] = yield "insert_like_jobs", (moment, *columns)
+        moves.queued(_status(is_waiting), jobs[0].lane.text)
     return [Inserted(id=job.id, is_new=True) for job in jobs]
 
 

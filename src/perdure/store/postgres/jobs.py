@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
+
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
@@ -31,21 +33,29 @@ from perdure.store.postgres.rows import (
 
 class PostgresJobs(Access, JobStore):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        async def work(connection: Connection, _: bool) -> tuple[list[Inserted], Moves]:
-            async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
-                rows: Rows = await connection.fetch(self._statements[statement], *arguments)
-                return rows
-
-            moves = Moves()
-            steps = insert_steps(jobs, self._moment(), moves)
-            if is_one_statement(jobs):
-                return await carry_out(steps, execute), moves
-            async with connection.transaction():
-                return await carry_out(steps, execute), moves
+        async def work(connection: Connection, is_repeated: bool) -> tuple[list[Inserted], Moves]:
+            try:
+                return await self._insert(connection, jobs, may_be_in=is_repeated)
+            except asyncpg.UniqueViolationError:
+                return await self._insert(connection, jobs, may_be_in=True)
 
         inserted, moves = await self._connections.run(work)
         self._publish(*moves.hints())
         return inserted
+
+    async def _insert(
+        self, connection: Connection, jobs: Sequence[NewJob], *, may_be_in: bool
+    ) -> tuple[list[Inserted], Moves]:
+        async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
+            rows: Rows = await connection.fetch(self._statements[statement], *arguments)
+            return rows
+
+        moves = Moves()
+        steps = insert_steps(jobs, self._moment(), moves, may_be_in=may_be_in)
+        if is_one_statement(jobs):
+            return await carry_out(steps, execute), moves
+        async with connection.transaction():
+            return await carry_out(steps, execute), moves
 
     async def claim_jobs(self, request: ClaimRequest) -> Claimed:
         lanes = list({lane.lane: lane for lane in request.lanes}.values())
@@ -55,12 +65,12 @@ class PostgresJobs(Access, JobStore):
             return await self._connections.run(
                 LimitedClaim(self._statements, request, lanes, self._clock).run
             )
-        rows = await self._claim_unlimited(request, lanes)
+        rows, is_repeated = await self._claim_unlimited(request, lanes)
         if not rows:
-            return Claimed(jobs=[], now=await self._present())
+            return Claimed(jobs=[], now=await self._present(), is_repeated=is_repeated)
         rows.sort(key=by_rank)
         jobs = [claimed_job(row, request.namespace) for row in rows]
-        return Claimed(jobs=jobs, now=rows[0][STARTED_AT])
+        return Claimed(jobs=jobs, now=rows[0][STARTED_AT], is_repeated=is_repeated)
 
     async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         by_id = {settlement.claim.id: settlement for settlement in settlements}
@@ -104,24 +114,34 @@ class PostgresJobs(Access, JobStore):
 
     async def _claim_unlimited(
         self, request: ClaimRequest, lanes: Sequence[LaneRequest]
-    ) -> list[Record]:
+    ) -> tuple[list[Record], bool]:
+        """What was claimed, and whether an unanswered try may have claimed more."""
         holder = (self._moment(), request.namespace, request.worker, request.lease)
         if len(lanes) == 1:
             lane, queue = lanes[0].lane, lanes[0].queue
-            return await self._fetch("claim_from_one_lane", *holder, lane, queue, request.limit)
+            return await self._claim("claim_from_one_lane", *holder, lane, queue, request.limit)
         names, queues = [lane.lane for lane in lanes], [lane.queue for lane in lanes]
         # One more than a fair share of each lane: enough to bound what is worth locking.
         share = -(-request.limit // len(lanes)) + 1
+        is_any_repeated = False
         for front in (share, 0):
-            rows = await self._fetch(
+            rows, is_repeated = await self._claim(
                 "claim_from_lanes", *holder, names, queues, request.limit, front
             )
+            is_any_repeated |= is_repeated
             if rows:
                 if rows[0][LEFT_OVER]:
                     self._publish(Hint(kind=HintKind.READY, names=frozenset(names)))
-                return rows
+                return rows, is_any_repeated
             # Other claimers may have locked all within the bound: look again without one.
-        return []
+        return [], is_any_repeated
+
+    async def _claim(self, statement: str, *arguments: Any) -> tuple[list[Record], bool]:
+        async def work(connection: Connection, is_repeated: bool) -> tuple[list[Record], bool]:
+            rows: list[Record] = await connection.fetch(self._statements[statement], *arguments)
+            return rows, is_repeated
+
+        return await self._connections.run(work)
 
     async def _settle_completed(self, batch: Sequence[Settlement]) -> list[Record]:
         claims = _columns_of([settlement.claim for settlement in batch])

@@ -34,7 +34,7 @@ class LimitedClaim:
         self._rules = tuple(dict.fromkeys(rule for lane in lanes for rule in lane.rules))
         self._keys = sorted({rule.key for rule in self._rules})
 
-    async def run(self, connection: Connection, _is_repeated: bool) -> Claimed:
+    async def run(self, connection: Connection, is_repeated: bool) -> Claimed:
         transaction = connection.transaction()
         await transaction.start()
         try:
@@ -46,7 +46,7 @@ class LimitedClaim:
             await transaction.commit()
         else:
             await transaction.rollback()  # nothing to keep, and no disk to wait for
-        return claimed
+        return msgspec.structs.replace(claimed, is_repeated=True) if is_repeated else claimed
 
     async def _claim(self, connection: Connection) -> Claimed:
         usages, paused, now = await self._usage(connection, await self._lock(connection))
@@ -81,7 +81,7 @@ class LimitedClaim:
     async def _usage(
         self, connection: Connection, limits: Mapping[str, Record]
     ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
-        """What is in use under each rule, which queues are paused, and since when that holds."""
+        """What is in use under each rule, which queues are paused, and at which moment."""
         rates = [rule for rule in self._rules if rule.window is not None]
         now, paused, keys, counts, starts, oldest = await connection.fetchrow(
             self._statements["limit_usage"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable
+from zlib import crc32
 
 import msgspec
 
@@ -44,20 +45,23 @@ def write_message(merged: Merged, sender: str) -> str:
     return payload.decode()
 
 
-def read_message(payload: str, self_name: str) -> list[Hint]:
+def read_message(payload: str, own_signature: str) -> list[Hint]:
     """The hints of a notification; none when it is our own, or not of our making."""
     try:
         message = msgspec.json.decode(payload, type=Message)
     except msgspec.DecodeError:  # a channel is open to everybody
         return []
-    if message.sender == self_name:
+    if message.sender == own_signature:
         return []
     return [Hint(kind=kind, names=frozenset(names or ())) for kind, names in message.hints.items()]
 
 
-def this_process() -> str:
-    """How this process signs its notifications: another one after a fork."""
-    return f"{os.getpid()}.{_random}"
+def signature(place: str) -> str:
+    """How the handles of this process on one place sign; another process signs otherwise.
+
+    Two spellings of the same place count as two: they share no hub, so they must hear each other.
+    """
+    return f"{os.getpid()}.{_random}.{crc32(place.encode()):08x}"
 
 
 def channel_of(schema: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.model.failure import Failure
+from perdure.model.failure import Cause, Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import (
     Claim,
@@ -246,7 +246,20 @@ def progress_row(latest: Progress) -> tuple[float, str, bytes | None]:
 
 
 def encode_failure(failure: Failure) -> str:
-    return msgspec.json.encode(failure).decode()
+    try:
+        return msgspec.json.encode(failure).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_storable_failure(failure)).decode()
+
+
+def _storable_failure(failure: Failure) -> Failure:
+    causes = (Cause(type=cause.type, message=storable(cause.message)) for cause in failure.causes)
+    return Failure(
+        type=failure.type,
+        message=storable(failure.message),
+        traceback=storable(failure.traceback),
+        causes=tuple(causes),
+    )
 
 
 def storable(text: str) -> str:

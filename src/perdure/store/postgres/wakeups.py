@@ -31,7 +31,7 @@ from perdure.store.postgres.notifications import (
     channel_of,
     merge,
     read_message,
-    this_process,
+    signature,
     write_message,
 )
 from perdure.store.wakeups import Hub, Listener, hub_of
@@ -50,7 +50,8 @@ class Wakeups:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel = channel_of(address.schema)
-        self._near = hub_of(place_of(address))
+        self._place = place_of(address)
+        self._near = hub_of(self._place)
         self._far = Hub()  # its own: what each handle hears from afar, it tells once
         self._pending: Merged = {}
         self._sender: asyncio.Task[None] | None = None
@@ -107,7 +108,7 @@ class Wakeups:
                 async with self._turn:
                     connection = await self._connect()
                     await connection.fetch(
-                        _NOTIFY, self._channel, write_message(sent, this_process())
+                        _NOTIFY, self._channel, write_message(sent, signature(self._place))
                     )
             except _FAILURES as error:
                 self._pending = _both(sent, self._pending)
@@ -137,7 +138,7 @@ class Wakeups:
             await asyncio.sleep(next(delays))
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        for hint in read_message(payload, this_process()):
+        for hint in read_message(payload, signature(self._place)):
             self._far.publish(hint)
 
     async def _connect(self) -> Connection:

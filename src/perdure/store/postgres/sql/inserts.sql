@@ -31,30 +31,37 @@ ON CONFLICT DO NOTHING
 RETURNING id, status = 'waiting';
 
 -- name: insert_like_jobs
--- Jobs that differ in nothing but their input, as ``enqueue_many`` makes them.
-INSERT INTO {schema}.jobs (
-    id, input, input_hash, namespace, queue, task, lane, job_group, policy, priority,
-    max_attempts, created_at, ready_at, deadline_at, status, rank
-)
-SELECT given.id, given.input, given.input_hash, shared.*
-FROM unnest(CAST($2 AS text[]), CAST($3 AS bytea[]), CAST($4 AS bigint[]))
-    AS given (id, input, input_hash)
-CROSS JOIN (
-    SELECT CAST($5 AS text), CAST($6 AS text), CAST($7 AS text), CAST($8 AS text),
-           CAST($9 AS text), CAST($10 AS bytea), CAST($11 AS integer), CAST($12 AS integer),
-           now, ready_at, coalesce(CAST($16 AS timestamptz), now + CAST($17 AS interval)),
-           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END,
+-- Jobs that differ in nothing but their input, as ``enqueue_many`` makes them. It fails where an
+-- id is in already: tolerating that costs a second record in the log for every row, which only a
+-- repeated insert needs to pay.
+WITH shared AS MATERIALIZED (
+    SELECT now, ready_at,
+           coalesce(CAST($16 AS timestamptz), now + CAST($17 AS interval)) AS deadline_at,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
            date_part('epoch', ready_at) + CAST($11 AS integer) * CAST($13 AS double precision)
+               AS rank
     FROM (
         SELECT now, coalesce(CAST($14 AS timestamptz), now + CAST($15 AS interval)) AS ready_at
         FROM (
             SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now
         ) AS moment
     ) AS times
-    OFFSET 0  -- computed once, not for each job
-) AS shared
-ON CONFLICT DO NOTHING
-RETURNING id, status = 'waiting';
+),
+added AS (
+    INSERT INTO {schema}.jobs (
+        id, input, input_hash, namespace, queue, task, lane, job_group, policy, priority,
+        max_attempts, created_at, ready_at, deadline_at, status, rank
+    )
+    SELECT given.id, given.input, given.input_hash,
+           CAST($5 AS text), CAST($6 AS text), CAST($7 AS text), CAST($8 AS text),
+           CAST($9 AS text), CAST($10 AS bytea), CAST($11 AS integer), CAST($12 AS integer),
+           shared.now, shared.ready_at, shared.deadline_at, shared.status, shared.rank
+    FROM unnest(CAST($2 AS text[]), CAST($3 AS bytea[]), CAST($4 AS bigint[]))
+        AS given (id, input, input_hash)
+    CROSS JOIN shared
+)
+SELECT status = 'waiting'
+FROM shared;
 
 -- name: late_deadlines
 -- A job that is in already had its deadline checked: it is being repeated.
