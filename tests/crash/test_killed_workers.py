@@ -1,0 +1,142 @@
+"""Workers that die or freeze: their jobs are completed by others, once in the record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from perdure import AsyncClient, JobDead, Status
+from tests.crash.conftest import Launch
+from tests.crash.crash_tasks import (
+    die,
+    hang_in_process,
+    hang_once,
+    wait_for_file,
+    wait_for_file_in_thread,
+)
+
+BRISK = {"lease": "1s", "poll": "200ms"}
+
+
+async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_once(
+    client: AsyncClient, shared_url: str, launch: Launch
+) -> None:
+    first = await launch(shared_url, **BRISK)
+    job = await client.enqueue(hang_once, max_attempts=1)
+    await first.told("JobStarted", job.id)
+    second = await launch(shared_url, **BRISK)
+    await first.kill()
+
+    assert await job.result(20) == "attempt 2"
+    await second.told("JobCompleted", job.id)
+    record = await job.record()
+    assert (record.deaths, record.failures, record.attempt) == (1, 0, 2)
+    [death] = await job.failures()
+    assert death.failure.type == "perdure.errors.WorkerDied"
+
+
+@pytest.mark.parametrize("wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"])
+async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
+    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path, wait: object
+) -> None:
+    go = tmp_path / "go"
+    frozen = await launch(shared_url, **BRISK)
+    job = await client.enqueue(wait, str(go))  # type: ignore[arg-type]
+    await frozen.told("JobStarted", job.id)
+    other = await launch(shared_url, **BRISK)
+    frozen.send(signal.SIGSTOP)
+    assert await job.result(20) == "attempt 2"
+    await other.told("JobCompleted", job.id)
+    finished = await job.record()
+    go.touch()
+    frozen.send(signal.SIGCONT)
+    await frozen.told("ClaimLost", job.id)
+    frozen.send(signal.SIGTERM)
+
+    assert await frozen.ended() == 0
+    assert await job.record() == finished
+    assert finished.result == "attempt 2"
+    assert finished.deaths == 1
+    assert frozen.count("JobCompleted") == 0
+
+
+async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
+    client: AsyncClient, shared_url: str, launch: Launch
+) -> None:
+    job = await client.enqueue(die)
+    for _ in range(2):
+        victim = await launch(shared_url, **BRISK, deaths_max=2)
+        await victim.ended()
+    await launch(shared_url, **BRISK, deaths_max=2)
+
+    with pytest.raises(JobDead, match="WorkerDied"):
+        await job.result(20)
+    assert (await job.record()).deaths == 2
+
+
+async def test_time_the_processes_of_a_killed_worker_end_with_it(
+    client: AsyncClient, shared_url: str, launch: Launch
+) -> None:
+    worker = await launch(shared_url)
+    job = await client.enqueue(hang_in_process)
+    await worker.told("JobProgressed", job.id)
+    child = int((await job.progress()).message)
+    await worker.kill()
+
+    async with asyncio.timeout(10):
+        while is_alive(child):  # noqa: ASYNC110 (no event tells the end of another's child)
+            await asyncio.sleep(0.02)
+
+
+async def test_stop_on_sigterm_lets_work_finish(
+    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    worker = await launch(shared_url, concurrency=1)
+    job = await client.enqueue(wait_for_file, str(go))
+    await worker.told("JobStarted", job.id)
+    queued = await client.enqueue(wait_for_file, str(go))
+    worker.send(signal.SIGTERM)
+    go.touch()
+
+    assert await worker.ended() == 0
+    assert await job.result(10) == "attempt 1"
+    assert await queued.status() is Status.WAITING
+    assert worker.errors == ""
+
+
+async def test_stop_on_a_second_sigterm_gives_work_back_at_once(
+    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
+) -> None:
+    worker = await launch(shared_url)
+    job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
+    await worker.told("JobStarted", job.id)
+    worker.send(signal.SIGTERM)
+    await asyncio.sleep(0.3)  # two pending signals of one kind would be one
+    worker.send(signal.SIGTERM)
+
+    assert await worker.ended() == 0
+    record = await job.record()
+    assert (record.status, record.attempt) == (Status.WAITING, 0)
+    assert worker.told_so_far[-2:] == [("JobReleased", job.id), ("WorkerStopped", None)]
+
+
+async def test_stop_on_sigint_is_at_once_when_idle(shared_url: str, launch: Launch) -> None:
+    worker = await launch(shared_url)
+    worker.send(signal.SIGINT)
+
+    async with asyncio.timeout(5):
+        assert await worker.ended() == 0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # An orphan that nobody has reaped yet is as dead as it will be.
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -1,0 +1,127 @@
+"""Behaviour 14: PostgreSQL restarted or cut off under load loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from perdure import AsyncClient, AsyncJobHandle, Status, Worker, task
+from perdure.worker import service
+from perdure.worker.events import WorkerStarted
+from tests.crash.conftest import Launch
+from tests.crash.crash_tasks import count
+from tests.postgres_server import PostgresServer
+
+JOBS = 400
+
+CUT_ALL = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()
+"""
+
+
+# They share a server, so they must not run side by side.
+pytestmark = pytest.mark.xdist_group("a server that is crashed")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return server.create_database()
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(url) as client:
+        yield client
+
+
+async def test_reconnect_after_a_crash_of_postgresql_under_load(
+    client: AsyncClient, url: str, server: PostgresServer, launch: Launch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    settings = {"concurrency": 8, "lease": "2s", "poll": "500ms"}
+    workers = [await launch(url, **settings) for _ in range(2)]
+
+    async def enqueue_all() -> list[AsyncJobHandle]:
+        return [await client.enqueue(count, number, str(log)) for number in range(JOBS)]
+
+    enqueueing = asyncio.create_task(enqueue_all())
+    for worker in workers:
+        await worker.told("JobCompleted")
+    await asyncio.to_thread(server.restart, "immediate")
+    enqueued = await asyncio.wait_for(enqueueing, 40)
+    results = await client.results(enqueued, timeout=40)
+
+    assert results == list(range(JOBS))
+    depth = (await client.depth()).by_status
+    assert depth[Status.COMPLETED] == JOBS == sum(depth.values())
+    assert len({job.id for job in enqueued}) == JOBS
+    assert {job.failures for job in await client.jobs(limit=1000)} == {0}
+
+
+async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url: str) -> None:
+    @task
+    async def double(number: int) -> int:
+        await asyncio.sleep(0.01)
+        return 2 * number
+
+    worker = Worker(url, tasks=[double], poll="500ms")
+    started = asyncio.Event()
+    worker.on(WorkerStarted, lambda _: started.set())
+    serving = asyncio.create_task(worker.serve())
+    await started.wait()
+    waiting = []
+    for number in range(60):
+        waiting.append(await client.enqueue(double, number))
+        if number % 20 == 10:
+            cut(url)
+
+    assert await client.results(waiting, timeout=30) == [2 * number for number in range(60)]
+    cut(url)
+    began = time.monotonic()
+    assert await (await client.enqueue(double, 4)).result(20) == 8
+    assert time.monotonic() - began < 10
+    worker.shutdown()
+    await asyncio.wait_for(serving, 20)
+
+
+async def test_reconnect_does_not_hold_up_a_stop_while_the_store_is_down(
+    client: AsyncClient, url: str, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FLUSH_SECONDS", 1.0)
+    monkeypatch.setattr(service, "SIGN_OFF_SECONDS", 0.5)
+    inside = asyncio.Event()
+
+    @task
+    async def wait() -> None:
+        inside.set()
+        await asyncio.sleep(60)
+
+    worker = Worker(url, tasks=[wait], lease="1s", poll="200ms")
+    serving = asyncio.create_task(worker.serve())
+    job = await client.enqueue(wait)
+    await asyncio.wait_for(inside.wait(), 20)
+    await asyncio.to_thread(server.stop, "immediate")
+    began = time.monotonic()
+    worker.shutdown(0)
+    await asyncio.wait_for(serving, 20)
+
+    assert time.monotonic() - began < 10
+    await asyncio.to_thread(server.start)
+    assert (await job.record()).status is Status.ACTIVE  # until its lease is taken over
+
+
+def cut(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(CUT_ALL)
