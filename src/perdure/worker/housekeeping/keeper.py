@@ -15,7 +15,7 @@ from perdure.worker.housekeeping.rescue import rescue_jobs
 from perdure.worker.settings import WorkerSettings
 
 DUTY = "housekeeping"
-LEAD_LEASE = timedelta(seconds=10)
+LEAD_LEASE_MAX = timedelta(seconds=10)
 PRUNE_SECONDS = 60.0
 _log = logging.getLogger("perdure.worker")
 
@@ -39,7 +39,9 @@ class Housekeeper:
         if not (lease_over or deadline_over or prune_due):
             return
         try:
-            if not await self._store.lead(DUTY, self._worker, LEAD_LEASE):
+            # No longer than a job's: the dead are found out about as soon when one kept house.
+            lease = min(LEAD_LEASE_MAX, self._settings.lease)
+            if not await self._store.lead(DUTY, self._worker, lease):
                 return
             if lease_over:
                 await rescue_jobs(self._store, self._settings.deaths_max)
