@@ -7,6 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
 
 from perdure.clock import monotonic
@@ -29,9 +30,7 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and primary_code(error) in _BUSY
 
 
-def patiently(
-    action: Callable[[], Answer], where: str, *, seconds_max: float = float("inf")
-) -> Answer:
+def patiently(action: Callable[[], Answer], where: str, *, seconds_max: float = inf) -> Answer:
     """Do ``action`` again until no other connection is in the way; it must undo itself.
 
     SQLite's own busy timeout sleeps in ever longer steps, gives up, and does not cover every

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from math import inf
 
 from perdure.errors import PerdureError, SchemaMismatch, StoreError
 from perdure.store.sqlite.busy import patiently, primary_code
@@ -17,50 +18,50 @@ OPEN_SECONDS_MAX = 15.0
 _STATEMENTS_CACHED = 512
 _CACHE_KIB = 32 * 1024
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
+_CHECKPOINT_PAGES = 4000
 
 _PRAGMAS = (
-    f"PRAGMA cache_size = -{_CACHE_KIB}",
+    # Readers never wait for the writer. Switching a new file needs it to oneself for a moment.
+    "PRAGMA journal_mode = WAL",
     f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}",
+    # The same pages are written again and again: gathering more of them saves most of the copying.
+    f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+    f"PRAGMA cache_size = -{_CACHE_KIB}",
     "PRAGMA temp_store = MEMORY",
 )
 
 
 def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
-    """A connection for the writer. Switches a new file to WAL, so that readers never wait."""
+    """The connection that writes; it makes the file if there is none."""
     if sqlite3.sqlite_version_info < SQLITE_MIN:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: this store needs 3.35 or newer. Use a "
             "Python built with one, or PostgreSQL"
         )
-    connection = _connect(place)
-    try:
-        # Two processes that open a new file at once get in each other's way here.
-        patiently(
-            lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall(),
-            place.path,
-            seconds_max=OPEN_SECONDS_MAX,
-        )
-        connection.execute(f"PRAGMA synchronous = {place.synchronous}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    synchronous = f"PRAGMA synchronous = {place.synchronous}"
+    return _connect(place, synchronous, seconds_max=OPEN_SECONDS_MAX)
 
 
 def connect_reader(place: SqlitePlace) -> sqlite3.Connection:
-    connection = _connect(place)
-    connection.execute("PRAGMA query_only = 1")
-    return connection
+    return _connect(place, "PRAGMA query_only = 1", seconds_max=inf)
 
 
-def _connect(place: SqlitePlace) -> sqlite3.Connection:
+def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqlite3.Connection:
     # Transactions and waiting for locks are our own business: neither the module nor SQLite
     # shall do any of it behind our back.
     connection = sqlite3.connect(
         place.path, timeout=0, isolation_level=None, cached_statements=_STATEMENTS_CACHED
     )
-    for pragma in _PRAGMAS:
-        connection.execute(pragma)
+
+    def set_up() -> None:
+        for pragma in (*_PRAGMAS, own_pragma):
+            connection.execute(pragma).fetchall()
+
+    try:
+        patiently(set_up, place.path, seconds_max=seconds_max)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -77,6 +78,12 @@ def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
     """The same while it is being opened."""
     if not isinstance(error, sqlite3.Error):
         return error
+    typed = _opening_error(error, place)
+    typed.__cause__ = error
+    return typed
+
+
+def _opening_error(error: sqlite3.Error, place: SqlitePlace) -> StoreError:
     code = primary_code(error)
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaMismatch(f"{place.path} is not a SQLite database. Name another file")

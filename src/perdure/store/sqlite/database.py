@@ -80,6 +80,7 @@ class Database:
                 self._reads.put(None)
         self._writer.stop(self._readers)
         await asyncio.shield(asyncio.wrap_future(self._writer.closed))
+        self._writer.join()
 
     @property
     def is_inherited(self) -> bool:

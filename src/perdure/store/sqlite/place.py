@@ -35,7 +35,12 @@ class SqlitePlace(Value):
 
     def check_reachable(self) -> None:
         """Raise ``StoreUnreachable`` for what the file system would refuse, in plain words."""
-        path, folder = Path(self.path), Path(self.path).parent
+        try:
+            self._check_path(Path(self.path), Path(self.path).parent)
+        except PermissionError as error:
+            raise self.unreachable(str(error), "Let this user in, or choose another") from error
+
+    def _check_path(self, path: Path, folder: Path) -> None:
         if not folder.is_dir():
             raise self.unreachable(f"there is no directory {folder}", "Create it first")
         if path.is_dir():
@@ -53,7 +58,7 @@ class SqlitePlace(Value):
 def place_at(url: str) -> SqlitePlace:
     """Read ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, and the options behind it."""
     parts = urlsplit(url)
-    if parts.scheme != "sqlite" or parts.netloc:
+    if parts.scheme != "sqlite" or parts.netloc or parts.path[:1] not in ("", "/"):
         raise InvalidStoreUrl(url, "the path follows three slashes: sqlite:///work.db")
     if parts.fragment:
         raise InvalidStoreUrl(url, "a # in the path is written %23")
@@ -72,6 +77,8 @@ def _options_in(url: str, query: str) -> dict[str, str]:
         options[name] = value
     if not is_identifier(options["prefix"]):
         raise InvalidStoreUrl(url, "prefix takes letters, digits and _, not starting with a digit")
+    if options["prefix"].lower().startswith("sqlite_"):
+        raise InvalidStoreUrl(url, "a prefix of sqlite_ is reserved by SQLite")
     if options["synchronous"] not in _SYNCHRONOUS:
         raise InvalidStoreUrl(url, f"synchronous takes {' or '.join(_SYNCHRONOUS)}")
     return options

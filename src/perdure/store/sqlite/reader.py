@@ -34,9 +34,7 @@ class Reader:
             if request.future.cancelled():
                 continue
             try:
-                connection = connection or patiently(
-                    lambda: connect_reader(self._place), self._place.path
-                )
+                connection = connection or connect_reader(self._place)
                 self._read(connection, request)
             except Exception as error:
                 request.fail(as_store_error(error, self._place))

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.model.ids import JobId
 from perdure.model.job import (
     FINISHED,
+    HELD,
     FailedAttempt,
     Job,
     JobFilter,
@@ -22,7 +25,6 @@ from perdure.store.contract import ReadStore
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.rows import (
-    Row,
     as_json,
     attempt_from,
     job_from,
@@ -30,19 +32,27 @@ from perdure.store.sqlite.rows import (
     state_from,
     worker_from,
 )
+from perdure.store.sqlite.statements import statements_of
 from perdure.store.sqlite.transaction import Transaction
 
 _AFTER_ALL_IDS = "\U0010ffff"
 
-# The terms in which each status is found by a partial index; the planner needs them spelled out.
-_CONDITIONS = {
-    Status.WAITING: "job.status = 'waiting'",
-    Status.SCHEDULED: "job.status = 'scheduled'",
-    Status.ACTIVE: "job.lease_until IS NOT NULL",
-    Status.ABORTING: "job.lease_until IS NOT NULL",
-    Status.PAUSED: "job.status IN ('paused', 'disabled')",
-    Status.DISABLED: "job.status IN ('paused', 'disabled')",
-} | dict.fromkeys(FINISHED, "job.finished_at IS NOT NULL AND job.status = :status")
+# The index that serves a condition, and the terms that it asks for.
+_OF_ANY = ("", "TRUE")
+_OF_GROUP = ("INDEXED BY {prefix}jobs_group", "job.job_group = :group")
+_OF_STATUS = {
+    Status.WAITING: ("INDEXED BY {prefix}jobs_waiting", "job.status = 'waiting'"),
+    Status.SCHEDULED: ("INDEXED BY {prefix}jobs_scheduled", "job.status = 'scheduled'"),
+    **dict.fromkeys(HELD, ("INDEXED BY {prefix}jobs_held", "job.lease_until IS NOT NULL")),
+    **dict.fromkeys(
+        (Status.PAUSED, Status.DISABLED),
+        ("INDEXED BY {prefix}jobs_parked", "job.status IN ('paused', 'disabled')"),
+    ),
+    **dict.fromkeys(
+        FINISHED,
+        ("INDEXED BY {prefix}jobs_ended", "job.finished_at IS NOT NULL AND job.status = :status"),
+    ),
+}
 
 
 class SqliteReads(Handle, ReadStore):
@@ -51,14 +61,15 @@ class SqliteReads(Handle, ReadStore):
         return job_from(rows[0]) if rows else None
 
     async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
-        def list_jobs(transaction: Transaction) -> Sequence[Row]:
-            text = _text(transaction, "list_jobs", filter)
-            return transaction.rows_of(text, **_parameters(filter), limit=limit)
-
-        return [job_from(row) for row in await self._read(list_jobs)]
+        text = statement_for(self._place.prefix, "list_jobs", filter)
+        rows = await self._read(
+            lambda transaction: transaction.rows_of(text, **_parameters(filter), limit=limit)
+        )
+        return [job_from(row) for row in rows]
 
     async def count_jobs(self, filter: JobFilter) -> int:
-        return await self._read(lambda transaction: _count(transaction, filter))
+        prefix = self._place.prefix
+        return await self._read(lambda transaction: _count(transaction, prefix, filter))
 
     async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
         rows = await self._rows("job_states", ids=as_json(list(ids)))
@@ -89,21 +100,20 @@ class SqliteReads(Handle, ReadStore):
         return [queue_from(row) for row in rows]
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
-        rows = await self._rows("workers", namespace=namespace)
-        return [worker_from(row) for row in rows]
+        return await self._read(lambda transaction: _workers(transaction, namespace))
 
 
-def _count(transaction: Transaction, filter: JobFilter) -> int:
-    """Count by the index that knows the answer, where there is one."""
-    if filter.group is not None or filter.before is not None:
-        return _counted(transaction, _text(transaction, "count_listed", filter), filter)
-    if filter.status is None:
-        return sum(_count(transaction, _with_status(filter, status)) for status in Status)
-    if filter.status is Status.WAITING:
-        return _counted(transaction, transaction.sql["count_waiting"], filter)
-    if filter.status in FINISHED:
-        return _counted(transaction, transaction.sql["count_finished"], filter)
-    return _counted(transaction, _text(transaction, "count_listed", filter), filter)
+def _count(transaction: Transaction, prefix: str, filter: JobFilter) -> int:
+    """Count by the index that knows the answer without a look at the rows, where there is one."""
+    if filter.group is None and filter.before is None:
+        if filter.status is None:
+            each = (replace(filter, status=status) for status in Status)
+            return sum(_count(transaction, prefix, part) for part in each)
+        if filter.status is Status.WAITING:
+            return _counted(transaction, transaction.sql["count_waiting"], filter)
+        if filter.status in FINISHED:
+            return _counted(transaction, transaction.sql["count_finished"], filter)
+    return _counted(transaction, statement_for(prefix, "count_listed", filter), filter)
 
 
 def _counted(transaction: Transaction, text: str, filter: JobFilter) -> int:
@@ -111,23 +121,27 @@ def _counted(transaction: Transaction, text: str, filter: JobFilter) -> int:
     return int(count)
 
 
-def _with_status(filter: JobFilter, status: Status) -> JobFilter:
-    return JobFilter(
-        namespace=filter.namespace, status=status, queue=filter.queue, task=filter.task
-    )
+def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerState]:
+    running: dict[str, list[JobId]] = {}
+    for worker, id in transaction.rows("held_jobs"):
+        running.setdefault(worker, []).append(id)
+    rows = transaction.rows("workers", namespace=namespace)
+    return [worker_from(row, running.get(row[0], ())) for row in rows]
 
 
-def _text(transaction: Transaction, name: str, filter: JobFilter) -> str:
+def statement_for(prefix: str, name: str, filter: JobFilter) -> str:
+    """The text of a listing or counting statement, by the index that serves the filter best."""
     if filter.group is not None:
-        return _completed(transaction.sql[name], "job.job_group = :group")
+        return _completed(prefix, name, *_OF_GROUP)
     if filter.status is not None:
-        return _completed(transaction.sql[name], _CONDITIONS[filter.status])
-    return _completed(transaction.sql[name], "TRUE")
+        return _completed(prefix, name, *_OF_STATUS[filter.status])
+    return _completed(prefix, name, *_OF_ANY)
 
 
 @lru_cache(maxsize=256)
-def _completed(text: str, where: str) -> str:
-    return fill(text, {"where": where})
+def _completed(prefix: str, name: str, index: str, where: str) -> str:
+    text = fill(statements_of(prefix)[name], {"index": index, "where": where})
+    return fill(text, {"prefix": prefix})
 
 
 def _parameters(filter: JobFilter) -> dict[str, Any]:

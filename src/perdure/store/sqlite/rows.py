@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -47,10 +48,12 @@ job.id, job.namespace, job.queue, job.task, job.lane, job.status, job.priority, 
        job.epoch, job.progress, job.progress_message, job.progress_details, job.created_at,
        job.ready_at, job.deadline_at, job.started_at, job.finished_at, job.lease_until"""
 
+STATUSES = {status.value: status for status in Status}
+"""The same as ``Status(text)``, at a fraction of its cost."""
+
 encode = msgspec.json.encode
 _decode_failure = msgspec.json.Decoder(Failure).decode
 _decode_info = msgspec.json.Decoder(WorkerInfo).decode
-_decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class JobRow(NamedTuple):
@@ -130,8 +133,22 @@ def deadline_of(job: NewJob, now: int) -> int | None:
 
 
 def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
-    _, id, epoch, namespace, lane, input, attempt, failures, postpones, *rest = row
-    max_attempts, policy, group, deadline_at, created_at = rest
+    (
+        _,
+        id,
+        epoch,
+        namespace,
+        lane,
+        input,
+        attempt,
+        failures,
+        postpones,
+        max_attempts,
+        policy,
+        group,
+        deadline_at,
+        created_at,
+    ) = row
     return ClaimedJob(
         claim=Claim(id=id, epoch=epoch),
         namespace=namespace,
@@ -208,13 +225,13 @@ def queue_from(row: Row) -> QueueInfo:
     )
 
 
-def worker_from(row: Row) -> WorkerState:
-    info, started_at, seen_at, running = row
+def worker_from(row: Row, running: Sequence[JobId]) -> WorkerState:
+    _, info, started_at, seen_at = row
     return WorkerState(
         info=_decode_info(info),
         started_at=moment(started_at),
         seen_at=moment(seen_at),
-        running=tuple(JobId(id) for id in _decode_ids(running)),
+        running=tuple(running),
     )
 
 

@@ -21,7 +21,15 @@ from perdure.model.outcome import (
 )
 from perdure.rules.lifecycle import after_settling
 from perdure.store.sqlite.moving import hint_at_moves, record_failures
-from perdure.store.sqlite.rows import JobRow, Row, as_json, encode_details, micros, micros_in
+from perdure.store.sqlite.rows import (
+    STATUSES,
+    JobRow,
+    Row,
+    as_json,
+    encode_details,
+    micros,
+    micros_in,
+)
 from perdure.store.sqlite.transaction import Transaction
 
 
@@ -42,7 +50,6 @@ class _Effects(NamedTuple):
     postpones: int = 0
     avoid_worker: WorkerId | None = None
     avoid_until: int | None = None
-    output: bytes | None = None
 
 
 _NONE = _Effects()
@@ -53,9 +60,14 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
     """Write outcomes under their claims' fences; None, and nothing written, for a stale one."""
     endings = _endings(transaction, settlements)
     current = [ending for ending in endings if ending is not None]
-    transaction.write_rows("settle_jobs", [_row(transaction, ending) for ending in current])
-    record_failures(transaction, _failures_of(current))
-    transaction.write_rows("close_limits", _limits_closed_by(current))
+    # Most jobs complete, so that has a statement of its own that leaves most columns alone.
+    completed = [ending for ending in current if ending.after is Status.COMPLETED]
+    others = [ending for ending in current if ending.after is not Status.COMPLETED]
+    now = transaction.now
+    transaction.write_rows("complete_jobs", [_completed_row(now, ending) for ending in completed])
+    transaction.write_rows("settle_jobs", [_row(now, ending) for ending in others])
+    record_failures(transaction, _failures_of(others))
+    transaction.write_rows("close_limits", _limits_closed_by(others))
     hint_at_moves(transaction, [(ending.job, ending.after) for ending in current])
     return [None if ending is None else ending.after for ending in endings]
 
@@ -70,7 +82,7 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
         if job is not None and job.epoch == settlement.claim.epoch:
             ready_at = _ready_at(transaction, job, settlement.outcome)
             is_due = ready_at <= transaction.now
-            after = after_settling(Status(job.status), settlement.outcome, is_due=is_due)
+            after = after_settling(STATUSES[job.status], settlement.outcome, is_due=is_due)
             if after is not None:
                 ending = _Ending(job, after, settlement, ready_at)
                 del jobs[job.id]  # it is no longer held when the same claim comes again
@@ -78,14 +90,28 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
     return endings
 
 
-def _row(transaction: Transaction, ending: _Ending) -> Row:
+def _completed_row(now: int, ending: _Ending) -> Row:
+    """A row for the statement ``complete_jobs``."""
+    job, _, settlement, _ = ending
+    outcome, progress = settlement.outcome, settlement.progress
+    assert isinstance(outcome, Completed)
+    return (
+        job.number,
+        now,
+        settlement.is_dropped,
+        None if progress is None else progress.message,
+        None if progress is None else encode_details(progress),
+        outcome.output,
+    )
+
+
+def _row(now: int, ending: _Ending) -> Row:
     """A row for the statement ``settle_jobs``."""
     job, after, settlement, ready_at = ending
     # An aborting job ends cancelled whatever its outcome says.
     is_counted = job.status == Status.ACTIVE
     effects = _effects(job, settlement.outcome, ready_at) if is_counted else _NONE
     progress = settlement.progress
-    percent = None if progress is None else progress.percent
     is_finished = after in FINISHED
     return (
         job.number,
@@ -96,19 +122,16 @@ def _row(transaction: Transaction, ending: _Ending) -> Row:
         ready_at if is_counted else job.ready_at,
         effects.avoid_worker,
         effects.avoid_until,
-        transaction.now if is_finished else None,
+        now if is_finished else None,
         is_finished and settlement.is_dropped,
-        100.0 if after is Status.COMPLETED else percent,
+        None if progress is None else progress.percent,
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
-        effects.output,
     )
 
 
 def _effects(job: JobRow, outcome: Outcome, ready_at: int) -> _Effects:
     match outcome:
-        case Completed():
-            return _Effects(output=outcome.output)
         case Retried():
             return _Effects(
                 failures=not outcome.is_postponed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from perdure.model.hint import Hint, HintKind
@@ -85,4 +86,4 @@ def as_hints(hints: Hints) -> list[Hint]:
 
 
 def _flat(rows: Sequence[Row]) -> tuple[Any, ...]:
-    return tuple(value for row in rows for value in row)
+    return tuple(chain.from_iterable(rows))

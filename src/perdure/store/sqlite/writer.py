@@ -60,6 +60,9 @@ class Writer:
         self._is_stopping = True
         self.nudge()
 
+    def join(self) -> None:
+        self._thread.join()
+
     def _run(self) -> None:
         try:
             self._connection = self._open()
@@ -99,8 +102,7 @@ class Writer:
         try:
             first = self._requests.get(timeout=self._watch.seconds_to_next_look)
             while True:
-                # A caller who gave up must not find out later that it was done nevertheless.
-                if first is not None and not first.future.cancelled():
+                if first is not None:
                     group.append(first)
                 if len(group) == GROUP_MAX:
                     return group
@@ -124,10 +126,12 @@ class Writer:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
-            if len(group) == 1:
-                group[0].run(self._connection, self._sql)
+            # Whoever gave up while it waited must not find out later that it was done after all.
+            wanted = [request for request in group if not request.future.cancelled()]
+            if len(wanted) == 1:
+                wanted[0].run(self._connection, self._sql)
             else:
-                for request in group:
+                for request in wanted:
                     self._run_apart(request)
             execute("COMMIT")
         except BaseException:

@@ -116,8 +116,34 @@ SELECT large.job_id, large.input
 FROM json_each(:ids) AS wanted
 CROSS JOIN {prefix}large_inputs AS large ON large.job_id = wanted.value;
 
--- name: settle_jobs
+-- name: complete_jobs
 -- Whoever calls this has read the row in the same transaction and found the claim current.
+UPDATE {prefix}jobs AS job
+SET status           = 'completed',
+    lease_until      = NULL,
+    limit_keys       = NULL,
+    finished_at      = done.finished_at,
+    dropped          = done.dropped,
+    progress         = 100.0,
+    -- A message is never NULL, so it tells whether there is progress to write.
+    progress_message = coalesce(done.message, job.progress_message),
+    progress_details = CASE
+        WHEN done.message IS NULL THEN job.progress_details ELSE done.details
+    END,
+    output           = done.output
+FROM (
+    SELECT column1 AS number,
+           column2 AS finished_at,
+           column3 AS dropped,
+           column4 AS message,
+           column5 AS details,
+           column6 AS output
+    FROM (VALUES {rows})
+) AS done
+WHERE job.rowid = done.number;
+
+-- name: settle_jobs
+-- The same for all other outcomes.
 UPDATE {prefix}jobs AS job
 SET status           = ended.status,
     attempt          = job.attempt - ended.attempts_back,
@@ -133,10 +159,10 @@ SET status           = ended.status,
     finished_at      = ended.finished_at,
     dropped          = ended.dropped,
     progress         = coalesce(ended.percent, job.progress),
-    -- A message is never NULL, so it tells whether there is progress to write.
     progress_message = coalesce(ended.message, job.progress_message),
-    progress_details = CASE WHEN ended.message IS NULL THEN job.progress_details ELSE ended.details END,
-    output           = ended.output
+    progress_details = CASE
+        WHEN ended.message IS NULL THEN job.progress_details ELSE ended.details
+    END
 FROM (
     SELECT column1  AS number,
            column2  AS status,
@@ -150,8 +176,7 @@ FROM (
            column10 AS dropped,
            column11 AS percent,
            column12 AS message,
-           column13 AS details,
-           column14 AS output
+           column13 AS details
     FROM (VALUES {rows})
 ) AS ended
 WHERE job.rowid = ended.number;

@@ -13,9 +13,10 @@ WHERE job.id = :id
   AND (:namespace IS NULL OR job.namespace = :namespace);
 
 -- name: list_jobs
--- {where} is one of the conditions that an index serves; the other filters look at the rows.
+-- {where} is one of the conditions that an index serves; the other filters look at the rows. The
+-- index is named because the planner would rather walk all jobs than sort those of one status.
 SELECT {record_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job {index}
 WHERE {where}
   AND job.id < :before
   AND NOT job.dropped
@@ -28,7 +29,7 @@ LIMIT :limit;
 
 -- name: count_listed
 SELECT count(*)
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job {index}
 WHERE {where}
   AND job.id < :before
   AND NOT job.dropped
@@ -135,17 +136,13 @@ WHERE :namespace IS NULL OR namespace = :namespace
 ORDER BY namespace, name;
 
 -- name: workers
-SELECT worker.info, worker.started_at, worker.seen_at,
-       (
-           SELECT json_group_array(id)
-           FROM (
-               SELECT job.id
-               FROM {prefix}jobs AS job
-               WHERE job.lease_until IS NOT NULL
-                 AND job.worker = worker.id
-               ORDER BY job.id
-           )
-       )
-FROM {prefix}workers AS worker
-WHERE :namespace IS NULL OR worker.namespace = :namespace
-ORDER BY worker.started_at, worker.id;
+SELECT id, info, started_at, seen_at
+FROM {prefix}workers
+WHERE :namespace IS NULL OR namespace = :namespace
+ORDER BY started_at, id;
+
+-- name: held_jobs
+SELECT worker, id
+FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+WHERE lease_until IS NOT NULL
+ORDER BY id;

@@ -1,0 +1,145 @@
+"""What other processes do in these tests; run with the spawn method, on stores of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing.pool
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+from perdure.errors import StoreError
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import Status
+from perdure.model.outcome import Completed, Settlement
+from perdure.store.sqlite.store import SqliteStore
+from tests.conformance.builders import insert, insert_many, new_job, request
+
+T = TypeVar("T")
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+
+
+def on_a_store(url: str, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = SqliteStore(url)
+        await store.open()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def insert_one(url: str) -> JobId:
+    return on_a_store(url, insert)
+
+
+def abort_one(url: str, id: JobId) -> None:
+    on_a_store(url, lambda store: store.abort_jobs(None, [id]))
+
+
+def work_through(url: str, number: int, jobs: int) -> list[JobId]:
+    """Enqueue, claim and settle side by side until everything that was seen is done."""
+
+    async def work(store: SqliteStore) -> list[JobId]:
+        enqueueing = [asyncio.ensure_future(insert(store)) for _ in range(jobs)]
+        completed: list[JobId] = []
+        while True:
+            claimed = await store.claim_jobs(request(worker=WorkerId(f"worker-{number}"), limit=7))
+            if not claimed.jobs and all(task.done() for task in enqueueing):
+                break
+            settlements = [
+                Settlement(claim=job.claim, outcome=Completed(output=b"1")) for job in claimed.jobs
+            ]
+            statuses = await store.settle_jobs(settlements)
+            assert set(statuses) <= {Status.COMPLETED}
+            completed += [job.claim.id for job in claimed.jobs]
+        await asyncio.gather(*enqueueing)
+        return completed
+
+    return on_a_store(url, work)
+
+
+def insert_for_ever(url: str) -> None:
+    """Print each id once its job is in the store, until killed."""
+
+    async def work(store: SqliteStore) -> None:
+        while True:
+            print(*await insert_many(store, 3), sep="\n", flush=True)
+
+    on_a_store(url, work)
+
+
+def hit_a_full_disk(url: str) -> tuple[str, list[JobId]]:
+    """What an insert says that finds no room, and what came in before and after."""
+
+    async def work(store: SqliteStore) -> tuple[str, list[JobId]]:
+        before = await insert(store)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        large = [new_job(input=b"x" * (1 << 20)) for _ in range(4)]
+        try:
+            await store.insert_jobs(large)
+            message = ""
+        except StoreError as error:
+            message = str(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        return message, [before, await insert(store)]
+
+    return on_a_store(url, work)
+
+
+def use_a_store_across_a_fork(url: str) -> str:
+    """What a child says of the store that its parent opened; it can open one of its own."""
+
+    async def work(store: SqliteStore) -> str:
+        await insert(store)
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.write(writing, _in_the_child(store, url).encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            said = await asyncio.to_thread(answer.read)
+        os.wait()
+        await insert(store)
+        return said
+
+    return on_a_store(url, work)
+
+
+def _in_the_child(store: SqliteStore, url: str) -> str:
+    # The parent's loop still counts as running in this thread; another thread has none.
+    with multiprocessing.pool.ThreadPool(1) as threads:
+        return threads.apply(lambda: asyncio.run(_use(store, url)))
+
+
+async def _use(store: SqliteStore, url: str) -> str:
+    try:
+        await insert(store)
+    except StoreError as error:
+        await store.close()
+        own = SqliteStore(url)
+        await own.open()
+        await insert(own)
+        await own.close()
+        return str(error)
+    return "it was used as if nothing had happened"
+
+
+def wait_for_hint(url: str, kind: HintKind) -> None:
+    """Return when another process gave a hint of this kind."""
+
+    async def work(store: SqliteStore) -> None:
+        heard = asyncio.Event()
+        store.subscribe(lambda hint: heard.set() if hint.kind is kind else None)
+        await heard.wait()
+
+    on_a_store(url, work)

@@ -1,0 +1,152 @@
+"""Group commit: operations that share a transaction, and stand alone nevertheless."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.errors import FingerprintTaken
+from perdure.model.hint import Hint, HintKind
+from perdure.model.job import Inserted, JobFilter
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite.files import Rival, connected
+from tests.conformance.builders import insert, new_job
+
+TOGETHER = 50
+
+
+async def queue_up(
+    store: SqliteStore, rival: Rival, *operations: Coroutine[Any, Any, object]
+) -> list[object]:
+    """Let operations come in while the file is locked, so that the writer finds them all."""
+    rival.lock()
+    first = asyncio.ensure_future(insert(store))
+    tasks = [asyncio.ensure_future(operation) for operation in operations]
+    # The reader answers after everything above was handed to the writer.
+    await store.count_jobs(JobFilter())
+    rival.unlock()
+    await first
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class TestGroupCommit:
+    async def test_shares_one_transaction(self, store: SqliteStore, rival: Rival) -> None:
+        ready: list[Hint] = []
+        store.subscribe(lambda hint: ready.append(hint) if hint.kind is HintKind.READY else None)
+
+        await queue_up(store, rival, *(insert(store) for _ in range(TOGETHER)))
+        await asyncio.sleep(0)
+
+        # Hints are given once for each commit: one for the first insert, one for all others,
+        # and one for noticing, at the first look, that the rival was there.
+        assert len(ready) <= 3
+        assert rival.count() == TOGETHER + 1
+
+    async def test_undoes_only_the_operation_that_fails(
+        self, store: SqliteStore, rival: Rival
+    ) -> None:
+        await insert(store, fingerprint="taken")
+        fine = new_job()
+        refused = [new_job(), new_job(fingerprint="taken", on_conflict="raise")]
+
+        answers = await queue_up(
+            store,
+            rival,
+            store.insert_jobs([new_job()]),
+            store.insert_jobs(refused),
+            store.insert_jobs([fine]),
+        )
+
+        assert isinstance(answers[1], FingerprintTaken)
+        assert answers[2] == [Inserted(id=fine.id, is_new=True)]
+        assert await store.get_job(None, refused[0].id) is None
+        assert await store.get_job(None, fine.id) is not None
+
+    async def test_answers_when_it_is_written(self, store: SqliteStore, path: Path) -> None:
+        id = await insert(store)
+
+        with connected(path) as other:
+            found = other.execute("SELECT id FROM perdure_jobs").fetchall()
+        assert found == [(id,)]
+
+    async def test_leaves_out_what_its_caller_gave_up(
+        self, store: SqliteStore, rival: Rival
+    ) -> None:
+        rival.lock()
+        first = asyncio.ensure_future(insert(store))
+        given_up = asyncio.ensure_future(insert(store))
+        await store.count_jobs(JobFilter())
+
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        rival.unlock()
+        await first
+        await insert(store)
+
+        assert rival.count() == 2
+
+    async def test_reads_do_not_wait_for_a_writer(self, store: SqliteStore, rival: Rival) -> None:
+        await insert(store)
+        rival.lock()
+        waiting = asyncio.ensure_future(insert(store))
+
+        assert await store.count_jobs(JobFilter()) == 1
+
+        assert not waiting.done()
+        rival.unlock()
+        await waiting
+
+
+class TestSharing:
+    async def test_handles_of_one_process_share_one_writer(
+        self, store: SqliteStore, path: Path
+    ) -> None:
+        twin = store.twin()
+        await twin.open()
+
+        await insert(twin)
+        await insert(store)
+
+        assert len(threads_on(path, "writes")) == 1
+        await twin.close()
+
+    async def test_the_last_handle_ends_the_threads_and_empties_the_log(
+        self, url: str, path: Path
+    ) -> None:
+        store, twin = SqliteStore(url), SqliteStore(url)
+        await store.open()
+        await twin.open()
+        await insert(store)
+
+        await store.close()
+        assert threads_on(path, "writes")
+        await twin.close()
+
+        assert not threads_on(path, "")
+        assert not path.with_name("work.db-wal").exists()
+
+    async def test_what_was_asked_for_is_done_before_it_closes(
+        self, store: SqliteStore, url: str, rival: Rival
+    ) -> None:
+        other = SqliteStore(f"{url}?synchronous=full")
+        await other.open()
+        rival.lock()
+        inserting = asyncio.ensure_future(insert(other))
+        await other.count_jobs(JobFilter())
+
+        closing = asyncio.ensure_future(other.close())
+        rival.unlock()
+        await closing
+
+        assert await store.get_job(None, await inserting) is not None
+
+
+def threads_on(path: Path, kind: str) -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if str(path) in name and kind in name]

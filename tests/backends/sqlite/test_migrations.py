@@ -1,0 +1,138 @@
+"""The tables: how they come to be, and what is left alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import SchemaMismatch
+from perdure.model.job import JobFilter
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite.files import connected, run_script, schema_of
+from tests.conformance.builders import insert
+
+
+async def open_and_close(url: str) -> None:
+    store = SqliteStore(url)
+    await store.open()
+    await store.close()
+
+
+class TestOpeningAnEmptyFile:
+    async def test_creates_the_tables_once(self, url: str, path: Path) -> None:
+        await open_and_close(url)
+        fresh = schema_of(path)
+
+        await open_and_close(url)
+
+        assert schema_of(path) == fresh
+        with connected(path) as connection:
+            versions = connection.execute("SELECT version, name FROM perdure_migrations")
+            assert versions.fetchall() == [(1, "jobs")]
+
+    async def test_writes_ahead_so_that_readers_never_wait(self, url: str, path: Path) -> None:
+        await open_and_close(url)
+
+        with connected(path) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+
+    async def test_leaves_the_tables_of_an_application_alone(self, url: str, path: Path) -> None:
+        run_script(path, "CREATE TABLE jobs (x); INSERT INTO jobs VALUES (1);")
+
+        await open_and_close(url)
+
+        with connected(path) as connection:
+            assert connection.execute("SELECT x FROM jobs").fetchall() == [(1,)]
+
+    async def test_needs_no_lock_when_they_are_there(self, url: str, path: Path) -> None:
+        await open_and_close(url)
+        with connected(path, isolation_level=None) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+
+            await open_and_close(url)
+
+
+class TestPrefix:
+    async def test_lets_several_share_one_file_without_seeing_each_other(self, url: str) -> None:
+        one, other = SqliteStore(f"{url}?prefix=one_"), SqliteStore(f"{url}?prefix=other_")
+        await one.open()
+        await other.open()
+
+        await insert(one)
+
+        assert await one.count_jobs(JobFilter()) == 1
+        assert await other.count_jobs(JobFilter()) == 0
+        await one.close()
+        await other.close()
+
+
+class TestSchemaMismatch:
+    async def test_for_tables_that_are_not_ours(self, url: str, path: Path) -> None:
+        run_script(path, "CREATE TABLE perdure_jobs (id TEXT)")
+        before = schema_of(path)
+
+        with pytest.raises(SchemaMismatch, match="prefix="):
+            await open_and_close(url)
+
+        assert schema_of(path) == before
+
+    async def test_for_a_foreign_table_of_migrations(self, url: str, path: Path) -> None:
+        run_script(path, "CREATE TABLE perdure_migrations (id TEXT)")
+
+        with pytest.raises(SchemaMismatch, match="did not make"):
+            await open_and_close(url)
+
+    async def test_for_tables_of_a_newer_version(self, url: str, path: Path) -> None:
+        await open_and_close(url)
+        run_script(path, "INSERT INTO perdure_migrations VALUES (2, 'flows', 0)")
+
+        with pytest.raises(SchemaMismatch, match="Upgrade Perdure"):
+            await open_and_close(url)
+
+    async def test_for_a_file_that_is_not_a_database(self, url: str, path: Path) -> None:
+        path.write_bytes(b"nothing of the kind" * 100)
+
+        with pytest.raises(SchemaMismatch, match="not a SQLite database"):
+            await open_and_close(url)
+
+        assert path.read_bytes().startswith(b"nothing")
+
+    async def test_lets_the_store_be_opened_once_it_is_repaired(self, url: str, path: Path) -> None:
+        run_script(path, "CREATE TABLE perdure_jobs (id TEXT)")
+        store = SqliteStore(url)
+        with pytest.raises(SchemaMismatch):
+            await store.open()
+
+        run_script(path, "DROP TABLE perdure_jobs")
+        await store.open()
+
+        await insert(store)
+        await store.close()
+
+
+class TestInvariants:
+    """The table is the last assertion: what no operation writes, no other hand can either."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "status = 'running'",
+            "status = 'active'",
+            "status = 'completed'",
+            "lease_until = 1",
+            "finished_at = 1",
+            "limit_keys = '[]'",
+            "dropped = 1",
+            "attempt = -1",
+        ],
+    )
+    async def test_hold_in_the_table(self, store: SqliteStore, path: Path, change: str) -> None:
+        await insert(store)
+
+        with (
+            connected(path) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
+        ):
+            connection.execute(f"UPDATE perdure_jobs SET {change}")

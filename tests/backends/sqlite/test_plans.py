@@ -1,0 +1,120 @@
+"""How SQLite runs our statements: none on a hot path may grow with the number of jobs."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.model.job import JobFilter, Status
+from perdure.store.sqlite.reads import statement_for
+from perdure.store.sqlite.statements import statements_of, with_rows
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite.files import connected
+
+PREFIX = "perdure_"
+
+# Statements that look at all jobs of a kind, or at all rows of a small table, and why they may.
+SCANS_ON_PURPOSE = {
+    "count_waiting": "counts what it is asked to count, in the index alone",
+    "depth": "counts all jobs, in the indexes alone",
+    "paused_queues": "lists a small table",
+    "prune_workers": "looks at a small table",
+    "workers": "lists a small table",
+}
+# Filled in by the reader, and tested below.
+LISTS = {"list_jobs", "count_listed"}
+
+SCAN_OF_TABLE = re.compile(r"SCAN (?!wanted|counted|json_each|lanes|CONSTANT|\d+ CONSTANT|\()")
+
+
+@pytest.fixture
+def connection(store: SqliteStore, path: Path) -> Iterator[sqlite3.Connection]:
+    with connected(path) as connection:
+        yield connection
+
+
+def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
+    scanning = {
+        name
+        for name, text in statements_of(PREFIX).items()
+        if name not in LISTS and any(map(SCAN_OF_TABLE.match, plan(connection, text)))
+    }
+
+    assert scanning == set(SCANS_ON_PURPOSE)  # equality: stale excuses fail too
+
+
+@pytest.mark.parametrize("name", ["claim_jobs", "front_of_lanes"])
+def test_a_claim_reads_the_front_of_its_lanes(connection: sqlite3.Connection, name: str) -> None:
+    steps = plan(connection, statements_of(PREFIX)[name])
+
+    assert "SEARCH perdure_jobs USING INDEX perdure_jobs_waiting (namespace=? AND lane=?)" in steps
+    assert [step for step in steps if "ORDER BY" in step] == ["USE TEMP B-TREE FOR ORDER BY"]
+
+
+def test_counting_looks_at_indexes_alone(connection: sqlite3.Connection) -> None:
+    for name in ("count_waiting", "count_finished"):
+        [step] = plan(connection, statements_of(PREFIX)[name])
+        assert "COVERING INDEX" in step, name
+
+
+def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
+    connection: sqlite3.Connection,
+) -> None:
+    steps = plan(connection, statements_of(PREFIX)["depth"])
+    looking = [step for step in steps if "perdure_jobs" in step and "COVERING" not in step]
+
+    assert [re.findall(r"perdure_jobs_\w+", step) for step in looking] == [
+        ["perdure_jobs_held"],
+        ["perdure_jobs_parked"],
+    ]
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_jobs_of_a_status_are_found_by_an_index_of_that_status(
+    connection: sqlite3.Connection, name: str, status: Status
+) -> None:
+    text = statement_for(PREFIX, name, JobFilter(status=status))
+
+    [index] = re.findall(r"perdure_jobs_\w+", " ".join(plan(connection, text)))
+    assert index in {
+        "perdure_jobs_waiting",
+        "perdure_jobs_scheduled",
+        "perdure_jobs_held",
+        "perdure_jobs_parked",
+        "perdure_jobs_ended",
+    }
+
+
+def test_the_newest_finished_jobs_need_no_sort(connection: sqlite3.Connection) -> None:
+    text = statement_for(PREFIX, "list_jobs", JobFilter(status=Status.FAILED))
+
+    assert plan(connection, text) == [
+        "SEARCH job USING INDEX perdure_jobs_ended (status=? AND id<?)"
+    ]
+
+
+def test_jobs_of_a_group_are_found_by_its_index(connection: sqlite3.Connection) -> None:
+    text = statement_for(PREFIX, "list_jobs", JobFilter(group="run-1"))
+
+    assert "perdure_jobs_group" in plan(connection, text)[0]
+
+
+def plan(connection: sqlite3.Connection, text: str) -> list[str]:
+    if "{rows}" in text:
+        text = with_rows(text, columns_of(text), 2)
+        parameters: Any = (0,) * text.count("?")
+    else:
+        parameters = dict.fromkeys(re.findall(r":(\w+)", text), 0)
+    return [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", parameters)]
+
+
+def columns_of(text: str) -> int:
+    if inserted := re.search(r"INSERT INTO \w+ \((.*?)\)", text, re.DOTALL):
+        return inserted[1].count(",") + 1
+    return len(re.findall(r"\bcolumn\d+\b", text))

@@ -1,0 +1,131 @@
+"""Several processes on one file: nobody is locked out, nothing is lost, everybody hears."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from perdure.model.hint import Hint, HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import JobFilter, Status
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite import processes
+from tests.backends.sqlite.files import connected
+from tests.conformance.builders import hold, new_job
+
+PROCESSES = 3
+JOBS_EACH = 150
+KILL = "from tests.backends.sqlite.processes import *; insert_for_ever(__import__('sys').argv[1])"
+
+
+class TestTwoProcesses:
+    async def test_open_an_empty_file_at_the_same_moment(self, url: str, path: Path) -> None:
+        with processes.processes(PROCESSES) as pool:
+            opened = [pool.submit(processes.insert_one, url) for _ in range(PROCESSES * 2)]
+            ids = {future.result() for future in opened}
+
+        with connected(path) as connection:
+            found = connection.execute("SELECT id FROM perdure_jobs").fetchall()
+        assert {id for (id,) in found} == ids
+
+    async def test_claim_each_job_once_and_never_find_the_file_locked(
+        self, url: str, store: SqliteStore
+    ) -> None:
+        with processes.processes(PROCESSES) as pool:
+            running = [
+                pool.submit(processes.work_through, url, number, JOBS_EACH)
+                for number in range(PROCESSES)
+            ]
+            completed = [id for future in running for id in future.result()]
+
+        assert len(completed) == len(set(completed)) == PROCESSES * JOBS_EACH
+        assert await store.count_jobs(JobFilter(status=Status.COMPLETED)) == len(completed)
+
+    async def test_keep_what_was_answered_when_one_is_killed(
+        self, url: str, store: SqliteStore
+    ) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILL, url], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        answered = {JobId(process.stdout.readline().strip()) for _ in range(30)}
+
+        process.kill()
+        answered |= {JobId(line.strip()) for line in process.stdout if len(line) == 27}
+        process.wait()
+
+        found = await store.job_states(list(answered))
+        assert found.keys() == answered
+        process.stdout.close()
+
+
+class TestWakeUps:
+    async def test_tell_of_a_job_that_another_process_enqueued(
+        self, url: str, store: SqliteStore
+    ) -> None:
+        ear = Ear(store)
+        with processes.processes(1) as pool:
+            inserting = pool.submit(processes.insert_one, url)
+
+            await ear.hears(HintKind.READY)
+            await ear.hears(HintKind.SCHEDULED)
+
+            inserting.result()
+
+    async def test_tell_of_a_job_that_another_process_aborted(
+        self, url: str, store: SqliteStore
+    ) -> None:
+        held = await hold(store)
+        with processes.processes(1) as pool:
+            pool.submit(processes.insert_one, url).result()
+            ear = Ear(store)
+            await ear.hears(HintKind.READY)  # of what came before
+            aborting = pool.submit(processes.abort_one, url, held.id)
+
+            await ear.hears(HintKind.ABORTING)
+
+            aborting.result()
+
+    async def test_tell_of_a_commit_on_a_callers_own_connection(
+        self, path: Path, store: SqliteStore
+    ) -> None:
+        ear = Ear(store)
+        await ear.hears(HintKind.READY)  # the first look
+        with connected(path) as connection:
+            store.insert_in_blocking_transaction(connection, [new_job()])
+            connection.commit()
+
+        await ear.hears(HintKind.READY)
+
+
+class TestFork:
+    def test_a_store_opened_before_a_fork_says_so_and_a_new_one_works(self, url: str) -> None:
+        with processes.processes(1) as pool:
+            said = pool.submit(processes.use_a_store_across_a_fork, url).result()
+
+        assert "before this process was forked" in said
+
+
+class TestAFullDisk:
+    async def test_fails_that_operation_alone(self, url: str, store: SqliteStore) -> None:
+        with processes.processes(1) as pool:
+            message, ids = pool.submit(processes.hit_a_full_disk, url).result()
+
+        assert "nothing was written" in message
+        found = await store.list_jobs(JobFilter(), 10)
+        assert [job.id for job in found] == ids[::-1]
+
+
+class Ear:
+    """Gathers what one handle hears."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._heard: asyncio.Queue[Hint] = asyncio.Queue()
+        store.subscribe(self._heard.put_nowait)
+
+    async def hears(self, kind: HintKind) -> None:
+        async with asyncio.timeout(20):
+            while (await self._heard.get()).kind is not kind:
+                pass

@@ -1,0 +1,256 @@
+"""Enqueueing in the caller's own transaction: commit enqueues, rollback does not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from perdure.errors import FingerprintTaken, InvalidInput
+from perdure.model.job import Inserted, JobFilter, Status
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite.files import connected
+from tests.conformance.builders import claim_one, hold, insert, new_job, read, status_of
+
+
+@pytest.fixture
+def connection(store: SqliteStore, path: Path) -> Iterator[sqlite3.Connection]:
+    with connected(path) as connection:
+        connection.execute("CREATE TABLE orders (number INTEGER)")
+        yield connection
+
+
+@pytest.fixture
+def engine(store: SqliteStore, path: Path) -> Iterator[Engine]:
+    engine = create_engine(f"sqlite:///{path}")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+async def async_engine(store: SqliteStore, path: Path) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    yield engine
+    await engine.dispose()
+
+
+class TestOnASqlite3Connection:
+    async def test_commit_enqueues_together_with_the_callers_rows(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        job = new_job(input=b"x" * 10_000)
+
+        [inserted] = store.insert_in_blocking_transaction(connection, [job])
+        before = await store.count_jobs(JobFilter())
+        connection.commit()
+
+        assert inserted == Inserted(id=job.id, is_new=True)
+        assert before == 0
+        assert (await read(store, job.id)).input == job.input
+        assert connection.execute("SELECT number FROM orders").fetchall() == [(1,)]
+
+    async def test_rollback_does_not(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        store.insert_in_blocking_transaction(connection, [new_job(), new_job(fingerprint="x")])
+
+        connection.rollback()
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_begins_the_transaction_where_the_module_would(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        before = connection.in_transaction
+
+        store.insert_in_blocking_transaction(connection, [new_job()])
+
+        assert (before, connection.in_transaction) == (False, True)
+        connection.rollback()
+
+    async def test_works_from_an_event_loop_as_well(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        await store.insert_in_transaction(connection, [new_job()])
+        connection.commit()
+
+        assert await store.count_jobs(JobFilter()) == 1
+
+    async def test_does_not_mind_how_the_caller_likes_his_rows(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        connection.row_factory = lambda cursor, row: {"row": row}
+        first, second = new_job(fingerprint="x"), new_job(fingerprint="x")
+
+        answers = store.insert_in_blocking_transaction(connection, [first, second])
+        connection.commit()
+
+        assert answers == [Inserted(id=first.id, is_new=True), Inserted(id=first.id, is_new=False)]
+
+    async def test_refuses_one_that_commits_each_statement_by_itself(
+        self, store: SqliteStore, path: Path
+    ) -> None:
+        with connected(path, isolation_level=None) as connection:
+            with pytest.raises(InvalidInput, match="BEGIN"):
+                store.insert_in_blocking_transaction(connection, [new_job()])
+
+            connection.execute("BEGIN")
+            store.insert_in_blocking_transaction(connection, [new_job()])
+            connection.execute("COMMIT")
+
+        assert await store.count_jobs(JobFilter()) == 1
+
+    async def test_refuses_one_to_another_file(self, store: SqliteStore, tmp_path: Path) -> None:
+        with (
+            connected(tmp_path / "other.db") as connection,
+            pytest.raises(InvalidInput, match=r"other\.db.*work\.db"),
+        ):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+
+    async def test_refuses_one_in_memory(self, store: SqliteStore) -> None:
+        with (
+            connected(Path(":memory:")) as connection,
+            pytest.raises(InvalidInput, match="in memory"),
+        ):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+
+    async def test_refuses_one_that_is_closed(self, store: SqliteStore, path: Path) -> None:
+        with connected(path) as connection:
+            pass
+
+        with pytest.raises(InvalidInput, match="closed"):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+
+
+class TestFingerprints:
+    async def test_return_the_live_job(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        live = await insert(store, fingerprint="x")
+
+        [answer] = store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
+
+        assert answer == Inserted(id=live, is_new=False)
+
+    async def test_raise_with_nothing_written(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        await insert(store, fingerprint="x")
+        taken = new_job(fingerprint="x", on_conflict="raise")
+
+        with pytest.raises(FingerprintTaken):
+            store.insert_in_blocking_transaction(connection, [new_job(), taken])
+        connection.commit()
+
+        assert await store.count_jobs(JobFilter()) == 1
+
+    async def test_replace_the_live_job_on_commit(
+        self, store: SqliteStore, connection: sqlite3.Connection
+    ) -> None:
+        old = await hold(store, fingerprint="x")
+        new = new_job(fingerprint="x", on_conflict="replace")
+
+        store.insert_in_blocking_transaction(connection, [new])
+        before = await status_of(store, old.id)
+        connection.commit()
+
+        assert before is Status.ACTIVE
+        assert await status_of(store, old.id) is Status.CANCELLED
+        assert (await store.check_claims([old])).lost == {old.id}
+        assert (await claim_one(store)).id == new.id
+
+    async def test_are_looked_at_under_the_write_lock(
+        self, store: SqliteStore, connection: sqlite3.Connection, path: Path
+    ) -> None:
+        store.insert_in_blocking_transaction(connection, [new_job(fingerprint="x")])
+
+        with connected(path, timeout=0) as other, pytest.raises(sqlite3.OperationalError) as caught:
+            store.insert_in_blocking_transaction(other, [new_job(fingerprint="x")])
+
+        assert caught.value.sqlite_errorname == "SQLITE_BUSY"
+        connection.rollback()
+
+
+class TestThroughSqlalchemy:
+    async def test_commit_enqueues_and_rollback_does_not_on_a_connection(
+        self, store: SqliteStore, engine: Engine
+    ) -> None:
+        kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
+
+        with engine.connect() as connection:
+            store.insert_in_blocking_transaction(connection, [lost])
+            connection.rollback()
+            store.insert_in_blocking_transaction(connection, [kept])
+            connection.commit()
+
+        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+
+    async def test_commit_enqueues_and_rollback_does_not_on_a_session(
+        self, store: SqliteStore, engine: Engine
+    ) -> None:
+        kept, lost = new_job(), new_job()
+
+        with Session(engine) as session:
+            store.insert_in_blocking_transaction(session, [lost])
+            session.rollback()
+            session.execute(text("CREATE TABLE orders (number INTEGER)"))
+            store.insert_in_blocking_transaction(session, [kept])
+            session.commit()
+
+        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+
+    async def test_works_on_an_async_connection(
+        self, store: SqliteStore, async_engine: AsyncEngine
+    ) -> None:
+        kept, lost = new_job(fingerprint="x"), new_job(fingerprint="x")
+
+        async with async_engine.connect() as connection:
+            await store.insert_in_transaction(connection, [lost])
+            await connection.rollback()
+            await store.insert_in_transaction(connection, [kept])
+            await connection.commit()
+
+        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+
+    async def test_works_on_an_async_session(
+        self, store: SqliteStore, async_engine: AsyncEngine
+    ) -> None:
+        kept, lost = new_job(), new_job()
+
+        async with AsyncSession(async_engine) as session:
+            await store.insert_in_transaction(session, [lost])
+            await session.rollback()
+            await store.insert_in_transaction(session, [kept])
+            await session.commit()
+
+        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+
+    async def test_refuses_an_async_connection_where_calls_block(
+        self, store: SqliteStore, async_engine: AsyncEngine
+    ) -> None:
+        async with async_engine.connect() as connection:
+            with pytest.raises(InvalidInput, match="asynchronous"):
+                store.insert_in_blocking_transaction(connection, [new_job()])
+
+    async def test_refuses_one_in_autocommit_mode(self, store: SqliteStore, engine: Engine) -> None:
+        with (
+            engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+            pytest.raises(InvalidInput, match="BEGIN"),
+        ):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_refuses_another_database(self, store: SqliteStore) -> None:
+        engine = create_engine("sqlite://")
+
+        with engine.connect() as connection, pytest.raises(InvalidInput, match="in memory"):
+            store.insert_in_blocking_transaction(connection, [new_job()])
+
+        engine.dispose()
