@@ -28,6 +28,8 @@ from perdure.store.gathering import Gathering
 
 INSERT_BATCH_MAX = 1_000
 """Single enqueues that share one insert."""
+SHARED_INPUT_MAX_BYTES = 16 * 1024
+"""Larger inputs are inserted on their own, which bounds what one insert carries."""
 
 AnyTask = Task[..., Any] | str
 
@@ -102,8 +104,7 @@ class Enqueueing:
         store = await self._access.store.opened()
         if connection is not None:
             return await store.insert_in_transaction(connection, jobs)
-        # What may be refused must not fail the neighbours that would share its insert.
-        if len(jobs) == 1 and not may_be_refused(jobs[0]):
+        if len(jobs) == 1 and _may_share(jobs[0]):
             return [await self._gathering.add(jobs[0])]
         return await store.insert_jobs(jobs) if jobs else []
 
@@ -118,6 +119,11 @@ class Enqueueing:
         namespace = self._access.own("enqueue")
         template = job_template(defaults_of(task, namespace, self._aging), options)
         return JobMaker(task, template, options)
+
+
+def _may_share(job: NewJob) -> bool:
+    """What may be refused must not fail the neighbours that would share its insert."""
+    return len(job.input) <= SHARED_INPUT_MAX_BYTES and not may_be_refused(job)
 
 
 def checked_kwargs(kwargs: Any) -> dict[str, Any]:
