@@ -1,4 +1,4 @@
-"""Every exception a caller may catch, in one tree, and the ones a task raises to say what it wants."""
+"""Every exception a caller may catch, in one tree, and those a task raises to say what it wants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnknownTask(InvalidInput):
 class DuplicateTask(InvalidInput):
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"two different tasks are named {name!r}; give one of them another name: @task(name=...)"
+            f"two different tasks are named {name!r}; rename one of them: @task(name=...)"
         )
         self.name = name
 
@@ -78,7 +78,7 @@ class JobNotFound(PerdureError, LookupError):
 
 
 class NoResult(PerdureError, LookupError):
-    """No result is kept: no completed job is like that, or it was removed, or it is not complete."""
+    """No result is kept: nothing like it has completed yet, or what has was removed."""
 
 
 class IllegalTransition(PerdureError):
