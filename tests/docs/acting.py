@@ -51,10 +51,12 @@ def _perdure(arguments: list[str]) -> None:
         return
     from perdure.cli.app import app
 
+    exit_code: Any = 0
     try:
         app(args=arguments, prog_name="perdure")
     except SystemExit as end:
-        assert not end.code, f"perdure {arguments} ended with {end.code}"
+        exit_code = end.code
+    assert not exit_code, f"perdure {arguments} ended with {exit_code}"
 
 
 def _check_parsed(arguments: list[str]) -> None:
@@ -101,7 +103,8 @@ def _python(arguments: list[str]) -> None:
 
 
 def _pytest(arguments: list[str]) -> None:
-    _python(["-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *arguments])
+    plugins = ["asyncio", "cacheprovider", "randomly", "xdist"]
+    _python(["-m", "pytest", "-q", *(f"-pno:{name}" for name in plugins), *arguments])
 
 
 def _export(arguments: list[str]) -> None:
@@ -119,9 +122,13 @@ def _make(arguments: list[str]) -> None:
 def _pip(arguments: list[str]) -> None:
     """Not run; what is installed must be ours, with extras that we have."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = {project["name"], *(f"{project['name']}[{x}]" for x in project["optional-dependencies"])}
+    known = {
+        project["name"],
+        *(f"{project['name']}[{x}]" for x in project["optional-dependencies"]),
+    }
     verb, *packages = arguments
-    assert verb == "install" and set(packages) <= known, f"pip {arguments} is not among {known}"
+    assert verb == "install", f"pip {verb}: only install is known here"
+    assert set(packages) <= known, f"pip install {packages} is not among {known}"
 
 
 _ACTS: dict[str, Callable[[list[str]], None]] = {

@@ -44,9 +44,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield urlunsplit(urlsplit(server)._replace(path=f"/{name}", query=""))
-        connection.execute(
-            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-        )
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

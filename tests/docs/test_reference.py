@@ -1,0 +1,271 @@
+"""The reference pages name everything that the code has, with its defaults, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import errors
+from perdure.cli.exits import ExitCode
+from perdure.cli.logs import _LEVELS
+from perdure.client.context import Context
+from perdure.model.job import Status
+from perdure.store.postgres import address
+from perdure.store.sqlite import place
+from perdure.worker import events
+from perdure.worker.stats import WorkerStats
+from tests.docs.acting import command_named
+from tests.docs.pages import page
+
+SETTINGS = page("docs/reference/settings.md")
+ERRORS = page("docs/reference/errors.md")
+EVENTS = page("docs/reference/events.md")
+CLI = page("docs/reference/cli.md")
+URLS = page("docs/reference/store-urls.md")
+
+
+def command_names() -> list[str]:
+    root, _ = command_named([])
+    names = []
+    for name, command in root.commands.items():
+        verbs = getattr(command, "commands", None)
+        names += [f"{name} {verb}" for verb in verbs] if verbs else [name]
+    return names
+
+
+COMMANDS = command_names()
+REQUIRED = inspect.Parameter.empty
+NAME = re.compile(r"`([^`]+)`")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        "heading, described",
+        [
+            ("Client", perdure.AsyncClient),
+            ("enqueue", perdure.AsyncClient.enqueue),
+            ("enqueue_many", perdure.AsyncClient.enqueue_many),
+            ("task", perdure.task),
+            ("Retry", perdure.Retry),
+            ("RetryLater", perdure.RetryLater),
+            ("Concurrency", perdure.Concurrency),
+            ("Rate", perdure.Rate),
+            ("Spacing", perdure.Spacing),
+            ("Worker", perdure.Worker),
+            ("JobQueue", perdure.AsyncJobQueue),
+        ],
+    )
+    def test_every_option_is_there_with_its_default(
+        self, heading: str, described: Callable[..., Any]
+    ) -> None:
+        rows = SETTINGS.table_under(heading)
+
+        assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
+
+    def test_enqueue_and_enqueue_many_take_the_same_options(self) -> None:
+        from perdure.rules.enqueueing import CallOptions
+
+        own = {"connection", "kwargs"}
+        assert options_of(perdure.AsyncClient.enqueue).keys() - own == CallOptions.__optional_keys__
+
+    def test_every_call_of_a_client_is_there(self) -> None:
+        rows = SETTINGS.table_under("Other calls of a client")
+
+        others = {"enqueue", "enqueue_many", "namespace"}
+        assert names_in(rows) == public_names(perdure.Client) - others
+
+    def test_the_signatures_of_a_clients_calls_are_right(self) -> None:
+        shown = [
+            call
+            for row in SETTINGS.table_under("Other calls of a client")
+            for call in NAME.findall(row[0])
+        ]
+
+        wrong = [call for call in shown if not is_signature_of(perdure.AsyncClient, call)]
+        assert wrong == []
+
+    def test_every_name_on_a_handle_is_there(self) -> None:
+        assert names_in(SETTINGS.table_under("Handles")) == public_names(perdure.JobHandle)
+
+    def test_every_name_on_a_context_is_there(self) -> None:
+        assert names_in(SETTINGS.table_under("Context")) == public_names(Context)
+
+    def test_every_method_of_a_worker_is_named(self) -> None:
+        attributes = {"tasks", "settings", "store_url"}
+        methods = public_names(perdure.Worker) - attributes
+
+        text = SETTINGS.text.replace("await ", "")
+        assert {name for name in methods if f"`{name}(" not in text} == set()
+
+
+class TestErrors:
+    def test_every_error_is_there_with_what_it_is(self) -> None:
+        rows = [row for heading in headings_of_errors() for row in ERRORS.table_under(heading)]
+
+        shown = {unquoted(row[0]): NAME.findall(row[1]) for row in rows}
+        assert shown == {
+            kind.__name__: [base.__name__ for base in kind.__bases__] for kind in error_types()
+        }
+
+    def test_an_error_is_exported_unless_the_page_says_otherwise(self) -> None:
+        rows = [row for heading in headings_of_errors() for row in ERRORS.table_under(heading)]
+
+        hidden = {unquoted(row[0]) for row in rows if "in `perdure.errors`" in row[2]}
+        assert {kind.__name__ for kind in error_types()} - set(perdure.__all__) == hidden
+
+
+class TestEvents:
+    def test_every_event_is_there_with_its_fields(self) -> None:
+        shown = {unquoted(row[0]): NAME.findall(row[1]) for row in EVENTS.table_under("Events")}
+
+        assert shown == {kind.__name__: own_fields(kind) for kind in event_types()}
+
+    def test_every_number_is_there(self) -> None:
+        rows = EVENTS.table_under("Numbers")
+
+        assert [unquoted(row[0]) for row in rows] == list(WorkerStats.__struct_fields__)
+
+    def test_every_log_line_is_there_with_its_level(self) -> None:
+        shown = {
+            unquoted(message): level.partition(" ")[0]
+            for message, level, _ in EVENTS.table_under("Log lines")
+        }
+
+        assert shown == {
+            message: logging.getLevelName(level).lower() for level, message in _LEVELS.values()
+        }
+
+
+class TestCommandLine:
+    def test_every_command_is_there(self) -> None:
+        headings = {line[3:] for line in CLI.prose if line.startswith("## perdure ")}
+
+        assert headings == {f"perdure {name}" for name in COMMANDS}
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_option_of_a_command_is_there_with_its_default(self, name: str) -> None:
+        rows = CLI.table_under(f"perdure {name}")
+
+        shown = {tuple(NAME.findall(row[0])): row[1].strip("`") for row in rows}
+        assert shown == cli_options(name)
+
+    def test_every_status_is_there(self) -> None:
+        [row] = [row for row in CLI.table_under("perdure jobs list") if row[0] == "`--status`"]
+
+        assert NAME.findall(row[2]) == list(Status)
+
+    def test_every_exit_code_is_there(self) -> None:
+        assert [int(row[0]) for row in CLI.table_under("Exit codes")] == list(ExitCode)
+
+
+class TestStoreUrls:
+    def test_every_option_of_sqlite_is_there_with_its_default(self) -> None:
+        rows = URLS.table_under("SQLite")
+
+        assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == place._OPTIONS
+
+    def test_every_option_of_postgresql_is_there_with_its_default(self) -> None:
+        rows = URLS.table_under("PostgreSQL")
+        plain = address.parse_address("postgresql://localhost/app")
+
+        assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == {
+            "schema": plain.schema,
+            "pool": str(plain.pool_max),
+            "statement_cache": str(plain.statement_cache),
+            "listen": "on" if plain.is_listening else "off",
+            "connect_timeout": str(plain.connect_timeout_s),
+        }
+        assert {unquoted(row[0]) for row in rows} == set(address._OURS)
+
+    def test_every_option_that_is_passed_on_is_there(self) -> None:
+        [line] = [line for line in URLS.prose if line.startswith("These are passed on")]
+
+        assert set(NAME.findall(line)) - {"perdure"} == set(address._OF_THE_SERVER)
+
+
+def unquoted(cell: str) -> str:
+    return cell.strip("`")
+
+
+def default_in(cell: str) -> Any:
+    return REQUIRED if cell == "required" else ast.literal_eval(unquoted(cell))
+
+
+def options_of(described: Callable[..., Any]) -> dict[str, Any]:
+    """The named parameters; a dataclass that keeps other values than it takes shows the latter."""
+    varying = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(described).parameters.values()
+    skipped = ("self", "task") if inspect.isfunction(described) else ("self",)
+    return {
+        each.name: each.default
+        for each in parameters
+        if each.kind not in (*varying, inspect.Parameter.POSITIONAL_ONLY)
+        and each.name not in skipped
+    }
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def names_in(rows: list[list[str]]) -> set[str]:
+    return {shown.partition("(")[0] for row in rows for shown in NAME.findall(row[0])}
+
+
+def is_signature_of(kind: type, call: str) -> bool:
+    """Whether ``call`` names the parameters and the defaults of a method, in their order."""
+    name = call.partition("(")[0]
+    parsed = ast.parse(f"def {call.replace('…', '...')}: pass").body[0]
+    assert isinstance(parsed, ast.FunctionDef)
+    real = list(inspect.signature(getattr(kind, name)).parameters.values())[1:]
+    given = parsed.args
+    names = [each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs]]
+    defaults = [ast.unparse(each) for each in [*given.defaults, *given.kw_defaults] if each]
+    named = [each for each in real if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    wanted = [repr(each.default) for each in named if each.default is not REQUIRED]
+    same = all(a in (b, "...") for a, b in zip(defaults, wanted, strict=True))
+    return names == [each.name for each in named] and same
+
+
+def headings_of_errors() -> list[str]:
+    return [line[3:] for line in ERRORS.prose if line.startswith("## ")]
+
+
+def error_types() -> list[type[errors.PerdureError]]:
+    found = [each for each in vars(errors).values() if inspect.isclass(each)]
+    return [
+        each
+        for each in found
+        if issubclass(each, errors.PerdureError) and each is not errors.PerdureError
+    ]
+
+
+def event_types() -> list[type[events.WorkerEvent]]:
+    found = [each for each in vars(events).values() if inspect.isclass(each)]
+    bases = (events.WorkerEvent, events.JobEvent)
+    return [each for each in found if issubclass(each, events.WorkerEvent) and each not in bases]
+
+
+def own_fields(kind: type[events.WorkerEvent]) -> list[str]:
+    base = events.JobEvent if issubclass(kind, events.JobEvent) else events.WorkerEvent
+    return [name for name in kind.__struct_fields__ if name not in base.__struct_fields__]
+
+
+def cli_options(name: str) -> dict[tuple[str, ...], str]:
+    command, _ = command_named(name.split())
+    shown = [
+        each
+        for each in command.params
+        if each.param_type_name == "option" and not each.hidden and each.name != "help"
+    ]
+    return {
+        tuple(each.opts): "" if each.default in (None, False) else str(each.default)
+        for each in shown
+    }
