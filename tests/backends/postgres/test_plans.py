@@ -48,7 +48,7 @@ READ_ALL_ON_PURPOSE = {
     "workers": "a small table, and the jobs that are held",
 }
 COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
-FILLED_IN = {"list_jobs", "count_jobs"}
+FILLED_IN = {"list_jobs", "list_jobs_by_status", "count_jobs"}
 
 
 @pytest.fixture(scope="module", params=["none", "outdated", "fresh"])
@@ -174,6 +174,30 @@ class TestLists:
 
         assert "jobs_noted" in {node.get("Index Name") for node in nodes}
         assert "Sort" not in {node["Node Type"] for node in nodes}
+
+    @pytest.mark.parametrize(
+        "status,index",
+        [
+            (Status.WAITING, "jobs_waiting"),
+            (Status.SCHEDULED, "jobs_scheduled"),
+            (Status.ACTIVE, "jobs_held"),
+        ],
+    )
+    async def test_of_other_statuses_sort_few_or_go_back_from_the_newest(
+        self, planner: Planner, status: Status, index: str
+    ) -> None:
+        wanted = JobFilter(namespace="default", status=status)
+        statement, _ = filtered(planner.statements["list_jobs_by_status"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        reads = [node for node in nodes if node.get("Relation Name") == "jobs"]
+        found, looked_up, gone_back = sorted(
+            reads, key=lambda node: (node["Scan Direction"] == "Backward", "jobs_pkey" in str(node))
+        )
+        assert found["Index Name"] == index
+        assert "id = ANY" in looked_up["Index Cond"]
+        assert gone_back["Index Name"] == "jobs_pkey"
 
     async def test_of_a_group_are_in_order_in_an_index(self, planner: Planner) -> None:
         wanted = JobFilter(namespace="default", group="run-1")

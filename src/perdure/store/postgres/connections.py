@@ -107,7 +107,7 @@ class Connections:
                         if isinstance(error, asyncpg.DataError):
                             raise _unstorable(error) from error
                         raise
-                    is_repeated = is_repeated or connection is not None
+                    is_repeated |= connection is not None and not is_clash(error)
                 else:
                     self._put_back(connection)
                     return answer

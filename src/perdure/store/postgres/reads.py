@@ -25,6 +25,10 @@ from perdure.store.postgres.rows import STATUS_OF, failed_attempt, job, job_stat
 from perdure.store.sql.statements import fill
 
 _SCAN = "SET LOCAL enable_seqscan = on"
+_LISTED_IN_ORDER = frozenset(
+    {Status.FAILED, Status.DEAD, Status.CANCELLED, Status.DISABLED, Status.PAUSED}
+)
+"""What the index for operators holds, in the order of ids."""
 
 
 class PostgresReads(Access, ReadStore):
@@ -34,7 +38,9 @@ class PostgresReads(Access, ReadStore):
         return None
 
     async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
-        statement, arguments = filtered(self._statements["list_jobs"], filter, after=1)
+        is_in_order = filter.status is None or filter.status in _LISTED_IN_ORDER
+        name = "list_jobs" if is_in_order else "list_jobs_by_status"
+        statement, arguments = filtered(self._statements[name], filter, after=1)
         return [job(row) for row in await self._connections.fetch(statement, limit, *arguments)]
 
     async def count_jobs(self, filter: JobFilter) -> int:
@@ -105,9 +111,15 @@ def filtered(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, li
         "id <": filter.before,
     }
     given = [(test, value) for test, value in wanted.items() if value is not None]
-    conditions = ["NOT dropped"]
+    common = [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
+    common.append("NOT dropped")
+    with_status = without_index = common
     if filter.status is not None:
-        conditions.append(f"status = '{Status(filter.status).value}'")
-    conditions += [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
-    text = fill(statement, {"filter": " AND ".join(conditions)})
-    return text, [value for _, value in given]
+        status = Status(filter.status).value
+        with_status = [f"status = '{status}'", *common]
+        without_index = [f"status || '' = '{status}'", *common]
+    conditions = {
+        "filter": " AND ".join(with_status),
+        "filter_unindexed": " AND ".join(without_index),
+    }
+    return fill(statement, conditions), [value for _, value in given]

@@ -20,6 +20,43 @@ WHERE {filter}
 ORDER BY id DESC
 LIMIT $1;
 
+-- name: list_jobs_by_status
+-- For a status whose index is not in the order of ids. Where few jobs have it, its index finds
+-- them and they are sorted; where many have it, going back from the newest job soon finds enough.
+-- Without the first, an empty status would be looked for in all jobs; without the second, all jobs
+-- of the status would be sorted. {filter_unindexed} hides the status from the planner, lest it
+-- sorts nevertheless.
+WITH few AS MATERIALIZED (
+    SELECT id
+    FROM {schema}.jobs
+    WHERE {filter}
+    LIMIT 201
+),
+page AS MATERIALIZED (
+    (
+        SELECT id
+        FROM few
+        WHERE (SELECT count(*) FROM few) <= 200
+        ORDER BY id DESC
+        LIMIT $1
+    )
+    UNION ALL
+    (
+        SELECT id
+        FROM {schema}.jobs
+        WHERE (SELECT count(*) FROM few) > 200
+          AND {filter_unindexed}
+        ORDER BY id DESC
+        LIMIT $1
+    )
+)
+SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
+       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea
+FROM {schema}.jobs
+WHERE id = ANY (ARRAY (SELECT id FROM page))
+ORDER BY id DESC;
+
 -- name: count_jobs
 SELECT count(*)
 FROM {schema}.jobs
