@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _PAUSE_FIRST, _PAUSE_MAX, _PAUSE_GROWTH = 0.0002, 0.004, 1.4
-_COMPLAIN_EVERY = 30.0
+_COMPLAIN_EVERY = 10.0
 _log = logging.getLogger("perdure.store")
 
 

@@ -48,6 +48,7 @@ class Reader:
             try:
                 request.run(connection, self._sql)
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
         patiently(attempt, self._place.path)

@@ -98,7 +98,7 @@ def _completed_row(now: int, ending: _Ending) -> Row:
     return (
         job.number,
         now,
-        settlement.is_dropped,
+        int(settlement.is_dropped),  # a bool costs the driver a search for an adapter
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
         outcome.output,
