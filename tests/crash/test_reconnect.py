@@ -25,10 +25,6 @@ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = 
 """
 
 
-# They share a server, so they must not run side by side.
-pytestmark = pytest.mark.xdist_group("a server that is crashed")
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
