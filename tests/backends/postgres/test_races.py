@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Status
 from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Failed, Outcome
@@ -151,6 +152,21 @@ class TestClaims:
 
         assert await claim_ids(store, *lanes, limit=20) == dense[:20]
         assert await claim_ids(store, *lanes, limit=10) == dense[20:]
+
+    async def test_tell_others_to_look_again_when_they_locked_more_than_they_took(
+        self, store: PostgresStore
+    ) -> None:
+        heard: asyncio.Queue[Hint] = asyncio.Queue()
+        await insert_many(store, 20, priority=1)
+        await insert_many(store, 20, priority=5, lane=OTHER_LANE)
+        store.subscribe(heard.put_nowait)
+
+        assert len(await claim_ids(store, LANE, OTHER_LANE, limit=10)) == 10
+
+        lanes = frozenset({LANE.text, OTHER_LANE.text})
+        async with asyncio.timeout(5):
+            while await heard.get() != Hint(kind=HintKind.READY, names=lanes):
+                pass
 
     async def test_from_many_lanes_lock_little_more_than_they_take(
         self, store: PostgresStore, admin: Any, schema: str
