@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 from perdure.errors import Aborted
@@ -49,7 +50,12 @@ class AbortSignal:
         """Wait until the signal fires. For async tasks."""
         loop = asyncio.get_running_loop()
         fired = asyncio.Event()
-        self._callbacks.append(lambda _reason: loop.call_soon_threadsafe(fired.set))
+
+        def wake(_reason: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(fired.set)
+
+        self._callbacks.append(wake)
         if self.reason is None:
             await fired.wait()
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from perdure import clock
 from perdure.client.context import AbortSignal, Context
-from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent
+from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, ClaimedJob, Progress
 from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
@@ -154,8 +154,9 @@ class Attempt:
         """The body raised."""
         if self.stopped_by is not None:
             self.ended(Cancelled())
-        elif isinstance(error, asyncio.CancelledError) and self._crew.is_ending:
-            # The event loop cancels everything because it ends: no fault of the body's.
+        elif isinstance(error, asyncio.CancelledError | ProcessDied) and self._crew.is_ending:
+            # A loop that ends cancels everything, and a stop may hit child processes as well:
+            # no fault of the body's.
             self.ended(GivenBack())
         else:
             self.ended(self._failed_outcome(error))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from perdure import clock
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claimed
 from perdure.store.contract import ClaimRequest, Store
@@ -28,7 +29,7 @@ class ClaimLoop:
         lanes: KnownLanes,
         request: Callable[[], tuple[str, WorkerId, timedelta]],
         room: Callable[[], int],
-        take: Callable[[Claimed], None],
+        take: Callable[[Claimed, bool], None],
         held: Callable[[], Sequence[JobId]],
     ) -> None:
         self._store = store
@@ -89,12 +90,15 @@ class ClaimLoop:
         requests = self._lanes.requests()
         if self._unasked <= 0:
             self._unasked = len(self._lanes)
+        asked_at = clock.monotonic()
         claimed = await self._store.claim_jobs(
             ClaimRequest(
                 namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
             )
         )
-        self._take(claimed)
+        # While the event loop was busy the lease may have run out unrenewed.
+        is_fresh = clock.monotonic() - asked_at < lease.total_seconds()
+        self._take(claimed, is_fresh)
         if claimed.is_repeated:
             # What the unanswered try took is nobody's until its lease ends: free it now. Here,
             # because no other claim of this worker is under way.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -29,6 +31,8 @@ from perdure.worker.threads import Threads
 
 IDLE_MAX = 32
 """Idle children that are kept for the next job."""
+RUMOUR_SECONDS = 0.5
+"""How long a signal to a whole group of processes may take to reach all of them."""
 
 
 class Errand(Value, tag=True):
@@ -126,6 +130,9 @@ class Processes:
         except (EOFError, OSError):
             body.detach()
             child.end()
+            if child.process.exitcode == -signal.SIGTERM:
+                # Service managers signal children too: we may be about to hear of a stop.
+                time.sleep(RUMOUR_SECONDS)
             died = f"the process of task {errand.job.lane.task!r} ended"
             tell(loop, attempt.raised, ProcessDied(f"{died} (exit code {child.process.exitcode})"))
         else:

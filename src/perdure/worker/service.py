@@ -162,14 +162,14 @@ class Service:
         # A job that waits here under a limit would hold a place that others could use.
         return self._slots.room(may_claim_ahead=not self._lanes.are_limited)
 
-    def _take(self, claimed: Claimed) -> None:
+    def _take(self, claimed: Claimed, is_fresh: bool) -> None:
         for job in claimed.jobs:
             if (former := self._held.get(job.claim.id)) is not None:
                 # It was taken away and came back before anybody could tell us.
                 former.stop(Stop.CLAIM_LOST)
             attempt = Attempt(job, self._tasks[job.lane.task], self, claimed.now)
             self._held[job.claim.id] = attempt
-            if self._is_stopping:
+            if self._is_stopping or not is_fresh:
                 attempt.finish(GivenBack())
             else:
                 self._slots.take(attempt)
