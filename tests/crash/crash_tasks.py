@@ -56,6 +56,15 @@ async def die(ctx: Context) -> None:
 
 
 @task
+async def report(path: str, ctx: Context) -> None:
+    """Tells how far it is, and goes on once the file is there."""
+    await ctx.progress(50, "half way")
+    while not Path(path).exists():  # noqa: ASYNC110 (a file sets no event)
+        await asyncio.sleep(STEP_SECONDS)
+    await ctx.progress(90, "nearly done")
+
+
+@task
 async def count(number: int, path: str) -> int:
     note(path, f"{number} {os.getpid()}")
     await asyncio.sleep(0)
@@ -69,4 +78,5 @@ ALL: list[Task[..., Any]] = [
     hang_in_process,
     die,
     count,
+    report,
 ]

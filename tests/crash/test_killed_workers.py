@@ -92,6 +92,22 @@ async def test_time_the_processes_of_a_killed_worker_end_with_it(
             await asyncio.sleep(0.02)
 
 
+async def test_stop_that_reaches_child_processes_too_fails_no_job(
+    client: AsyncClient, shared_url: str, launch: Launch
+) -> None:
+    """As a service manager does that signals every process of a service."""
+    worker = await launch(shared_url)
+    job = await client.enqueue(hang_in_process)
+    await worker.told("JobProgressed", job.id)
+    child = int((await job.progress()).message)
+    os.kill(child, signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+
+    assert await worker.ended() == 0
+    record = await job.record()
+    assert (record.status, record.attempt, record.failures) == (Status.WAITING, 0, 0)
+
+
 async def test_stop_on_sigterm_lets_work_finish(
     client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
 ) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from perdure import AsyncClient, Context, JobDead, Status, Worker, task
 from perdure.model.ids import WorkerId
+from perdure.model.job import Claimed
 from perdure.model.lane import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
-from perdure.worker.events import ClaimLost
+from perdure.store.memory.store import MemoryStore
+from perdure.worker.events import ClaimLost, JobReleased, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -161,6 +163,40 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
     assert await job.result(10) == "attempt 2"
     assert (await job.record()).worker == "other"
     assert other.worker.stats().completed == 1
+
+
+async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
+    memory_url: str, hire: Hire
+) -> None:
+    @task
+    async def work(ctx: Context) -> int:
+        return ctx.attempt
+
+    slow = SlowToAnswer(memory_url)
+    async with AsyncClient(memory_url) as client:
+        job = await client.enqueue(work)
+        worker = await hire(work, store=slow, lease="300ms")
+        attempt = await job.result(10)
+
+    assert attempt == 1
+    assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
+    assert len(worker.all(JobStarted)) == 1
+
+
+class SlowToAnswer(MemoryStore):
+    """Answers the first claim that got something when its lease has run out."""
+
+    has_been_slow = False
+
+    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim_jobs(request)
+        if claimed.jobs and not self.has_been_slow:
+            self.has_been_slow = True
+            await asyncio.sleep(1.2 * request.lease.total_seconds())
+        return claimed
+
+    def twin(self) -> SlowToAnswer:
+        return SlowToAnswer(self.url)
 
 
 async def claim_and_die(store: Store, job_id: str) -> None:
