@@ -61,7 +61,10 @@ class LimitedClaim:
             ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
         )
 
-        rows = await self._start(connection, {id: keys_of[lane_of[id]] for id in chosen}, now)
+        windows = _longest_windows(lanes)
+        rows = await self._start(
+            connection, {id: keys_of[lane_of[id]] for id in chosen}, windows, now
+        )
         openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
         return Claimed(
             jobs=[claimed_job(row, self._request.namespace) for row in rows],
@@ -130,18 +133,15 @@ class LimitedClaim:
         return rows
 
     async def _start(
-        self, connection: Connection, chosen: Mapping[str, list[str]], now: datetime
+        self,
+        connection: Connection,
+        chosen: Mapping[str, list[str]],
+        windows: Mapping[str, timedelta],
+        now: datetime,
     ) -> list[Record]:
         if not chosen:
             return []
         counts = Counter(key for keys in chosen.values() for key in keys)
-        spans = {
-            key: max(
-                (rule.window for rule in self._rules if rule.key == key and rule.window),
-                default=None,
-            )
-            for key in counts
-        }
         rows: list[Record] = await connection.fetch(
             self._statements["start_under_limits"],
             now,
@@ -152,7 +152,7 @@ class LimitedClaim:
             [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()],
             list(counts),
             list(counts.values()),
-            list(spans.values()),
+            [windows.get(key) for key in counts],
         )
         return sorted(rows, key=by_rank)
 
@@ -167,3 +167,12 @@ def _rooms(
         if rule.key not in rooms or room.count < rooms[rule.key].count:
             rooms[rule.key] = room
     return rooms
+
+
+def _longest_windows(lanes: Sequence[LaneRequest]) -> dict[str, timedelta]:
+    """For how long starts under each key have to be remembered."""
+    windows: dict[str, timedelta] = {}
+    for rule in (rule for lane in lanes for rule in lane.rules):
+        if rule.window is not None:
+            windows[rule.key] = max(rule.window, windows.get(rule.key, rule.window))
+    return windows

@@ -18,6 +18,7 @@ from typing import Any
 
 import asyncpg
 
+from perdure.clock import monotonic
 from perdure.model.hint import Hint, HintKind
 from perdure.store.postgres.address import Address, place_of
 from perdure.store.postgres.connections import (
@@ -37,6 +38,8 @@ from perdure.store.postgres.notifications import (
 from perdure.store.wakeups import Hub, Listener, hub_of
 
 GATHER_S = 0.01
+GATHER_SHARE = 4
+"""How many times longer than sending took, hints are gathered at least."""
 FLUSH_TIMEOUT_S = 1.0
 
 _NOTIFY = "SELECT pg_notify($1, $2)"
@@ -107,6 +110,7 @@ class Wakeups:
             try:
                 async with self._turn:
                     connection = await self._connect()
+                    began = monotonic()
                     await connection.fetch(
                         _NOTIFY, self._channel, write_message(sent, signature(self._place))
                     )
@@ -116,7 +120,8 @@ class Wakeups:
                 await asyncio.sleep(next(delays))
             else:
                 delays = growing_delays()
-                await asyncio.sleep(GATHER_S)
+                # On a busy server each takes long, and there are fewer of them.
+                await asyncio.sleep(max(GATHER_S, GATHER_SHARE * (monotonic() - began)))
         self._sender = None
 
     async def _listen(self) -> None:
