@@ -262,7 +262,7 @@ class TestTimeout:
 
     async def test_really_kills_a_body_in_a_process(self, client: AsyncClient, hire: Hire) -> None:
         worker = await hire(process_tasks.hang_past_timeout)
-        job = await client.enqueue(process_tasks.hang_past_timeout, timeout="2s")
+        job = await client.enqueue(process_tasks.hang_past_timeout, timeout="1s")
         pid = int((await worker.told(JobProgressed, job.id)).progress.message)
         assert is_alive(pid)
         with pytest.raises(JobFailed, match="AttemptTimeout"):

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from perdure import clock
 from perdure.client.context import AbortSignal, Context
@@ -26,6 +26,8 @@ from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
 
+BEGIN_SECONDS_MAX = 60.0
+"""How long a process may take to begin with a body, on top of the body's timeout."""
 CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled coroutine may take to unwind before its slot is given to another."""
 
@@ -42,6 +44,9 @@ class Stop(StrEnum):
 
 class Body(Protocol):
     """A running body, however it runs."""
+
+    begins_later: ClassVar[bool]
+    """Whether it says itself when it begins, with :meth:`Attempt.begun`."""
 
     def stop(self) -> bool:
         """Make it end. True if it is over at once, or cannot be made to end: do not wait for it."""
@@ -76,6 +81,7 @@ class Attempt:
         "_body",
         "_claimed_at",
         "_crew",
+        "_timeout",
         "_timers",
         "abort",
         "is_begun",
@@ -103,6 +109,7 @@ class Attempt:
         self._claimed_at = claimed_at
         self._crew = crew
         self._body: Body | None = None
+        self._timeout: timedelta | None = None
         self._timers: list[asyncio.TimerHandle] | None = None
 
     @property
@@ -125,15 +132,33 @@ class Attempt:
                 self.finish(self._stopped_outcome(Stop.DEADLINE))
                 return
             self._later(left, self.stop, Stop.DEADLINE)
-        if timeout is not None:
-            self._later(timeout.total_seconds(), self.stop, Stop.TIMED_OUT)
+        self._timeout = timeout
         self.started_at = clock.monotonic()
         self._body = self._crew.launch(self)
+        if not self._body.begins_later:
+            self.begun()
+        elif timeout is not None:
+            self._later(timeout.total_seconds() + BEGIN_SECONDS_MAX, self.stop, Stop.TIMED_OUT)
+
+    def begun(self) -> None:
+        """The body begins: its timeout runs from here, without what starting a process took."""
+        self.started_at = clock.monotonic()
+        if self._timeout is not None and not self.is_over:
+            self._later(self._timeout.total_seconds(), self.stop, Stop.TIMED_OUT)
+
+    def stored_call(self) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as plain values, from any thread. What cannot be read never will be."""
+        data = self._crew.codec.decode(self.job.input)
+        try:
+            args, kwargs = from_json(data)
+        except (ValueError, TypeError) as error:
+            raise Permanent(f"the stored input cannot be used: {error}") from error
+        return args, kwargs
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What to call the function with, from any thread. What does not fit never will."""
+        args, kwargs = self.stored_call()
         try:
-            args, kwargs = from_json(self._crew.codec.decode(self.job.input))
             if self.task.context_parameter is None:
                 return self.task.arguments(args, kwargs, None)
             context = Context(self.job, self._crew.worker_id, self.report, self.abort)

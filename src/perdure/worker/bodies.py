@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.payload import to_json
@@ -14,6 +14,8 @@ from perdure.worker.threads import Threads
 
 class CoroutineBody:
     """An async body, cancelled by cancelling its asyncio task."""
+
+    begins_later: ClassVar[bool] = False
 
     __slots__ = ("_has_begun", "_task")
 
@@ -45,6 +47,8 @@ class CoroutineBody:
 
 class ThreadBody:
     """A sync body. It cannot be made to end: it is flagged, and its outcome no longer counts."""
+
+    begins_later: ClassVar[bool] = False
 
     __slots__ = ()
 

@@ -24,7 +24,7 @@ from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import failed_outcome
 from perdure.worker.bodies import encoded_result
-from perdure.worker.processes import Ended, Errand, Reported, StopAsked
+from perdure.worker.processes import Begun, Ended, Errand, Reported, StopAsked
 
 
 def main(pipe: Connection) -> None:
@@ -72,6 +72,8 @@ class _Server:
             report = partial(self._report, errand)
             context = Context(errand.job, errand.worker_id, report, self._abort)
             args, kwargs = _arguments(task, errand, context)
+            with self._sending:
+                self._send(Begun())
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from typing import ClassVar
 
 import msgspec
 
@@ -23,7 +24,6 @@ from perdure.client.registry import TaskRegistry
 from perdure.errors import InvalidInput, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, Outcome
-from perdure.model.payload import from_json
 from perdure.model.value import Value
 from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.bodies import tell
@@ -54,6 +54,10 @@ class StopAsked(Value, tag=True):
     reason: str
 
 
+class Begun(Value, tag=True):
+    """Child to parent: the task is imported and its body begins."""
+
+
 class Reported(Value, tag=True):
     """Child to parent: progress."""
 
@@ -82,8 +86,8 @@ class _Child:
     def send(self, message: Value) -> None:
         self.pipe.send_bytes(msgspec.json.encode(message))
 
-    def receive(self) -> Reported | Ended:
-        return msgspec.json.decode(self.pipe.recv_bytes(), type=Reported | Ended)
+    def receive(self) -> Begun | Reported | Ended:
+        return msgspec.json.decode(self.pipe.recv_bytes(), type=Begun | Reported | Ended)
 
     def end(self) -> None:
         self.process.kill()
@@ -125,8 +129,11 @@ class Processes:
         try:
             child.send(errand)
             body.open()
-            while isinstance(message := child.receive(), Reported):
-                attempt.report(message.progress)
+            while not isinstance(message := child.receive(), Ended):
+                if isinstance(message, Reported):
+                    attempt.report(message.progress)
+                else:
+                    tell(loop, attempt.begun)
         except (EOFError, OSError):
             body.detach()
             child.end()
@@ -163,6 +170,8 @@ class Processes:
 
 class ProcessBody:
     """A body in a child process, which is killed to stop it."""
+
+    begins_later: ClassVar[bool] = True
 
     def __init__(self, abort: AbortSignal) -> None:
         self._lock = threading.Lock()
@@ -209,7 +218,7 @@ class ProcessBody:
 
 def _errand(attempt: Attempt, crew: Crew) -> Errand:
     function = attempt.task.function
-    args, kwargs = from_json(crew.codec.decode(attempt.job.input))
+    args, kwargs = attempt.stored_call()
     return Errand(
         module=function.__module__,
         name=function.__qualname__,
