@@ -63,6 +63,7 @@ def _check_parsed(arguments: list[str]) -> None:
     """Raise what the command line would answer to arguments that it does not know."""
     command, rest = command_named(arguments)
     if "--help" not in rest and "--version" not in rest:
+        assert not hasattr(command, "commands"), f"perdure {arguments} names no command"
         command.make_context(arguments[0], rest)
 
 
