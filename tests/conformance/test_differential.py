@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.errors import FingerprintTaken, PerdureError
+from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import Claimed, JobFilter, Moved, TakenOver
 from perdure.store.contract import Store
@@ -87,14 +87,11 @@ async def shortened(
 
 
 async def answer_of(do: Do, store: Store) -> Any:
-    """What an operation answered or raised, without what no promise is made about."""
+    """What an operation answered; where several reasons refuse it, any of them may be named."""
     try:
-        answer = await do(store)
-    except FingerprintTaken as error:
-        return type(error), error.queue, error.fingerprint, error.job_id
+        return comparable(await do(store))
     except PerdureError as error:
         return type(error)
-    return comparable(answer)
 
 
 async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
