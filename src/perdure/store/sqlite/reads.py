@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from perdure.model.ids import JobId
 from perdure.model.job import (
     FINISHED,
-    HELD,
     FailedAttempt,
     Job,
     JobFilter,
@@ -36,23 +35,6 @@ from perdure.store.sqlite.statements import statements_of
 from perdure.store.sqlite.transaction import Transaction
 
 _AFTER_ALL_IDS = "\U0010ffff"
-
-# The index that serves a condition, and the terms that it asks for.
-_OF_ANY = ("", "TRUE")
-_OF_GROUP = ("INDEXED BY {prefix}jobs_group", "job.job_group = :group")
-_OF_STATUS = {
-    Status.WAITING: ("INDEXED BY {prefix}jobs_waiting", "job.status = 'waiting'"),
-    Status.SCHEDULED: ("INDEXED BY {prefix}jobs_scheduled", "job.status = 'scheduled'"),
-    **dict.fromkeys(HELD, ("INDEXED BY {prefix}jobs_held", "job.lease_until IS NOT NULL")),
-    **dict.fromkeys(
-        (Status.PAUSED, Status.DISABLED),
-        ("INDEXED BY {prefix}jobs_parked", "job.status IN ('paused', 'disabled')"),
-    ),
-    **dict.fromkeys(
-        FINISHED,
-        ("INDEXED BY {prefix}jobs_ended", "job.finished_at IS NOT NULL AND job.status = :status"),
-    ),
-}
 
 
 class SqliteReads(Handle, ReadStore):
@@ -132,16 +114,13 @@ def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerStat
 def statement_for(prefix: str, name: str, filter: JobFilter) -> str:
     """The text of a listing or counting statement, by the index that serves the filter best."""
     if filter.group is not None:
-        return _completed(prefix, name, *_OF_GROUP)
-    if filter.status is not None:
-        return _completed(prefix, name, *_OF_STATUS[filter.status])
-    return _completed(prefix, name, *_OF_ANY)
+        return _completed(prefix, name, "job.job_group = :group")
+    return _completed(prefix, name, "TRUE" if filter.status is None else "job.status = :status")
 
 
 @lru_cache(maxsize=256)
-def _completed(prefix: str, name: str, index: str, where: str) -> str:
-    text = fill(statements_of(prefix)[name], {"index": index, "where": where})
-    return fill(text, {"prefix": prefix})
+def _completed(prefix: str, name: str, where: str) -> str:
+    return fill(statements_of(prefix)[name], {"where": where})
 
 
 def _parameters(filter: JobFilter) -> dict[str, Any]:

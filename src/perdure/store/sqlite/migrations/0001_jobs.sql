@@ -91,12 +91,8 @@ CREATE INDEX {prefix}jobs_finished
 ON {prefix}jobs (status, finished_at, namespace, queue, task, dropped)
 WHERE finished_at IS NOT NULL;
 
--- The newest jobs of one finished status, and those set aside.
-CREATE INDEX {prefix}jobs_ended ON {prefix}jobs (status, id)
-WHERE finished_at IS NOT NULL;
-
-CREATE INDEX {prefix}jobs_parked ON {prefix}jobs (status, id)
-WHERE status IN ('paused', 'disabled');
+-- The newest jobs of one status.
+CREATE INDEX {prefix}jobs_status ON {prefix}jobs (status, id);
 
 -- The latest result of one input comes first.
 CREATE INDEX {prefix}jobs_results ON {prefix}jobs (input_hash, finished_at)

@@ -13,10 +13,9 @@ WHERE job.id = :id
   AND (:namespace IS NULL OR job.namespace = :namespace);
 
 -- name: list_jobs
--- {where} is one of the conditions that an index serves; the other filters look at the rows. The
--- index is named because the planner would rather walk all jobs than sort those of one status.
+-- {where} is the condition that an index serves; the other filters look at the rows.
 SELECT {record_row}
-FROM {prefix}jobs AS job {index}
+FROM {prefix}jobs AS job
 WHERE {where}
   AND job.id < :before
   AND NOT job.dropped
@@ -29,7 +28,7 @@ LIMIT :limit;
 
 -- name: count_listed
 SELECT count(*)
-FROM {prefix}jobs AS job {index}
+FROM {prefix}jobs AS job
 WHERE {where}
   AND job.id < :before
   AND NOT job.dropped
@@ -41,7 +40,7 @@ WHERE {where}
 -- name: count_waiting
 -- The index has the lane, whose text begins with queue and task; so the rows need no look.
 SELECT count(*)
-FROM {prefix}jobs
+FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
 WHERE status = 'waiting'
   AND (:namespace IS NULL OR namespace = :namespace)
   AND (:queue IS NULL OR json_extract(lane, '$[0]') = :queue)
@@ -93,19 +92,20 @@ ORDER BY job.finished_at DESC, job.rowid DESC
 LIMIT 1;
 
 -- name: depth
--- One part for each index that knows the answer without looking at the rows.
+-- One part for each index that knows the answer without looking at the rows. They are named,
+-- because the planner cares more for finding the status than for leaving the rows alone.
 SELECT namespace, queue, status, sum(number)
 FROM (
     SELECT namespace, json_extract(lane, '$[0]') AS queue, 'waiting' AS status, number
     FROM (
         SELECT namespace, lane, count(*) AS number
-        FROM {prefix}jobs
+        FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
         GROUP BY namespace, lane
     )
     UNION ALL
     SELECT namespace, queue, 'scheduled', count(*)
-    FROM {prefix}jobs
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_scheduled
     WHERE status = 'scheduled'
     GROUP BY namespace, queue
     UNION ALL
