@@ -38,7 +38,7 @@ async def subject(
     await store.close()
 
 
-SEQUENCES = 60
+SEQUENCES = 40
 OPERATIONS_EACH = 60
 
 

@@ -1,0 +1,86 @@
+"""What is kept of an exception: bounded, plain, and with its causes."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.model.failure import Cause
+from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX, describe
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    """The error as it looks once somebody caught it."""
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+class TestDescribe:
+    def test_keeps_type_message_and_traceback(self) -> None:
+        failure = describe(raised(ValueError("no such text")))
+
+        assert (failure.type, failure.message) == ("ValueError", "no such text")
+        assert "test_failure.py" in failure.traceback
+        assert failure.traceback.rstrip().endswith("ValueError: no such text")
+
+    def test_names_a_type_by_its_module(self) -> None:
+        assert describe(Unreadable()).type == f"{__name__}.Unreadable"
+
+    def test_keeps_the_chain_of_causes_nearest_first(self) -> None:
+        lowest = raised(OSError("cut"))
+        middle = raised(ConnectionError("no answer"), lowest)
+
+        failure = describe(raised(ValueError("bad"), middle))
+
+        assert failure.causes == (
+            Cause(type="ConnectionError", message="no answer"),
+            Cause(type="OSError", message="cut"),
+        )
+
+    def test_keeps_what_was_being_handled_when_it_was_raised(self) -> None:
+        error = ValueError("bad")
+        error.__context__ = KeyError("x")
+
+        assert describe(error).causes == (Cause(type="KeyError", message="'x'"),)
+
+    def test_leaves_out_a_context_that_was_set_aside(self) -> None:
+        error = ValueError("bad")
+        error.__context__ = KeyError("x")
+        error.__suppress_context__ = True  # what ``from None`` does
+
+        assert describe(error).causes == ()
+
+    def test_is_bounded_whatever_it_describes(self) -> None:
+        error: BaseException = OSError("the lowest")
+        for number in range(2 * CAUSES_MAX):
+            error = raised(ValueError(f"{number} " + "x" * 10 * MESSAGE_MAX + " end"), error)
+
+        failure = describe(error)
+
+        assert len(failure.causes) == CAUSES_MAX
+        assert len(failure.message) <= MESSAGE_MAX
+        assert len(failure.traceback) <= TRACEBACK_MAX
+        assert all(len(cause.message) <= MESSAGE_MAX for cause in failure.causes)
+        assert failure.message.endswith(" end"), "both ends are kept"
+
+    def test_does_not_go_round_in_a_circle_of_causes(self) -> None:
+        first, second = ValueError("first"), ValueError("second")
+        first.__cause__, second.__cause__ = second, first
+
+        assert [cause.message for cause in describe(first).causes] == ["second"]
+
+    def test_survives_an_error_that_cannot_be_read(self) -> None:
+        assert "without a readable message" in describe(Unreadable()).message
+
+    @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 of a pair"])
+    def test_keeps_only_text_that_every_store_can_keep(self, text: str) -> None:
+        message = describe(ValueError(text)).message
+
+        message.encode()
+        assert "\x00" not in message
