@@ -21,14 +21,14 @@ def wanted() -> set[tuple[str, str, str]]:
     }
 
 
-def test_the_table_on_the_page_is_the_transition_table():
+def test_the_table_on_the_page_is_the_transition_table() -> None:
     rows = ROW.findall(PAGE.read_text())
 
     shown = {(op, before, after) for op, before, to in rows for after in to.split(", ")}
     assert shown - {("operation", "from", "to")} == wanted()
 
 
-def test_the_picture_shows_every_transition_but_replace():
+def test_the_picture_shows_every_transition_but_replace() -> None:
     edges = EDGE.findall(PAGE.read_text())
 
     shown = {(operation, before, after) for before, after, operation in edges}

@@ -6,6 +6,7 @@ import ast
 import inspect
 import logging
 import re
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,8 @@ from perdure.store.sqlite import place
 from perdure.worker import events
 from perdure.worker.stats import WorkerStats
 from tests.docs.acting import command_named
-from tests.docs.pages import page
+from tests.docs.pages import ROOT, page
+from tests.postgres_server import WHEEL_REQUIREMENT
 
 SETTINGS = page("docs/reference/settings.md")
 ERRORS = page("docs/reference/errors.md")
@@ -188,6 +190,18 @@ class TestStoreUrls:
         [line] = [line for line in URLS.prose if line.startswith("These are passed on")]
 
         assert set(NAME.findall(line)) - {"perdure"} == set(address._OF_THE_SERVER)
+
+
+class TestDependencies:
+    def test_every_dependency_is_there_with_its_reason(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        extras = [name for extra in project["optional-dependencies"].values() for name in extra]
+        wanted = {
+            re.match(r"[\w-]+", each)[0]  # type: ignore[index]  # a requirement begins with a name
+            for each in [*project["dependencies"], *extras, WHEEL_REQUIREMENT]
+        }
+
+        assert wanted <= set(NAME.findall(page("docs/dependencies.md").text))
 
 
 def unquoted(cell: str) -> str:
