@@ -81,6 +81,7 @@ class Gate:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
+        self._left = asyncio.Event()
         self._opened = threading.Event()
         self._opened_here = asyncio.Event()
         self.visits = 0
@@ -94,6 +95,14 @@ class Gate:
         """For sync bodies. Gives up in the end, so that no thread outlives the test run."""
         self._loop.call_soon_threadsafe(self._note)
         self._opened.wait(WAIT_SECONDS)
+
+    def leave(self) -> None:
+        """For bodies whose end nobody else tells; from any thread."""
+        self._loop.call_soon_threadsafe(self._left.set)
+
+    async def left(self) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._left.wait()
 
     async def reached(self, visits: int = 1) -> None:
         """Wait until so many bodies came to the gate."""

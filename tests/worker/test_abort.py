@@ -135,6 +135,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     def ignore(ctx: Context) -> str:
         gate.pass_in_thread()
         flags.append(ctx.aborted)
+        gate.leave()
         return "overwritten?"
 
     @task
@@ -148,6 +149,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     with pytest.raises(JobCancelled):
         await job.result(10)
     gate.open()
+    await gate.left()
     assert await (await client.enqueue(other)).result(10) == "the slot is free"
 
     assert flags == [True]

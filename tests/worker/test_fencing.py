@@ -50,6 +50,7 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
     def wait(ctx: Context) -> str:
         gate.pass_in_thread()
         reasons.append(ctx.abort_signal.reason)
+        gate.leave()
         return "late"
 
     @task
@@ -62,6 +63,7 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
     await client.disable(job.id)
     await worker.told(ClaimLost, job.id)
     gate.open()
+    await gate.left()
     await (await client.enqueue(other)).result(10)
 
     assert reasons == ["the claim was lost"]

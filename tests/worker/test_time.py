@@ -242,6 +242,7 @@ class TestTimeout:
         def slow(ctx: Context) -> str:
             gate.pass_in_thread()
             flags.append(ctx.aborted)
+            gate.leave()
             return "late"
 
         @task
@@ -254,6 +255,7 @@ class TestTimeout:
             await job.result(10)
         assert await (await client.enqueue(other)).result(10) == "the slot is free"
         gate.open()
+        await gate.left()
         assert await (await client.enqueue(other)).result(10) == "the slot is free"
 
         assert flags == [True]
