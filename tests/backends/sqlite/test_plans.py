@@ -48,6 +48,38 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
     assert scanning == set(SCANS_ON_PURPOSE)  # equality: stale excuses fail too
 
 
+@pytest.mark.parametrize(
+    "name, steps",
+    [
+        ("due_jobs", ["SEARCH job USING INDEX perdure_jobs_scheduled (ready_at<?)"]),
+        ("expired_leases", ["SEARCH job USING INDEX perdure_jobs_held (lease_until<?)"]),
+        ("past_deadlines", ["SEARCH job USING INDEX perdure_jobs_deadline (deadline_at<?)"]),
+        (
+            "outdated_jobs",
+            ["SEARCH perdure_jobs USING INDEX perdure_jobs_finished (status=? AND finished_at<?)"],
+        ),
+    ],
+)
+def test_what_is_due_is_found_in_order(
+    connection: sqlite3.Connection, name: str, steps: list[str]
+) -> None:
+    assert plan(connection, statements_of(PREFIX)[name]) == steps
+
+
+def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Connection) -> None:
+    steps = plan(connection, statements_of(PREFIX)["survey"])
+    found = [re.findall(r"perdure_jobs_\w+.*", step) for step in steps if "perdure_jobs_" in step]
+
+    assert found == [
+        ["perdure_jobs_waiting (namespace=? AND lane>?)"],
+        ["perdure_jobs_waiting (namespace=? AND lane>?)"],
+        ["perdure_jobs_scheduled"],
+        ["perdure_jobs_held (lease_until>?)"],
+        ["perdure_jobs_deadline (deadline_at>?)"],
+    ]
+    assert not any(map(SCAN_OF_TABLE.match, steps))
+
+
 @pytest.mark.parametrize("name", ["claim_jobs", "front_of_lanes"])
 def test_a_claim_reads_the_front_of_its_lanes(connection: sqlite3.Connection, name: str) -> None:
     steps = plan(connection, statements_of(PREFIX)[name])

@@ -1,11 +1,12 @@
--- What any worker may do. How jobs move is in jobs.sql.
+-- What any worker may do. How jobs move is in jobs.sql. Indexes are named where another one would
+-- do as well on paper: without statistics the planner cannot know which one stays small.
 
 -- name: survey
 -- Each lane is found from the one before it by one step in the index, however many jobs wait.
 WITH RECURSIVE lanes (lane) AS (
     SELECT (
         SELECT min(lane)
-        FROM {prefix}jobs
+        FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
           AND namespace = :namespace
           AND lane > :after_lane
@@ -13,7 +14,7 @@ WITH RECURSIVE lanes (lane) AS (
     UNION ALL
     SELECT (
         SELECT min(job.lane)
-        FROM {prefix}jobs AS job
+        FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_waiting
         WHERE job.status = 'waiting'
           AND job.namespace = :namespace
           AND job.lane > lanes.lane
@@ -23,10 +24,22 @@ WITH RECURSIVE lanes (lane) AS (
     LIMIT :lanes_max
 )
 SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
-       (SELECT min(ready_at) FROM {prefix}jobs WHERE status = 'scheduled'),
-       (SELECT min(lease_until) FROM {prefix}jobs WHERE lease_until IS NOT NULL),
-       (SELECT min(deadline_at) FROM {prefix}jobs
-        WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused'));
+       (
+           SELECT min(ready_at)
+           FROM {prefix}jobs INDEXED BY {prefix}jobs_scheduled
+           WHERE status = 'scheduled'
+       ),
+       (
+           SELECT min(lease_until)
+           FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+           WHERE lease_until IS NOT NULL
+       ),
+       (
+           SELECT min(deadline_at)
+           FROM {prefix}jobs INDEXED BY {prefix}jobs_deadline
+           WHERE deadline_at IS NOT NULL
+             AND status IN ('waiting', 'scheduled', 'paused')
+       );
 
 -- name: lead
 INSERT INTO {prefix}duties (name, worker, lease_until)
@@ -39,7 +52,7 @@ WHERE worker = excluded.worker
 
 -- name: due_jobs
 SELECT {job_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_scheduled
 WHERE job.status = 'scheduled'
   AND job.ready_at <= :now
 ORDER BY job.ready_at
@@ -47,14 +60,14 @@ LIMIT :limit;
 
 -- name: expired_leases
 SELECT {job_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_held
 WHERE job.lease_until <= :now
 ORDER BY job.lease_until
 LIMIT :limit;
 
 -- name: past_deadlines
 SELECT {job_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_deadline
 WHERE job.deadline_at <= :now
   AND job.status IN ('waiting', 'scheduled', 'paused')
 ORDER BY job.deadline_at
@@ -62,7 +75,7 @@ LIMIT :limit;
 
 -- name: outdated_jobs
 SELECT rowid, id
-FROM {prefix}jobs
+FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
 WHERE status = :status
   AND finished_at <= :until
 ORDER BY finished_at

@@ -36,7 +36,7 @@ CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value;
 -- wanted holds [namespace, queue, fingerprint] for each.
 SELECT {job_row}
 FROM json_each(:wanted) AS wanted
-CROSS JOIN {prefix}jobs AS job
+CROSS JOIN {prefix}jobs AS job INDEXED BY {prefix}jobs_fingerprint
     ON job.namespace = json_extract(wanted.value, '$[0]')
     AND job.queue = json_extract(wanted.value, '$[1]')
     AND job.fingerprint = json_extract(wanted.value, '$[2]')
@@ -62,7 +62,7 @@ WHERE rowid IN (
     -- The front of each lane, found by index; what lies behind it cannot be among the first.
     CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
         SELECT rowid
-        FROM {prefix}jobs
+        FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
         WHERE status = 'waiting'
           AND namespace = :namespace
           AND lane = wanted.value
@@ -81,7 +81,7 @@ SELECT job.rowid, job.lane
 FROM json_each(:lanes) AS wanted
 CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
     SELECT rowid
-    FROM {prefix}jobs
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
     WHERE status = 'waiting'
       AND namespace = :namespace
       AND lane = wanted.value
@@ -233,6 +233,6 @@ WHERE job.rowid = latest.number;
 
 -- name: held_by_worker
 SELECT {job_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_held
 WHERE job.lease_until IS NOT NULL
   AND job.worker = :worker;

@@ -3,7 +3,7 @@
 -- name: live_under_limits
 -- One pass over the held jobs that count anywhere; there are never more of them than workers run.
 SELECT counted.value, count(*)
-FROM {prefix}jobs AS job, json_each(job.limit_keys) AS counted
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_limited, json_each(job.limit_keys) AS counted
 WHERE job.namespace = :namespace
   AND job.lease_until > :now
   AND job.limit_keys IS NOT NULL

@@ -9,7 +9,7 @@ WHERE NOT job.dropped
 
 -- name: unfinished_of_group
 SELECT {job_row}
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_group
 WHERE job.job_group = :group
   AND job.namespace = :namespace
   AND job.finished_at IS NULL

@@ -48,7 +48,7 @@ WHERE status = 'waiting'
 
 -- name: count_finished
 SELECT count(*)
-FROM {prefix}jobs
+FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
 WHERE status = :status
   AND finished_at IS NOT NULL
   AND NOT dropped
@@ -78,7 +78,7 @@ ORDER BY number;
 
 -- name: find_result
 SELECT job.output
-FROM {prefix}jobs AS job
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_results
 WHERE job.status = 'completed'
   AND job.input_hash = :input_hash
   AND job.namespace = :namespace
@@ -110,7 +110,7 @@ FROM (
     GROUP BY namespace, queue
     UNION ALL
     SELECT namespace, queue, status, count(*)
-    FROM {prefix}jobs
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_held
     WHERE lease_until IS NOT NULL
     GROUP BY namespace, queue, status
     UNION ALL
@@ -120,7 +120,7 @@ FROM (
     GROUP BY namespace, queue, status
     UNION ALL
     SELECT namespace, queue, status, count(*)
-    FROM {prefix}jobs
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
     WHERE finished_at IS NOT NULL
       AND NOT dropped
     GROUP BY namespace, queue, status
