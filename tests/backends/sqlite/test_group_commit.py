@@ -13,6 +13,7 @@ import pytest
 from perdure.errors import FingerprintTaken
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Inserted, JobFilter
+from perdure.store.sqlite import busy
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import Rival, connected
 from tests.conformance.builders import insert, new_job
@@ -99,6 +100,26 @@ class TestGroupCommit:
         assert await store.count_jobs(JobFilter()) == 1
 
         assert not waiting.done()
+        rival.unlock()
+        await waiting
+
+
+class TestWaitingForTheLock:
+    async def test_says_in_the_log_what_it_waits_for(
+        self,
+        store: SqliteStore,
+        rival: Rival,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(busy, "COMPLAIN_EVERY_SECONDS", 0.0)
+        rival.lock()
+        waiting = asyncio.ensure_future(insert(store))
+
+        async with asyncio.timeout(10):
+            while "another process is in a transaction" not in caplog.text:
+                await store.count_jobs(JobFilter())
+
         rival.unlock()
         await waiting
 

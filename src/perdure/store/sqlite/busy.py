@@ -14,9 +14,10 @@ from perdure.clock import monotonic
 
 Answer = TypeVar("Answer")
 
+COMPLAIN_EVERY_SECONDS = 10.0
+
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _PAUSE_FIRST, _PAUSE_MAX, _PAUSE_GROWTH = 0.0002, 0.004, 1.4
-_COMPLAIN_EVERY = 10.0
 _log = logging.getLogger("perdure.store")
 
 
@@ -45,7 +46,7 @@ def patiently(action: Callable[[], Answer], where: str, *, seconds_max: float = 
             now = monotonic()
             if not is_busy(error) or now - started > seconds_max:
                 raise
-        if now - complained > _COMPLAIN_EVERY:
+        if now - complained > COMPLAIN_EVERY_SECONDS:
             complained = now
             _log.warning(
                 "waiting for the lock on %s for %.0f s: another process is in a transaction",

@@ -21,8 +21,6 @@ _WAL_BYTES_KEPT = 64 * 1024 * 1024
 _CHECKPOINT_PAGES = 4000
 
 _PRAGMAS = (
-    # Readers never wait for the writer. Switching a new file needs it to oneself for a moment.
-    "PRAGMA journal_mode = WAL",
     f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}",
     # The same pages are written again and again: gathering more of them saves most of the copying.
     f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
@@ -54,8 +52,14 @@ def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqli
     )
 
     def set_up() -> None:
+        # Readers never wait for the writer then. A new file is needed alone for a moment.
+        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise place.unreachable(
+                "SQLite cannot share it between processes there", "Put the file on a local disk"
+            )
         for pragma in (*_PRAGMAS, own_pragma):
-            connection.execute(pragma).fetchall()
+            connection.execute(pragma)
 
     try:
         patiently(set_up, place.path, seconds_max=seconds_max)

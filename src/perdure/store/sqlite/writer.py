@@ -124,6 +124,7 @@ class Writer:
 
     def _commit(self, group: Sequence[Request]) -> None:
         execute = self._connection.execute
+        self._leave_transaction()  # in case that leaving the last one failed
         execute("BEGIN IMMEDIATE")
         try:
             # Whoever gave up while it waited must not find out later that it was done after all.
@@ -135,9 +136,12 @@ class Writer:
                     self._run_apart(request)
             execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
+            self._leave_transaction()
             raise
+
+    def _leave_transaction(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _run_apart(self, request: Request) -> None:
         execute = self._connection.execute
