@@ -139,6 +139,19 @@ class Peak:
         self.inside -= 1
 
 
+async def stress_start_stop(make: Callable[[], Worker], *, rounds: int = 5, side: int = 3) -> None:
+    """Start and stop workers over and over, several side by side, each stop a little later."""
+
+    async def one(number: int) -> None:
+        for round_ in range(rounds):
+            serving = asyncio.create_task((worker := make()).serve())
+            await asyncio.sleep(0.004 * round_ * number)
+            worker.shutdown(0)
+            await soon(serving)
+
+    await asyncio.gather(*(one(number) for number in range(side)))
+
+
 async def soon(awaitable: Any) -> Any:
     """Wait for what should happen at once."""
     return await asyncio.wait_for(awaitable, WAIT_SECONDS)

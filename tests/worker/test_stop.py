@@ -14,7 +14,7 @@ from perdure.worker import attempt
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
-from tests.worker.harness import Gate, Running, soon
+from tests.worker.harness import Gate, Running, soon, stress_start_stop
 
 
 async def test_stop_returns_at_once_when_idle(hire: Hire) -> None:
@@ -255,13 +255,30 @@ async def test_stop_at_any_moment_loses_no_job(client: AsyncClient, store_url: s
     assert {(record.failures, record.deaths, record.attempt) for record in records} == {(0, 0, 1)}
 
 
-async def test_stop_of_an_idle_worker_leaves_no_thread_behind(store_url: str) -> None:
+async def test_stop_and_start_side_by_side_leave_nothing_behind(
+    client: AsyncClient, store_url: str
+) -> None:
+    @task
+    async def work(number: int) -> int:
+        await asyncio.sleep(0.001)
+        return number
+
+    jobs = await client.enqueue_many(work, range(50))
+    await stress_start_stop(lambda: Worker(store_url, tasks=[work], concurrency=3))
+    last = await Running(Worker(store_url, tasks=[work])).start()
+    assert await client.results(jobs, timeout=20) == list(range(50))
+    await last.stop()
+
+    assert await client.workers() == []
+    assert {job.deaths for job in await client.jobs(limit=100)} == {0}
+
+
+async def test_stop_leaves_no_thread_behind(store_url: str) -> None:
     @task
     async def nothing() -> None:
         pass
 
-    for _ in range(5):
-        await (await Running(Worker(store_url, tasks=[nothing])).start()).stop()
+    await stress_start_stop(lambda: Worker(store_url, tasks=[nothing]))
 
     names = [thread.name for thread in threading.enumerate()]
     assert [name for name in names if name.startswith("perdure")] == []

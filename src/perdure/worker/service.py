@@ -82,6 +82,7 @@ class Service:
         self._stop_asked = asyncio.Event()
         self._grace = settings.grace
         self._is_stopping = False
+        self._endings: list[asyncio.TimerHandle] = []
         self._threads = Threads("perdure task")
         self._processes = Processes(self._threads)
         self._progress = ProgressWriter(store, self._progressed)
@@ -139,11 +140,14 @@ class Service:
         tell(self._loop, act, *args)
 
     def ask_to_stop(self, grace: timedelta | None = None) -> None:
-        if grace is not None:
-            self._grace = grace
-        if self._is_stopping:
-            # Asked again, less patiently: what still runs is stopped now.
-            self._loop.call_later(self._grace.total_seconds(), self._stop_running)
+        """Start nothing from this moment on. Asked again, the earliest end counts."""
+        self._grace = self._grace if grace is None else grace
+        self._is_stopping = True
+        self._claims.stop()
+        self._scout.stop()
+        self._slots.give_back_all()
+        ending = self._loop.call_later(self._grace.total_seconds(), self._stop_running)
+        self._endings.append(ending)
         self._stop_asked.set()
 
     def scale(self, concurrency: int) -> None:
@@ -268,13 +272,11 @@ class Service:
     # Stopping
 
     async def _drain(self, loops: Sequence[asyncio.Task[None]]) -> None:
-        self._is_stopping = True
-        self._claims.stop()
-        self._scout.stop()
-        self._slots.give_back_all()
-        stopping = self._loop.call_later(self._grace.total_seconds(), self._stop_running)
+        if not self._is_stopping:
+            self.ask_to_stop()  # cancelled, rather than asked
         await self._slots.is_empty.wait()
-        stopping.cancel()
+        for ending in self._endings:
+            ending.cancel()
         self._watch.stop()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
