@@ -157,7 +157,7 @@ class TestEnqueueManyRefuses:
             await client.enqueue_many(echo, [1], prioriti=1)  # type: ignore[call-arg]
 
     async def test_one_fingerprint_for_several_inputs(self, client: AsyncClient) -> None:
-        with pytest.raises(InvalidInput, match="one fingerprint for 2 inputs"):
+        with pytest.raises(InvalidInput, match="one fingerprint for several inputs"):
             await client.enqueue_many(echo, [1, 2], fingerprint="same")
 
         assert await client.count() == 0

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from perdure.clock import ManualClock
 from perdure.errors import FingerprintTaken, InvalidInput
-from perdure.model.job import FINISHED, Inserted, Job, JobFilter, OnConflict, Progress, Status
+from perdure.model.job import (
+    FINISHED,
+    Inserted,
+    Job,
+    JobFilter,
+    NewJob,
+    OnConflict,
+    Progress,
+    Status,
+)
 from perdure.model.lane import Lane
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
@@ -282,3 +293,35 @@ class TestInsertJobsWithAFingerprint:
         assert [each.id for each in answer] == [live, jobs[1].id, jobs[2].id, jobs[2].id]
         assert [each.is_new for each in answer] == [False, True, True, False]
         assert await status_of(store, live) is Status.CANCELLED
+
+
+class TestInsertJobsAsTheyAreMade:
+    async def test_takes_jobs_from_a_generator_in_their_order(self, store: Store) -> None:
+        jobs = [new_job() for _ in range(4_500)]  # more than one statement of any backend
+
+        inserted = await store.insert_jobs(job for job in jobs)
+
+        assert [each.id for each in inserted] == [job.id for job in jobs]
+        assert await store.count_jobs(JobFilter()) == len(jobs)
+
+    async def test_writes_nothing_when_making_a_job_fails(self, store: Store) -> None:
+        def failing_after(count: int) -> Iterator[NewJob]:
+            yield from (new_job() for _ in range(count))
+            raise InvalidInput("this input is odd")
+
+        for count in (0, 1, 4_500):
+            with pytest.raises(InvalidInput, match="odd"):
+                await store.insert_jobs(failing_after(count))
+
+        assert await store.count_jobs(JobFilter()) == 0
+
+    async def test_repeated_with_ids_that_are_in_already_changes_nothing(
+        self, store: Store
+    ) -> None:
+        jobs = [new_job() for _ in range(4_500)]
+        await store.insert_jobs(jobs)
+
+        inserted = await store.insert_jobs(jobs)
+
+        assert [each.id for each in inserted] == [job.id for job in jobs]
+        assert await store.count_jobs(JobFilter()) == len(jobs)

@@ -146,10 +146,11 @@ class Client(OpenableFace[AsyncClient]):
     paused_queues = waits(AsyncClient.paused_queues)
 
     def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
+        jobs = list(calls.jobs)  # made here: the functions in them are the caller's
         """Insert calls, which were made on the caller's thread: their inputs may belong to it."""
         if connection is None:
-            inserted = self._portal.run(self._twin._enqueueing.insert(calls.jobs, None))
+            inserted = self._portal.run(self._twin._enqueueing.insert(jobs, None))
         else:
             store = self._portal.run(self._twin._access.store.opened())
-            inserted = store.insert_in_blocking_transaction(connection, calls.jobs)
+            inserted = store.insert_in_blocking_transaction(connection, jobs)
         return [JobHandle(self, each) for each in self._twin._handles(calls, inserted)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -35,14 +35,14 @@ AnyTask = Task[..., Any] | str
 
 
 class Calls(Value):
-    """Calls of one task, checked and ready to be inserted."""
+    """Calls of one task. Many of them are checked and made as they are inserted."""
 
     task: Task[..., Any]
-    jobs: list[NewJob]
+    jobs: Iterable[NewJob]
 
 
 class Enqueueing:
-    """The writing half of a client. Jobs are made without touching the store, all of them first."""
+    """The writing half of a client: makes jobs of calls, and inserts them all or none."""
 
     def __init__(self, access: Access, tasks: TaskRegistry, aging: timedelta) -> None:
         self._access = access
@@ -75,22 +75,26 @@ class Enqueueing:
     ) -> Calls:
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
             raise InvalidInput(f"inputs={inputs!r} must be a list with one entry for each job")
-        meant, storing = self.task_named(task), self._access.storing
+        meant = self.task_named(task)
         maker = self._maker(meant, options)
-        jobs: list[NewJob] = []
-        for given in inputs:
+        return Calls(task=meant, jobs=self._make_many(maker, inputs, kwargs, options))
+
+    def _make_many(
+        self, maker: JobMaker, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
+    ) -> Iterator[NewJob]:
+        storing = self._access.storing
+        for number, given in enumerate(inputs):
+            if number and isinstance(options.get("fingerprint"), str):
+                raise InvalidInput(
+                    "one fingerprint for several inputs would make them one job; pass a function "
+                    "of the input: fingerprint=lambda text: ..."
+                )
             args = given if isinstance(given, tuple) else (given,)
             try:
-                jobs.append(maker.job(JobId(new_id()), args, kwargs, storing))
+                yield maker.job(JobId(new_id()), args, kwargs, storing)
             except InvalidInput as error:
-                error.add_note(f"This is about inputs[{len(jobs)}]. Nothing was enqueued.")
+                error.add_note(f"This is about inputs[{number}]. Nothing was enqueued.")
                 raise
-        if len(jobs) > 1 and isinstance(options.get("fingerprint"), str):
-            raise InvalidInput(
-                f"one fingerprint for {len(jobs)} inputs would make them one job; pass a function "
-                "of the input: fingerprint=lambda text: ..."
-            )
-        return Calls(task=meant, jobs=jobs)
 
     def stored_call(
         self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -100,13 +104,13 @@ class Enqueueing:
         data = call_input(task, args_by_position, rest, self._access.storing)
         return input_hash(task.name, data), data
 
-    async def insert(self, jobs: list[NewJob], connection: Any) -> list[Inserted]:
+    async def insert(self, jobs: Iterable[NewJob], connection: Any) -> list[Inserted]:
         store = await self._access.store.opened()
         if connection is not None:
-            return await store.insert_in_transaction(connection, jobs)
-        if len(jobs) == 1 and _may_share(jobs[0]):
+            return await store.insert_in_transaction(connection, list(jobs))
+        if isinstance(jobs, list) and len(jobs) == 1 and _may_share(jobs[0]):
             return [await self._gathering.add(jobs[0])]
-        return await store.insert_jobs(jobs) if jobs else []
+        return await store.insert_jobs(jobs)
 
     async def close(self) -> None:
         await self._gathering.flush()

@@ -208,7 +208,7 @@ def split_options(
     return options, arguments  # type: ignore[return-value]  # only names of CallOptions
 
 
-def check_option_names(options: Mapping[str, Any], known: type[JobOptions]) -> None:
+def check_option_names(options: Mapping[str, Any], known: Any) -> None:
     names = known.__optional_keys__
     for name in options:
         if name not in names:

@@ -9,7 +9,7 @@ can lose one retry by themselves, with growing, jittered, capped delays, and no 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -62,9 +62,11 @@ class JobStore(Protocol):
     """Jobs: how they come in, are held, and end."""
 
     @abstractmethod
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         """Add jobs, all or none, and answer in their order.
 
+        - Jobs may be made while earlier ones are on their way to the store; what making one
+          raises is raised, and nothing is written.
         - A job whose delay or run_at lies ahead is scheduled, any other waiting.
         - Inserting the same id again changes nothing and counts as inserted.
         - A fingerprint taken by a live job of the same namespace and queue yields that job

@@ -20,14 +20,30 @@ class Batches(Generic[Item]):
         self._write = write
         self._batch_max = batch_max
         self._waiting: list[Item] = []
+        self._is_held = False
         self._writer: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        return self._writer is None and not self._waiting
+
     def add(self, item: Item) -> None:
         self._waiting.append(item)
-        if self._writer is None:
+        self._start()
+
+    def hold(self) -> None:
+        """Write nothing until released: another write is under way."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._start()
+
+    def _start(self) -> None:
+        if self._writer is None and self._waiting and not self._is_held:
             self._writer = asyncio.create_task(self._run())
 
     async def flush(self) -> None:
@@ -53,16 +69,33 @@ class Gathering(Generic[Item, Answer]):
     ) -> None:
         self._write = write
         self._batches = Batches(self._write_batch, batch_max=batch_max)
+        self._first: asyncio.Future[None] | None = None
 
-    def add(self, item: Item) -> asyncio.Future[Answer]:
-        """Queue an item; the future gets the answer of its write, or that write's exception."""
+    async def add(self, item: Item) -> Answer:
+        """The answer to an item, or the exception of the write that carried it."""
+        if self._first is None and self._batches.is_idle:
+            return await self._write_first(item)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._batches.add((item, future))
-        return future
+        return await future
 
     async def flush(self) -> None:
         """Wait until everything added so far is written."""
+        if self._first is not None:
+            await asyncio.wait([self._first])
         await self._batches.flush()
+
+    async def _write_first(self, item: Item) -> Answer:
+        """Whoever comes when nothing is under way writes at once, and by itself."""
+        self._first = asyncio.get_running_loop().create_future()
+        self._batches.hold()
+        try:
+            [answer] = await self._write([item])
+            return answer
+        finally:
+            self._first.set_result(None)
+            self._first = None
+            self._batches.release()
 
     async def _write_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -25,7 +25,8 @@ from perdure.store.memory.transaction import Handle, Transaction
 
 
 class MemoryJobs(Handle, JobStore):
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+        jobs = list(jobs)
         with self._transaction() as transaction:
             return [_insert(transaction, job) for job in jobs]
 

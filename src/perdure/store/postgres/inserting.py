@@ -7,8 +7,9 @@ what decides between two inserters; the steps only find out who won.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
@@ -22,6 +23,9 @@ Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
 Rows = Sequence[Sequence[Any]]
 Steps = Generator[Step, Rows, list[Inserted]]
+
+INSERT_CHUNK = 2_000
+"""Jobs that one statement carries; the next ones are made while the server works on them."""
 
 
 async def carry_out(
@@ -44,6 +48,20 @@ def carry_out_blocking(
             step = steps.send(execute(*step))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what Steps says it returns
+
+
+class Made:
+    """Jobs as they are made, kept so that an insert can be repeated."""
+
+    def __init__(self, jobs: Iterable[NewJob]) -> None:
+        self._jobs: list[NewJob] = []
+        self._rest = iter(jobs)
+
+    def chunk(self, start: int) -> list[NewJob]:
+        """The next ones from ``start``; makes no more of them than it needs."""
+        missing = start + INSERT_CHUNK - len(self._jobs)
+        self._jobs.extend(islice(self._rest, max(0, missing)))
+        return self._jobs[start : start + INSERT_CHUNK]
 
 
 def is_one_statement(jobs: Sequence[NewJob]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,14 @@ from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.postgres.access import Access
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.inserting import Rows, carry_out, insert_steps, is_one_statement
+from perdure.store.postgres.inserting import (
+    INSERT_CHUNK,
+    Made,
+    Rows,
+    carry_out,
+    insert_steps,
+    is_one_statement,
+)
 from perdure.store.postgres.limits import LimitedClaim
 from perdure.store.postgres.rows import (
     LEFT_OVER,
@@ -32,30 +40,47 @@ from perdure.store.postgres.rows import (
 
 
 class PostgresJobs(Access, JobStore):
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+        made = Made(jobs)
+
         async def work(connection: Connection, is_repeated: bool) -> tuple[list[Inserted], Moves]:
             try:
-                return await self._insert(connection, jobs, may_be_in=is_repeated)
+                return await self._insert_all(connection, made, may_be_in=is_repeated)
             except asyncpg.UniqueViolationError:
-                return await self._insert(connection, jobs, may_be_in=True)
+                return await self._insert_all(connection, made, may_be_in=True)
 
         inserted, moves = await self._connections.run(work)
         self._publish(*moves.hints())
         return inserted
 
-    async def _insert(
-        self, connection: Connection, jobs: Sequence[NewJob], *, may_be_in: bool
+    async def _insert_all(
+        self, connection: Connection, made: Made, *, may_be_in: bool
     ) -> tuple[list[Inserted], Moves]:
+        """One chunk in one statement, if it can be; more of them in one transaction."""
+        moves = Moves()
+        inserted: list[Inserted] = []
+        chunk = made.chunk(0)
+        if len(chunk) < INSERT_CHUNK and is_one_statement(chunk):
+            return await self._insert(connection, chunk, moves, may_be_in), moves
+        async with connection.transaction():
+            while chunk:
+                writing = asyncio.create_task(self._insert(connection, chunk, moves, may_be_in))
+                try:
+                    await asyncio.sleep(0)  # on its way, before the next ones are made
+                    chunk = made.chunk(len(inserted) + len(chunk))
+                finally:
+                    inserted += await writing
+        return inserted, moves
+
+    async def _insert(
+        self, connection: Connection, jobs: Sequence[NewJob], moves: Moves, may_be_in: bool
+    ) -> list[Inserted]:
         async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
             rows: Rows = await connection.fetch(self._statements[statement], *arguments)
             return rows
 
-        moves = Moves()
         steps = insert_steps(jobs, self._moment(), moves, may_be_in=may_be_in)
-        if is_one_statement(jobs):
-            return await carry_out(steps, execute), moves
-        async with connection.transaction():
-            return await carry_out(steps, execute), moves
+        return await carry_out(steps, execute)
 
     async def claim_jobs(self, request: ClaimRequest) -> Claimed:
         lanes = list({lane.lane: lane for lane in request.lanes}.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from perdure.model.hint import HintKind
@@ -22,8 +22,9 @@ from perdure.store.sqlite.transaction import Transaction
 
 
 class SqliteJobs(Handle, JobStore):
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        return await self._write(lambda transaction: insert_jobs(transaction, jobs))
+    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+        made = list(jobs)
+        return await self._write(lambda transaction: insert_jobs(transaction, made))
 
     async def claim_jobs(self, request: ClaimRequest) -> Claimed:
         return await self._write(lambda transaction: claim_jobs(transaction, request))
