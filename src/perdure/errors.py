@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -149,6 +150,7 @@ class StoreError(PerdureError):
 
 class InvalidStoreUrl(StoreError, InvalidInput):
     def __init__(self, url: str, reason: str) -> None:
+        url = _without_password(url)
         super().__init__(
             f"store URL {url!r} cannot be used: {reason}. Use memory://name, sqlite:///path.db "
             "or postgresql://user@host/database"
@@ -219,3 +221,8 @@ class WorkerDied(PerdureError):
 
 class ProcessDied(PerdureError):
     """The child process of a task with ``isolation="process"`` ended without an answer."""
+
+
+def _without_password(url: str) -> str:
+    """The URL as it may be shown: all between a user's name and the last @ is hidden."""
+    return re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)

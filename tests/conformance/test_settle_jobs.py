@@ -284,6 +284,17 @@ class TestSettleJobsAsRetried:
 
         assert (job.attempt, job.failures, job.postpones) == (2, 1, 0)
 
+    @pytest.mark.parametrize("outcome", [Failed, Buried])
+    async def test_counts_the_last_failure_too(
+        self, store: Store, outcome: type[Failed | Buried]
+    ) -> None:
+        held = await hold(store)
+        await settle(store, held, Retried(failure=failure()))
+        again = (await claim(store)).jobs[0].claim
+        await settle(store, again, outcome(failure=failure()))
+
+        assert (await read(store, held.id)).failures == 2
+
     async def test_counts_a_postponement_instead_when_it_is_one(self, store: Store) -> None:
         await settle(store, await hold(store), Retried(failure=failure(), is_postponed=True))
 

@@ -47,8 +47,13 @@ class TestToJson:
 
         assert (back, type(back)) == (value, type(value))
 
-    def test_is_the_same_for_equal_values(self) -> None:
-        assert to_json({"a": 1, "b": 2}, "value") == to_json({"b": 2, "a": 1}, "value")
+    def test_is_the_same_for_equal_inputs(self) -> None:
+        one, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
+
+        assert to_json(one, "value", is_input=True) == to_json(other, "value", is_input=True)
+
+    def test_keeps_the_order_of_objects_in_results(self) -> None:
+        assert list(from_json(to_json({"b": 1, "a": 2}, "value"))) == ["b", "a"]
 
     @pytest.mark.parametrize(
         "value",

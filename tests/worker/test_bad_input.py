@@ -275,3 +275,11 @@ async def insert(store: Store, name: str, data: bytes, policy: bytes | None = No
     )
     await store.insert_jobs([job])
     return job.id
+
+
+@pytest.mark.parametrize("kind", [JobFailed, ValueError, "JobCompleted"])
+def test_listening_to_what_is_not_an_event_is_refused(kind: Any, memory_url: str) -> None:
+    worker = Worker(memory_url, tasks=[nothing])
+
+    with pytest.raises(InvalidInput, match="not a kind of event"):
+        worker.on(kind, print)

@@ -55,14 +55,21 @@ def _typed(wanted: type, value: Any) -> Any:
 
 
 # Deterministic, so that equal inputs are equal bytes and result_of finds them.
-_encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
+_input_encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
 _decoder = msgspec.json.Decoder()
 
 
-def to_json(value: Any, what: str, max_bytes: int = PAYLOAD_MAX_BYTES) -> bytes:
-    """Write a value as JSON; ``what`` is what the error calls it."""
+def to_json(
+    value: Any, what: str, max_bytes: int = PAYLOAD_MAX_BYTES, *, is_input: bool = False
+) -> bytes:
+    """Write a value as JSON; ``what`` is what the error calls it.
+
+    Objects keep their order, except in inputs, where equal ones must be the same bytes.
+    """
+    encoder = _input_encoder if is_input else _encoder
     try:
-        data = _encoder.encode(value)
+        data = encoder.encode(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         raise PayloadNotSerialisable(what, str(error)) from error
     if _NULL in data and _has_lost_float(value):

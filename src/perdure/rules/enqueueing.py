@@ -162,7 +162,8 @@ def payload_job(
         raise InvalidInput("fingerprint must be a text here; only a task's input can make one")
     template = job_template(defaults, options)  # type: ignore[arg-type]  # CallOptions has more
     what = f"the payload of a job {defaults.task!r}"
-    data = storing.codec.encode(to_json(((payload,), {}), what, storing.payload_max_bytes))
+    plain = to_json(((payload,), {}), what, storing.payload_max_bytes, is_input=True)
+    data = storing.codec.encode(plain)
     return replace(template, id=id, input=data, input_hash=input_hash(defaults.task, data))
 
 
@@ -179,7 +180,8 @@ def call_input(
     task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any], storing: Storing
 ) -> bytes:
     """A canonical call as it is stored. Refuses what the worker could not read back as typed."""
-    data = to_json((args, kwargs), f"the input of task {task.name!r}", storing.payload_max_bytes)
+    what = f"the input of task {task.name!r}"
+    data = to_json((args, kwargs), what, storing.payload_max_bytes, is_input=True)
     plain_args, plain_kwargs = from_json(data)
     task.check_types(plain_args, plain_kwargs)
     return storing.codec.encode(data)

@@ -98,6 +98,7 @@ class JobStore(Protocol):
         - Retried, Failed and Buried keep the failure in the job's history.
         - Retried moves the rank with the time it is ready again, and holds its worker off.
         - Retried counts a failure, or a postponement, and closes the limit it names.
+        - Failed and Buried count a failure too: the last one.
         - GivenBack and Released take the attempt back; GivenBack keeps the rank.
         - A dropped job is gone for readers, and still there for its waiters.
         """

@@ -205,6 +205,11 @@ class Worker:
 
         Listeners run on the worker's event loop and should be quick.
         """
+        if not (isinstance(kind, type) and issubclass(kind, WorkerEvent)):
+            raise InvalidInput(
+                f"{kind!r} is not a kind of event; they are in perdure.worker.events, where "
+                "JobFailed is another class than the error of that name"
+            )
         return self._report.listeners.add(kind, listener)
 
     async def _serve_with_signals(self) -> None:

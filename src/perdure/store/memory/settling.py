@@ -77,6 +77,8 @@ def _effects(
                 "failures": job.failures + (not outcome.is_postponed),
                 "postpones": job.postpones + outcome.is_postponed,
             }
+        case Failed() | Buried():
+            return {"failures": job.failures + 1}
         case GivenBack() | Released():
             return {"attempt": job.attempt - 1}
         case _:

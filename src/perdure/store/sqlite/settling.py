@@ -54,6 +54,7 @@ class _Effects(NamedTuple):
 
 _NONE = _Effects()
 _ATTEMPT_BACK = _Effects(attempts_back=1)
+_FAILED = _Effects(failures=1)
 
 
 def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
@@ -139,6 +140,8 @@ def _effects(job: JobRow, outcome: Outcome, ready_at: int) -> _Effects:
                 avoid_worker=job.worker,
                 avoid_until=ready_at + micros_in(outcome.hold_off),
             )
+        case Failed() | Buried():
+            return _FAILED
         case GivenBack() | Released():
             return _ATTEMPT_BACK
         case _:

@@ -65,7 +65,8 @@ settled AS (
         attempt = jobs.attempt
             - CASE WHEN jobs.status = 'active' AND is_refunded THEN 1 ELSE 0 END,
         failures = jobs.failures
-            + CASE WHEN jobs.status = 'active' AND is_retried AND NOT is_postponed
+            + CASE WHEN jobs.status = 'active'
+                    AND (is_retried AND NOT is_postponed OR after IN ('failed', 'dead'))
               THEN 1 ELSE 0 END,
         postpones = jobs.postpones
             + CASE WHEN jobs.status = 'active' AND is_retried AND is_postponed
