@@ -238,7 +238,10 @@ class AsyncClient(Openable):
         return await store.failed_attempts(_id(id))
 
     async def workers(self) -> list[WorkerState]:
-        """The live workers: where, since when, and what they run."""
+        """The workers: where, since when, last seen when, and what they run.
+
+        One that was killed is listed until housekeeping drops its row, within minutes.
+        """
         store = await self._access.store.opened()
         return await store.workers(self._access.visible)
 

@@ -37,6 +37,7 @@ _LOST_STATES = frozenset(
     }
 )
 _CONNECTION_CLASS = "08"
+_REFUSED_AT_START = "08P01"  # how PgBouncer refuses settings it does not know
 
 # Our statements are written for the indexes that serve them. Plans must not change with the
 # statistics of the moment, nor be made again for each call.
@@ -72,6 +73,8 @@ class Connections:
             raise InvalidStoreUrl(self._address.url, str(error)) from error
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             reason = str(error) or type(error).__name__
+            if getattr(error, "sqlstate", None) == _REFUSED_AT_START:
+                reason += "; behind PgBouncer, add ?statement_cache=0 to the URL"
             raise StoreUnreachable(self._address.url, reason) from error
 
     async def close(self) -> None:
