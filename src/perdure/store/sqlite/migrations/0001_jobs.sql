@@ -94,9 +94,9 @@ WHERE finished_at IS NOT NULL;
 -- The newest jobs of one status.
 CREATE INDEX {prefix}jobs_status ON {prefix}jobs (status, id);
 
--- The latest result of one input comes first.
-CREATE INDEX {prefix}jobs_results ON {prefix}jobs (input_hash, finished_at)
-WHERE status = 'completed';
+-- Results by their input. Not partial: hashes come in no order, so each entry dirties a page of its
+-- own, and those of a bulk insert share one transaction while those of its results would not.
+CREATE INDEX {prefix}jobs_results ON {prefix}jobs (input_hash);
 
 CREATE UNIQUE INDEX {prefix}jobs_fingerprint ON {prefix}jobs (namespace, queue, fingerprint)
 WHERE fingerprint IS NOT NULL AND finished_at IS NULL;
