@@ -8,7 +8,7 @@ from perdure.clock import monotonic
 from perdure.model.hint import Hint, HintKind
 from perdure.store.wakeups import Hub
 
-_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.010, 1.02
+_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.007, 1.02
 
 
 class Watch:
