@@ -96,6 +96,12 @@ def test_bad_input_a_task_that_no_process_could_import_is_refused() -> None:
         Worker("memory://", tasks=[local])
 
 
+@pytest.mark.parametrize("kind", [JobFailed, "job_failed", None])
+def test_bad_input_what_is_no_kind_of_event_is_refused(kind: Any) -> None:
+    with pytest.raises(InvalidInput, match="not a kind of event"):
+        Worker("memory://", tasks=[nothing]).on(kind, print)
+
+
 BAD_LIMITS: list[Callable[[], object]] = [
     lambda: Concurrency(0),
     lambda: Concurrency(True),

@@ -205,7 +205,8 @@ class Worker:
 
         Listeners run on the worker's event loop and should be quick.
         """
-        if not (isinstance(kind, type) and issubclass(kind, WorkerEvent)):
+        given: object = kind
+        if not (isinstance(given, type) and issubclass(given, WorkerEvent)):
             raise InvalidInput(
                 f"{kind!r} is not a kind of event; they are in perdure.worker.events, where "
                 "JobFailed is another class than the error of that name"
