@@ -8,7 +8,8 @@ from perdure.clock import monotonic
 from perdure.model.hint import Hint, HintKind
 from perdure.store.wakeups import Hub
 
-_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.007, 1.02
+_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.010, 1.02
+_SECONDS_EARLY = 0.0005  # a wait may end a little before its time; do not wait again for the rest
 
 
 class Watch:
@@ -31,7 +32,8 @@ class Watch:
         """Give hints without names when another connection committed since the last look."""
         if not is_idle:
             self._seconds = _SECONDS_BUSY
-        if self.seconds_to_next_look != 0:
+        left = self.seconds_to_next_look
+        if left is None or left > _SECONDS_EARLY:
             return
         self._looked_at = monotonic()
         if self._has_changed(connection):
