@@ -16,7 +16,7 @@ WORKERS ?= 2
 # More arguments for pytest, for example: make test ARGS="-x tests/conformance -k claim"
 ARGS    ?=
 
-TYPED := src $(wildcard tests/conformance tests/architecture tests/*.py)
+TYPED := src bench examples tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

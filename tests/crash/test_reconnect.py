@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from perdure import AsyncClient, AsyncJobHandle, Status, Worker, task
+from perdure import AsyncClient, AsyncJobHandle, Context, Status, Worker, task
 from perdure.worker import service
 from perdure.worker.events import WorkerStarted
 from tests.crash.conftest import Launch
@@ -121,3 +122,44 @@ async def test_reconnect_does_not_hold_up_a_stop_while_the_store_is_down(
 def cut(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(CUT_ALL)
+
+
+async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_from_live_workers(
+    client: AsyncClient, url: str, server: PostgresServer
+) -> None:
+    opened = asyncio.Event()
+    running: set[int] = set()
+    all_run = asyncio.Event()
+
+    @task
+    async def hold_on(number: int, ctx: Context) -> int:
+        running.add(number)
+        if len(running) == 6:
+            all_run.set()
+        await opened.wait()
+        return ctx.attempt
+
+    workers = [
+        Worker(url, tasks=[hold_on], concurrency=2, lease="3s", poll="200ms") for _ in range(3)
+    ]
+    serving = [asyncio.create_task(worker.serve()) for worker in workers]
+    jobs = await client.enqueue_many(hold_on, range(6))
+    await asyncio.wait_for(all_run.wait(), 20)
+    leases = [job.lease_until for job in await client.jobs(status="active")]
+    await asyncio.to_thread(server.stop, "immediate")
+    outlasted_at = max(lease for lease in leases if lease) + timedelta(seconds=4)
+    # In real time: the outage has to outlast every lease.
+    await asyncio.sleep((outlasted_at - datetime.now(UTC)).total_seconds())
+    await asyncio.to_thread(server.start)
+    renewed = False
+    while not renewed:
+        held = await client.jobs(status="active")
+        now = datetime.now(UTC)
+        renewed = len(held) == 6 and all(job.lease_until and job.lease_until > now for job in held)
+    opened.set()
+
+    assert await client.results(jobs, timeout=20) == [1] * 6
+    assert {job.deaths for job in await client.jobs(status="completed")} == {0}
+    for worker in workers:
+        worker.shutdown()
+    await asyncio.wait_for(asyncio.gather(*serving), 20)

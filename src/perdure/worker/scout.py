@@ -11,12 +11,15 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from perdure import clock
 from perdure.model.worker import Survey
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.promote import promote_jobs
 from perdure.worker.lanes import KnownLanes
+from perdure.worker.patience import Patience
 from perdure.worker.pauses import set_within
 from perdure.worker.settings import WorkerSettings
 
@@ -43,6 +46,7 @@ class Scout:
         self._settings = settings
         self._housekeeper = housekeeper
         self._found = found
+        self._patience = Patience(settings.lease)
         self._hinted = asyncio.Event()
         self._is_stopping = False
         self._tending: asyncio.Task[None] | None = None
@@ -72,7 +76,9 @@ class Scout:
             except Exception:
                 _log.exception("looking for work failed; trying again")
                 wait = self._settings.poll.total_seconds()
+            slept_at = clock.monotonic()
             await set_within(self._hinted, wait)
+            self._patience.note_delay(clock.monotonic() - slept_at - wait)
             spent = clock.monotonic() - looked_at
             if spent < SOONEST_SECONDS and not self._is_stopping:
                 await asyncio.sleep(SOONEST_SECONDS - spent)
@@ -81,7 +87,9 @@ class Scout:
         self._hinted.clear()
         if not self._page:
             self._lanes.begin_survey()
+        asked_at = clock.monotonic()
         survey = await self._store.survey(self._settings.namespace, self._page)
+        self._patience.note_delay(clock.monotonic() - asked_at)
         if _is_due(survey.next_due_at, survey.now) and await promote_jobs(self._store):
             self._hinted.set()  # what was promoted shows in the next survey
         self._lanes.note(survey.lanes)
@@ -92,6 +100,8 @@ class Scout:
             self._found()
         if self._tending is None or self._tending.done():
             # Aside, because it may take long and scheduled jobs must not wait for it.
+            if self._patience.is_needed:
+                survey = replace(survey, next_lease_end_at=None)
             self._tending = asyncio.create_task(self._housekeeper.tend(survey))
         return 0.0 if self._page else self._next_look(survey)
 
