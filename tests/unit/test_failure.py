@@ -21,6 +21,20 @@ class Unreadable(Exception):
         raise RuntimeError("not even this")
 
 
+class Evasive(Exception):
+    """Has every attribute one asks for, and gives none."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"no {name} for you")
+
+
+class Closed(Exception):
+    """Cannot even be asked for what every exception has."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise SystemExit(f"no {name} for you")
+
+
 class TestDescribe:
     def test_keeps_type_message_and_traceback(self) -> None:
         failure = describe(raised(ValueError("no such text")))
@@ -77,6 +91,24 @@ class TestDescribe:
 
     def test_survives_an_error_that_cannot_be_read(self) -> None:
         assert "without a readable message" in describe(Unreadable()).message
+
+    def test_keeps_the_message_of_an_error_whose_attributes_fail(self) -> None:
+        failure = describe(raised(Evasive("the disk is full"), KeyError("page")))
+
+        assert (failure.type, failure.message) == (f"{__name__}.Evasive", "the disk is full")
+        assert "the disk is full" in failure.traceback
+        assert failure.causes == (Cause(type="KeyError", message="'page'"),)
+
+    def test_survives_an_error_that_refuses_everything(self) -> None:
+        failure = describe(raised(Closed("the disk is full")))
+
+        assert (failure.type, failure.causes) == (f"{__name__}.Closed", ())
+        assert "the disk is full" in failure.message
+
+    def test_keeps_only_type_names_that_every_store_can_keep(self) -> None:
+        odd = type("Odd", (Exception,), {"__module__": "zero \x00 byte"})
+
+        assert describe(odd()).type == "zero \\x00 byte.Odd"
 
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 of a pair"])
     def test_keeps_only_text_that_every_store_can_keep(self, text: str) -> None:

@@ -16,14 +16,20 @@ _OURS = "perdure.worker"
 
 
 def describe(error: BaseException) -> Failure:
-    """Type, message, traceback and cause chain of an exception."""
-    shown = _without_our_frames(error.__traceback__)
-    lines = traceback.format_exception(type(error), error, shown, limit=50)
+    """Type, message, traceback and cause chain of an exception.
+
+    Never fails: an exception is code of somebody else's, and what its own methods raise must
+    cost no more than a part of the description.
+    """
+    try:
+        causes = tuple(_causes(error))
+    except BaseException:
+        causes = ()
     return Failure(
-        type=type_name(type(error)),
-        message=_shorten(_text(error), MESSAGE_MAX),
-        traceback=_shorten("".join(lines), TRACEBACK_MAX),
-        causes=tuple(_causes(error)),
+        type=_type(error),
+        message=_text(error),
+        traceback=_traceback(error),
+        causes=causes,
     )
 
 
@@ -33,8 +39,7 @@ def _causes(error: BaseException) -> list[Cause]:
     below = _below(error)
     while below is not None and id(below) not in seen and len(causes) < CAUSES_MAX:
         seen.add(id(below))
-        message = _shorten(_text(below), MESSAGE_MAX)
-        causes.append(Cause(type=type_name(type(below)), message=message))
+        causes.append(Cause(type=_type(below), message=_text(below)))
         below = _below(below)
     return causes
 
@@ -45,11 +50,27 @@ def _below(error: BaseException) -> BaseException | None:
     return None if error.__suppress_context__ else error.__context__
 
 
+def _type(error: BaseException) -> str:
+    try:
+        return _shorten(type_name(type(error)), MESSAGE_MAX)
+    except BaseException:
+        return "BaseException"
+
+
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception:  # a broken __str__ must not hide the error it belongs to
-        return f"<{type(error).__qualname__} without a readable message>"
+        return _shorten(str(error), MESSAGE_MAX)
+    except BaseException:  # a broken __str__ must not hide the error it belongs to
+        return f"<{_type(error).rpartition('.')[2]} without a readable message>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        shown = _without_our_frames(error.__traceback__)
+        lines = traceback.format_exception(type(error), error, shown, limit=50)
+        return _shorten("".join(lines), TRACEBACK_MAX)
+    except BaseException:
+        return f"{_type(error)}: {_text(error)}\n"
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -8,6 +8,7 @@ its claim's fence keeps it from mattering in the store.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -25,6 +26,8 @@ from perdure.model.policy import CallPolicy, decode_policy
 from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
+
+_log = logging.getLogger("perdure.worker")
 
 BEGIN_SECONDS_MAX = 60.0
 """How long a process may take to begin with a body, on top of the body's timeout."""
@@ -179,7 +182,8 @@ class Attempt:
         """The body raised."""
         if self.stopped_by is not None:
             self.ended(Cancelled())
-        elif isinstance(error, asyncio.CancelledError | ProcessDied) and self._crew.is_ending:
+        # By its type: isinstance() may run code of the exception's own.
+        elif self._crew.is_ending and issubclass(type(error), asyncio.CancelledError | ProcessDied):
             # A loop that ends cancels everything, and a stop may hit child processes as well:
             # no fault of the body's.
             self.ended(GivenBack())
@@ -263,10 +267,18 @@ def stored_policy(job: ClaimedJob) -> CallPolicy | None:
 def failed_outcome(
     job: ClaimedJob, task: Task[..., Any], error: BaseException, hold_off: timedelta
 ) -> Outcome:
-    """What an exception leads to under the caller's policy, else the task's."""
-    if isinstance(error, Permanent):
-        return Failed(failure=describe(error))
-    policy = stored_policy(job)
-    retry = policy.retry if policy is not None and policy.retry is not None else task.retry
-    budget = Budget(policy=retry, hold_off=hold_off)
-    return after_error(job, error, describe(error), budget, random.random())
+    """What an exception leads to under the caller's policy, else the task's. Never fails."""
+    failure = describe(error)
+    try:
+        if isinstance(error, Permanent):
+            return Failed(failure=failure)
+        policy = stored_policy(job)
+        retry = policy.retry if policy is not None and policy.retry is not None else task.retry
+        budget = Budget(policy=retry, hold_off=hold_off)
+        return after_error(job, error, failure, budget, random.random())
+    except BaseException as trouble:
+        # Deciding reads the exception, which is somebody else's code. The attempt has to end, or
+        # it would keep its slot and its lease for ever.
+        why = describe(trouble).message
+        _log.error("job %s fails for good: its error cannot be read: %s", job.claim.id, why)
+        return Failed(failure=failure)
