@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -184,6 +185,38 @@ class TestReadsRefuse:
             await handle.result(timeout=-1)
 
 
+class TestATaskRefuses:
+    @pytest.mark.parametrize(
+        "settings, message",
+        [
+            ({"retries": "5"}, "retries='5' must be a Retry or a whole number"),
+            ({"retries": 2.5}, r"retries=2\.5 must be a Retry or a whole number"),
+            ({"retries": True}, "retries=True must be a Retry or a whole number"),
+            ({"retries": -1}, "retries=-1 must be a Retry or a whole number from 0"),
+            ({"timeout": 0}, "timeout=0 must be above zero"),
+            ({"timeout": "0s"}, "timeout='0s' must be above zero"),
+            ({"tags": None}, "tags=None must be a list of texts"),
+            ({"tags": "gpu"}, "tags='gpu' must be a list of texts"),
+            ({"limits": None}, "limits=None must be a list"),
+            ({"limits": Rate(1, per="1s")}, "limits=.* must be a list"),
+        ],
+    )
+    def test_a_bad_setting(self, settings: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            task(**settings)(lambda: None)
+
+    def test_a_function_without_a_name(self) -> None:
+        with pytest.raises(InvalidInput, match="task name None must be a text"):
+            task(partial(print, "x"))
+
+    @pytest.mark.parametrize("retries", [0, 5])
+    def test_no_number_of_retries(self, retries: int) -> None:
+        made = task(retries=retries)(lambda: None).retry
+
+        assert made is not None
+        assert made.retries == retries
+
+
 class TestAClientRefuses:
     @pytest.mark.parametrize(
         "settings, message",
@@ -194,6 +227,8 @@ class TestAClientRefuses:
             ({"aging": "old"}, "aging='old' is not a duration"),
             ({"payload_max_bytes": 0}, "payload_max_bytes=0 must be at least 1"),
             ({"payload_max_bytes": "1MB"}, "payload_max_bytes='1MB' must be a whole number"),
+            ({"tasks": None}, "tasks=None must be a list of tasks"),
+            ({"tasks": add}, "tasks=<task 'add'> must be a list of tasks"),
             ({"tasks": [print]}, "is not a task; decorate it"),
             ({"tasks": [add, another_add]}, "two different tasks are named 'add'"),
         ],

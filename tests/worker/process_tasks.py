@@ -18,6 +18,11 @@ def add(first: int, second: int) -> int:
     return first + second
 
 
+@task(isolation="process", retries=Retry(5, first=0))
+def retry_adding(first: int, second: int = 0) -> int:
+    return first + second
+
+
 @task(isolation="process")
 async def own_pid() -> int:
     await asyncio.sleep(0)

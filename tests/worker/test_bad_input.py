@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -33,6 +37,8 @@ from perdure.model.lane import Lane
 from perdure.model.policy import encode_policy
 from perdure.rules.rank import AGING_DEFAULT
 from perdure.store.contract import Store
+from perdure.worker.events import WorkerEvent
+from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 
 
@@ -49,6 +55,12 @@ async def something() -> None:
 BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "no tasks": ({"tasks": []}, "tasks"),
     "a plain function": ({"tasks": [print]}, "not a task"),
+    "tasks that are None": ({"tasks": None}, "tasks=None must be a list"),
+    "a task for a list": ({"tasks": nothing}, "tasks=<task 'nothing'> must be a list"),
+    "a function for a list": ({"tasks": print}, "tasks=.* must be a list"),
+    "queues that are a number": ({"queues": 5}, "queues=5 must be a list"),
+    "tags that are a number": ({"tags": 5}, "tags=5 must be a list"),
+    "a limit for a list": ({"limits": Rate(1, per="1s")}, "limits=.* must be a list"),
     "queues as a text": ({"queues": "mail"}, "queues='mail'"),
     "no queues": ({"queues": []}, "queues"),
     "a queue without a name": ({"queues": [""]}, "queue"),
@@ -92,8 +104,77 @@ def test_bad_input_a_task_that_no_process_could_import_is_refused() -> None:
     def local() -> None:
         pass
 
-    with pytest.raises(InvalidInput, match="module level"):
-        Worker("memory://", tasks=[local])
+    unnamed = task("unnamed", isolation="process")(lambda: None)
+
+    for each in (local, unnamed):
+        with pytest.raises(InvalidInput, match="module level"):
+            Worker("memory://", tasks=[each])
+
+
+TYPED = """
+from perdure import InvalidInput, Worker, task
+@task(isolation="process")
+def work(): pass
+try:
+    Worker("memory://", tasks=[work])
+    print("accepted")
+except InvalidInput as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["-"], "put it into a module of its own"),
+        (["-c", TYPED], "put it into a module of its own"),
+        (["-m", "package"], "put it into a module of its own"),
+        (["-m", "package.module"], "accepted"),
+        (["package/module.py"], "accepted"),
+    ],
+)
+def test_bad_input_a_task_in_a_main_module_that_cannot_be_imported_is_refused(
+    arguments: list[str], told: str, tmp_path: Path
+) -> None:
+    (package := tmp_path / "package").mkdir()
+    for name in ("__main__.py", "module.py"):
+        (package / name).write_text(TYPED)
+    done = subprocess.run(
+        [sys.executable, *arguments], input=TYPED, stdout=PIPE, text=True, check=True, cwd=tmp_path
+    )
+
+    assert told in done.stdout
+
+
+async def test_bad_input_a_run_outside_the_main_thread_is_told_what_to_use() -> None:
+    worker = Worker("memory://", tasks=[nothing])
+
+    with pytest.raises(InvalidInput, match=r"main thread.*use start\(\)"):
+        await asyncio.to_thread(worker.run)
+
+
+async def hear_async(event: WorkerEvent) -> None:
+    pass
+
+
+class HearsAsync:
+    async def __call__(self, event: WorkerEvent) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "listener, told",
+    [
+        (None, "cannot listen"),
+        ("print", "cannot listen"),
+        (hear_async, "never be awaited"),
+        (partial(hear_async), "never be awaited"),
+        (HearsAsync(), "never be awaited"),
+    ],
+)
+def test_bad_input_what_cannot_listen_is_refused(listener: Any, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Worker("memory://", tasks=[nothing]).on(WorkerEvent, listener)
 
 
 @pytest.mark.parametrize("kind", [JobFailed, "job_failed", None])
@@ -136,8 +217,23 @@ async def test_bad_input_an_unreachable_store_is_told_by_start_and_by_serve(url:
         await asyncio.to_thread(worker.start)
     with pytest.raises(StoreUnreachable):
         await worker.serve()
+
+
+@pytest.mark.parametrize("url", UNREACHABLE)
+def test_bad_input_an_unreachable_store_is_told_by_run(url: str) -> None:
     with pytest.raises(StoreUnreachable):
-        await asyncio.to_thread(worker.run)
+        Worker(url, tasks=[nothing]).run()
+
+
+UNUSABLE = [
+    b'[["two"], {}]',
+    b'[[], {"other": 1}]',
+    b"[[1, 2, 3], {}]",
+    b'[{"1": 1}, {}]',
+    b"[[1], []]",
+    b"no json",
+    b"{}",
+]
 
 
 async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
@@ -151,12 +247,22 @@ async def test_bad_input_of_a_foreign_client_fails_its_job_for_good(
         return 2 * number
 
     await hire(double)
-    for stored in (b'[["two"], {}]', b'[[], {"other": 1}]', b"[[1, 2, 3], {}]", b"no json", b"{}"):
+    for stored in UNUSABLE:
         job = await insert(store, double.name, stored)
         with pytest.raises(JobFailed, match="cannot be used"):
             await client.handle(job).result(10)
 
     assert calls == []
+
+
+async def test_bad_input_of_a_foreign_client_fails_a_job_in_a_process_for_good(
+    client: AsyncClient, store: Store, hire: Hire
+) -> None:
+    await hire(process_tasks.retry_adding, concurrency=1)
+    for stored in UNUSABLE:
+        job = await insert(store, process_tasks.retry_adding.name, stored)
+        with pytest.raises(JobFailed, match="cannot be used"):
+            await client.handle(job).result(15)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
@@ -281,11 +387,3 @@ async def insert(store: Store, name: str, data: bytes, policy: bytes | None = No
     )
     await store.insert_jobs([job])
     return job.id
-
-
-@pytest.mark.parametrize("kind", [JobFailed, ValueError, "JobCompleted"])
-def test_listening_to_what_is_not_an_event_is_refused(kind: Any, memory_url: str) -> None:
-    worker = Worker(memory_url, tasks=[nothing])
-
-    with pytest.raises(InvalidInput, match="not a kind of event"):
-        worker.on(kind, print)

@@ -28,7 +28,7 @@ from perdure.worker.events import (
     WorkerStopped,
 )
 from tests.worker.conftest import Hire
-from tests.worker.harness import Gate, Running, soon, until
+from tests.worker.harness import WAIT_SECONDS, Gate, Running, soon, until
 
 SOON = Retry(1, first="10ms", jitter=False)
 
@@ -132,7 +132,9 @@ class TestEvents:
 
         assert (await worker.told(ClaimLost)).job_id == job.id
 
-    @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
+    @pytest.mark.parametrize(
+        "error", [ValueError, SystemExit, asyncio.CancelledError, GeneratorExit]
+    )
     async def test_listeners_that_raise_break_nothing(
         self, client: AsyncClient, hire: Hire, error: type[BaseException]
     ) -> None:
@@ -373,3 +375,18 @@ async def test_a_worker_that_is_running_cannot_be_started_again(hire: Hire) -> N
 
     with pytest.raises(ValueError, match="running already"):
         await soon(running.worker.serve())
+
+
+async def test_a_worker_and_its_handle_tell_what_they_are(memory_url: str) -> None:
+    @task(queue="mail")
+    async def nothing() -> None:
+        pass
+
+    worker = Worker(memory_url, tasks=[nothing], id="w1", concurrency=3)
+    described = f"Worker 'w1' on {memory_url}, queues mail, concurrency 3"
+    assert repr(worker) == f"<{described}: not running>"
+
+    handle = await asyncio.to_thread(worker.start)
+    assert repr(handle) == f"<WorkerHandle of <{described}: 0 jobs running>>"
+    handle.shutdown(0)
+    assert await asyncio.to_thread(handle.join, WAIT_SECONDS)

@@ -135,6 +135,9 @@ class AsyncClient(Openable):
     ) -> list[AsyncJobHandle]:
         """Enqueue a call for each input, in one transaction: all or none.
 
+        If an input cannot be used, even one in the middle, the error has a note that says which,
+        and nothing is written.
+
         An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
         every call. The options are those of ``enqueue``.
         """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perdure.errors import DuplicateTask, InvalidInput, UnknownTask
-from perdure.model.task import Task
+from perdure.model.task import Task, checked_list
 
 
 class TaskRegistry(Mapping[str, Task[..., Any]]):
@@ -14,7 +14,7 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
 
     def __init__(self, tasks: Iterable[Task[..., Any]] = ()) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
-        for task in tasks:
+        for task in checked_list(tasks, "tasks", "tasks"):
             self.add(task)
 
     def add(self, task: Task[..., Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
 from perdure.errors import InvalidInput
@@ -10,7 +11,7 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.limit import Concurrency, Limit, Rate, Spacing
 from perdure.model.retry import Retry
-from perdure.model.task import Isolation, Task
+from perdure.model.task import Isolation, Task, checked_list
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +61,7 @@ def task(
         name, function = function, None
     if isolation not in ("thread", "process"):
         raise InvalidInput(f'isolation={isolation!r} must be "thread" or "process"')
-    for limit in limits:
+    for limit in checked_list(limits, "limits", "limits"):
         if not isinstance(limit, Concurrency | Rate | Spacing):
             raise InvalidInput(f"limits=[{limit!r}] is not a Concurrency, Rate or Spacing")
 
@@ -69,14 +70,31 @@ def task(
             raise InvalidInput(f"@task decorates a function, not {decorated!r}")
         return Task(
             decorated,
-            name=name or decorated.__name__,
+            name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
             queue=queue,
             priority=priority,
-            retry=Retry(retries) if isinstance(retries, int) else retries,
-            timeout=None if timeout is None else as_duration(timeout, "timeout"),
+            retry=_checked_retry(retries),
+            timeout=_checked_timeout(timeout),
             tags=tags,
             limits=limits,
             isolation=isolation,
         )
 
     return decorate if function is None else decorate(function)
+
+
+def _checked_retry(retries: object) -> Retry | None:
+    if retries is None or isinstance(retries, Retry):
+        return retries
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise InvalidInput(f"retries={retries!r} must be a Retry or a whole number from 0")
+    return Retry(retries)
+
+
+def _checked_timeout(timeout: Duration | None) -> timedelta | None:
+    if timeout is None:
+        return None
+    duration = as_duration(timeout, "timeout")
+    if not duration:
+        raise InvalidInput(f"timeout={timeout!r} must be above zero; None means no timeout")
+    return duration

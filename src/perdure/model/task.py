@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -203,8 +203,14 @@ def checked_priority(priority: Any) -> int:
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise InvalidInput(f"tags={tags!r} must be a list of texts, not a text")
-    if len(tags) > TAGS_MAX:
-        raise InvalidInput(f"{len(tags)} tags are more than the {TAGS_MAX} allowed")
-    return tuple(sorted({checked_name(tag, "tag") for tag in tags}))
+    listed = checked_list(tags, "tags", "texts")
+    if len(listed) > TAGS_MAX:
+        raise InvalidInput(f"{len(listed)} tags are more than the {TAGS_MAX} allowed")
+    return tuple(sorted({checked_name(tag, "tag") for tag in listed}))
+
+
+def checked_list(values: Any, name: str, of: str) -> tuple[Any, ...]:
+    """Refuse the one thing where a list of them is meant; a text would be taken for its letters."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name}={values!r} must be a list of {of}")
+    return tuple(values)

@@ -154,8 +154,10 @@ class Attempt:
         data = self._crew.codec.decode(self.job.input)
         try:
             args, kwargs = from_json(data)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise Permanent(f"the stored input cannot be used: {error}") from error
+        if not isinstance(args, list) or not isinstance(kwargs, dict):
+            raise Permanent("the stored input cannot be used: it is not [[...], {...}]")
         return args, kwargs
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:

@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.client.context import AbortSignal, Context
 from perdure.client.task import task as as_task
-from perdure.errors import InvalidInput, Permanent
+from perdure.errors import Permanent
 from perdure.model.job import Progress
 from perdure.model.outcome import Completed, Outcome
 from perdure.model.task import Task
@@ -64,6 +64,9 @@ class _Server:
         except (EOFError, OSError):
             # The parent is gone: nobody is left to count the outcome, so stop at once.
             os._exit(0)
+        except BaseException:
+            # An errand that cannot be read: the parent must not wait for its outcome.
+            os._exit(1)
 
     def _run(self, errand: Errand) -> Outcome:
         task = None
@@ -97,7 +100,7 @@ def _arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     try:
         return task.arguments(list(errand.args), errand.kwargs, context)
-    except InvalidInput as error:
+    except (ValueError, TypeError) as error:
         raise Permanent(f"the stored input cannot be used: {error}") from error
 
 

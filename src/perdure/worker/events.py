@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from perdure.errors import InvalidInput
 from perdure.model.failure import Failure
 from perdure.model.job import Progress
 from perdure.model.value import Value
@@ -96,6 +97,7 @@ class Listeners:
 
     def add(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
         """Call ``listener`` for each event of ``kind``; returns how to stop it."""
+        _check(kind, listener)
         entry = (kind, listener)
         self._listeners.append(entry)
         return lambda: self._listeners.remove(entry) if entry in self._listeners else None
@@ -109,7 +111,24 @@ class Listeners:
             if isinstance(event, wanted):
                 try:
                     listener(event)
+                except KeyboardInterrupt:
+                    raise  # from whoever sits before the worker
                 # Called from within the worker's own tasks, which must not take a listener's
                 # exit or cancellation for theirs.
-                except (Exception, SystemExit, asyncio.CancelledError):
+                except BaseException:
                     _log.exception("a listener for worker events failed")
+
+
+def _check(kind: object, listener: object) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, WorkerEvent)):
+        raise InvalidInput(
+            f"{kind!r} is not a kind of event; they are in perdure.worker.events, where "
+            "JobFailed is another class than the error of that name"
+        )
+    if not callable(listener):
+        raise InvalidInput(f"{listener!r} cannot listen: pass a function of one event")
+    if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
+        raise InvalidInput(
+            f"{listener!r} is async and would never be awaited; listen with a plain function, "
+            "which may start a task: asyncio.ensure_future(...)"
+        )

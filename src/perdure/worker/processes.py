@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -232,10 +234,28 @@ def _errand(attempt: Attempt, crew: Crew) -> Errand:
 
 
 def check_importable(tasks: TaskRegistry) -> None:
-    """A child finds its task by module and name, so it must have been defined at module level."""
+    """A child finds its task by module and name, so both must be there to be found."""
     for task in tasks.values():
-        if task.isolation == "process" and "<locals>" in task.function.__qualname__:
+        if task.isolation != "process":
+            continue
+        # A function within another, or one without a name.
+        if "<" in getattr(task.function, "__qualname__", "<"):
             raise InvalidInput(
                 f'task {task.name!r} has isolation="process" and must be defined at module level, '
-                "where a child process can import it"
+                "by name, where a child process can import it"
             )
+        if task.function.__module__ == "__main__" and not _is_main_importable():
+            raise InvalidInput(
+                f'task {task.name!r} has isolation="process", and a child process cannot import '
+                "the main module it was defined in; put it into a module of its own"
+            )
+
+
+def _is_main_importable() -> bool:
+    """Whether a child that is spawned can run the main module again, as multiprocessing does."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        # It does not run the __main__ of a package again.
+        return bool(spec.name.rpartition(".")[2] != "__main__")
+    return os.path.isfile(getattr(main, "__file__", ""))

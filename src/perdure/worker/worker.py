@@ -22,7 +22,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.limit import Limit
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
-from perdure.model.task import Task, checked_name, checked_tags
+from perdure.model.task import Task, checked_list, checked_name, checked_tags
 from perdure.model.worker import WorkerInfo
 from perdure.rules.limits import check_worker_limits
 from perdure.store.contract import Store
@@ -50,6 +50,9 @@ class Worker:
     ``run()`` blocks and handles signals; ``start()`` runs it in a thread; ``await serve()`` runs
     it on your own event loop. Without ``queues`` it serves those of its tasks. Without ``tags`` it
     takes any job; with them, jobs whose tags it has. Limits hold across the whole cluster.
+
+    Without ``id`` it makes one up. An ``id`` of yours must not be that of another worker at work
+    on the same store: two of one name would give back each other's jobs.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class Worker:
             namespace=one_namespace(namespace),
             queues=names,
             tags=None if tags is None else checked_tags(tags),
-            limits=check_worker_limits(limits, names, self._tasks),
+            limits=check_worker_limits(
+                checked_list(limits, "limits", "limits"), names, self._tasks
+            ),
             concurrency=checked_concurrency(concurrency),
             lease=positive(lease, "lease"),
             poll=positive(poll, "poll"),
@@ -104,6 +109,14 @@ class Worker:
         self._report = Report(self.id)
         self._service: Service | None = None
         self._concurrency = self._settings.concurrency
+
+    def __repr__(self) -> str:
+        service = self._service
+        state = "not running" if service is None else f"{service.running} jobs running"
+        return (
+            f"<Worker {self.id!r} on {self.store_url}, queues {', '.join(self._settings.queues)}, "
+            f"concurrency {self._concurrency}: {state}>"
+        )
 
     @property
     def tasks(self) -> tuple[Task[..., Any], ...]:
@@ -175,6 +188,11 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT. The first stops gracefully, the second at once."""
+        if threading.current_thread() is not threading.main_thread():
+            raise InvalidInput(
+                "run() handles signals, which only the main thread can; elsewhere use start(), "
+                "or await serve()"
+            )
         asyncio.run(self._serve_with_signals())
 
     def start(self) -> WorkerHandle:
@@ -203,14 +221,8 @@ class Worker:
     def on(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
         """Hear events of a kind (see ``perdure.worker.events``); returns how to stop hearing them.
 
-        Listeners run on the worker's event loop and should be quick.
+        Listeners are plain functions that run on the worker's event loop and should be quick.
         """
-        given: object = kind
-        if not (isinstance(given, type) and issubclass(given, WorkerEvent)):
-            raise InvalidInput(
-                f"{kind!r} is not a kind of event; they are in perdure.worker.events, where "
-                "JobFailed is another class than the error of that name"
-            )
         return self._report.listeners.add(kind, listener)
 
     async def _serve_with_signals(self) -> None:
@@ -252,6 +264,9 @@ class WorkerHandle:
         self._thread.start()
         self._started.result()
 
+    def __repr__(self) -> str:
+        return f"<WorkerHandle of {self._worker!r}>"
+
     def shutdown(self, grace: Duration | None = None) -> None:
         """Ask it to stop; ``join()`` waits until it has."""
         self._worker.shutdown(grace)
@@ -283,8 +298,7 @@ class WorkerHandle:
 def _checked_queues(queues: Sequence[str] | None, tasks: TaskRegistry) -> tuple[str, ...]:
     if queues is None:
         return tuple(dict.fromkeys(task.queue for task in tasks.values()))
-    if isinstance(queues, str):
-        raise InvalidInput(f"queues={queues!r} must be a list of names, not a text")
-    if not queues:
+    names = checked_list(queues, "queues", "names")
+    if not names:
         raise InvalidInput("queues=[] serves nothing; leave it out to serve the tasks' own queues")
-    return tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues))
+    return tuple(dict.fromkeys(checked_name(name, "queue") for name in names))
