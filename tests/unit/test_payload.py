@@ -52,6 +52,41 @@ class TestToJson:
 
         assert to_json(one, "value", is_input=True) == to_json(other, "value", is_input=True)
 
+    def test_is_the_same_for_equal_inputs_with_keys_that_are_no_texts(self) -> None:
+        one: dict[int, Any] = {10: {"x", "y", "z"}, 9: {uuid.UUID(int=7): 1}}
+        other: dict[int, Any] = {9: {uuid.UUID(int=7): 1}, 10: {"z", "y", "x"}}
+
+        assert to_json(one, "value", is_input=True) == to_json(other, "value", is_input=True)
+
+    @pytest.mark.parametrize("is_input", [True, False])
+    @pytest.mark.parametrize(
+        "value, wanted",
+        [
+            ({1: "one", -2: "minus two"}, dict[int, str]),
+            ({1.5: 1}, dict[float, int]),
+            ({uuid.UUID(int=7): 1}, dict[uuid.UUID, int]),
+            ({Colour.RED: 1}, dict[Colour, int]),
+            ({"a": {1: [2]}}, dict[str, dict[int, list[int]]]),
+        ],
+    )
+    def test_gives_back_keys_that_are_no_texts_where_a_type_says_so(
+        self, value: Any, wanted: Any, is_input: bool
+    ) -> None:
+        back = from_json(to_json(value, "value", is_input=is_input))
+
+        assert all(isinstance(key, str) for key in back)
+        assert as_type(back, wanted) == value
+
+    @pytest.mark.parametrize("is_input", [True, False])
+    @pytest.mark.parametrize("key", [(1, 2), None, True, frozenset({1})])
+    def test_refuses_keys_that_json_has_not(self, key: Any, is_input: bool) -> None:
+        with pytest.raises(PayloadNotSerialisable, match="keys of a dict must be texts, numbers"):
+            to_json({key: 1}, "value", is_input=is_input)
+
+    def test_refuses_an_input_whose_keys_would_become_one(self) -> None:
+        with pytest.raises(PayloadNotSerialisable, match="two keys of one dict are the same"):
+            to_json({1: "a", "1": "b"}, "value", is_input=True)
+
     def test_keeps_the_order_of_objects_in_results(self) -> None:
         assert list(from_json(to_json({"b": 1, "a": 2}, "value"))) == ["b", "a"]
 

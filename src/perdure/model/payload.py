@@ -17,6 +17,7 @@ from perdure.errors import InvalidInput, PayloadNotSerialisable, PayloadTooLarge
 
 PAYLOAD_MAX_BYTES = 1024 * 1024
 _NULL = b"null"
+_KEYS_WANTED = "the keys of a dict must be texts, numbers, or values that JSON writes as texts"
 
 Converter = Callable[[Any], Any]
 
@@ -44,6 +45,8 @@ def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")
+    if value is None or isinstance(value, bool | tuple | frozenset):  # no unknowns: they are keys
+        raise NotImplementedError(_KEYS_WANTED)
     raise NotImplementedError(f"{type(value).__qualname__} is not a type that JSON can carry")
 
 
@@ -67,15 +70,27 @@ def to_json(
 
     Objects keep their order, except in inputs, where equal ones must be the same bytes.
     """
-    encoder = _input_encoder if is_input else _encoder
     try:
-        data = encoder.encode(value)
+        data = _input_json(value) if is_input else _encoder.encode(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
-        raise PayloadNotSerialisable(what, str(error)) from error
+        reason = _KEYS_WANTED if "dicts with str" in str(error) else str(error)
+        raise PayloadNotSerialisable(what, reason) from error
     if _NULL in data and _has_lost_float(value):
         raise PayloadNotSerialisable(what, "it contains NaN or an infinity, which JSON has not")
     if len(data) > max_bytes:
         raise PayloadTooLarge(what, len(data), max_bytes)
+    return data
+
+
+def _input_json(value: Any) -> bytes:
+    try:
+        return _input_encoder.encode(value)
+    except TypeError:
+        # It orders texts only. Numbers, dates and the like are keys too, once they are texts.
+        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain)
+    data = _input_encoder.encode(plain)
+    if len(data) != len(_encoder.encode(value)):
+        raise ValueError("two keys of one dict are the same as texts")
     return data
 
 
@@ -90,7 +105,7 @@ def storable_text(text: str) -> str:
 
 def as_type(value: Any, wanted: Any) -> Any:
     """Read plain JSON values as a declared type; ``ValueError`` says where they do not fit."""
-    return msgspec.convert(value, wanted, dec_hook=_typed)
+    return msgspec.convert(value, wanted, dec_hook=_typed, str_keys=True)
 
 
 def input_hash(task: str, data: bytes) -> int:
