@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,12 @@ from perdure.errors import StoreError
 
 
 async def nothing() -> None: ...
+
+
+def is_waiting(thread: threading.Thread) -> bool:
+    """Whether it waits in the standard library's threading module; no event tells that."""
+    assert thread.ident is not None
+    return sys._current_frames()[thread.ident].f_code.co_filename == threading.__file__
 
 
 async def answer(value: Any) -> Any:
@@ -59,7 +66,9 @@ class TestRun:
         cancelled = threading.Event()
 
         async def interrupt_the_caller() -> None:
-            await asyncio.sleep(0.1)  # nothing tells that the caller waits by now
+            async with asyncio.timeout(10):
+                while not is_waiting(threading.main_thread()):  # noqa: ASYNC110 (no event tells it)
+                    await asyncio.sleep(0)
             os.kill(os.getpid(), signal.SIGINT)
             try:
                 await asyncio.Event().wait()

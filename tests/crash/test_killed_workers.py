@@ -125,15 +125,14 @@ async def test_stop_on_sigterm_lets_work_finish(
     assert worker.errors == ""
 
 
-async def test_stop_on_a_second_sigterm_gives_work_back_at_once(
+async def test_stop_on_a_second_signal_gives_work_back_at_once(
     client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path
 ) -> None:
     worker = await launch(shared_url)
     job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
     await worker.told("JobStarted", job.id)
     worker.send(signal.SIGTERM)
-    await asyncio.sleep(0.3)  # two pending signals of one kind would be one
-    worker.send(signal.SIGTERM)
+    worker.send(signal.SIGINT)  # another kind, because two pending ones of one kind would be one
 
     assert await worker.ended() == 0
     record = await job.record()
