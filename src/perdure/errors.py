@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from perdure.model.duration import Duration, as_duration
+from perdure.model.moment import as_moment
 
 if TYPE_CHECKING:
     from perdure.model.failure import Failure
@@ -193,14 +194,14 @@ class RetryLater(PerdureError):
         after: Duration | None = None,
         limit: str | None = None,
     ) -> None:
+        from perdure.model.task import checked_name  # which imports this module
+
         super().__init__(message)
-        if until is not None and until.tzinfo is None:
-            raise InvalidInput("RetryLater(until=...) needs an aware datetime")
         if until is not None and after is not None:
             raise InvalidInput("RetryLater takes until=... or after=..., not both")
-        self.until = until
+        self.until = None if until is None else as_moment(until, "until")
         self.after: timedelta | None = None if after is None else as_duration(after, "after")
-        self.limit = limit
+        self.limit = None if limit is None else checked_name(limit, "limit")
 
 
 class Aborted(PerdureError):

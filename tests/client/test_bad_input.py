@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from perdure import (
 from tests.client.tasks import Point, add, echo, for_user, mirror, named
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
+EAST = timezone(timedelta(hours=5))
 
 
 @task("add")
@@ -42,6 +43,11 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"delay": -5}, "delay=-5 is negative"),
     ({"delay": "soon"}, "delay='soon' is not a duration"),
     ({"delay": "200000d"}, "delay='200000d' is more than 36500 days"),
+    ({"deadline": "9999999d"}, "deadline='9999999d' is more than 36500 days"),
+    ({"timeout": "9999999d"}, "timeout='9999999d' is more than 36500 days"),
+    ({"run_at": datetime.max.replace(tzinfo=UTC)}, "run_at=.* is not a usable moment"),
+    ({"run_at": datetime.min.replace(tzinfo=EAST)}, "run_at=.* is not a usable moment"),
+    ({"deadline": datetime.max.replace(tzinfo=UTC)}, "deadline=.* between the years 1000 and 9000"),
     ({"run_at": "noon"}, "run_at='noon' is not a datetime"),
     ({"run_at": datetime(2031, 1, 1)}, "run_at=.* needs a time zone"),  # noqa: DTZ001
     ({"run_at": NOON, "delay": "1s"}, "delay and run_at are two answers"),

@@ -52,6 +52,11 @@ class TestAsDuration:
         with pytest.raises(InvalidInput, match="delay="):
             as_duration(written, "delay")
 
+    @pytest.mark.parametrize("written", ["9999999d", 1e11, timedelta.max])
+    def test_refuses_what_is_a_mistake_in_the_unit(self, written: Any) -> None:
+        with pytest.raises(InvalidInput, match=r"delay=.* is more than 36500 days"):
+            as_duration(written, "delay")
+
     @given(parts=st.tuples(*[st.integers(0, 1000)] * 4))
     def test_adds_up_the_parts(self, parts: tuple[int, int, int, int]) -> None:
         days, hours, minutes, seconds = parts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
 import pytest
 
-from perdure.errors import InvalidStoreUrl
+from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater
 from perdure.store.opening import store_at
 
 
@@ -23,3 +26,28 @@ class TestInvalidStoreUrl:
 
         assert "sec" not in str(caught.value)
         assert url.partition(":")[0] in str(caught.value)
+
+
+class TestRetryLater:
+    @pytest.mark.parametrize(
+        "times",
+        [
+            {"after": "9999999d"},
+            {"after": -1},
+            {"after": "soon"},
+            {"until": datetime(2031, 1, 1)},  # noqa: DTZ001
+            {"until": "noon"},
+            {"until": datetime.max.replace(tzinfo=UTC)},
+            {"until": datetime.min.replace(tzinfo=UTC)},
+            {"until": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))},
+            {"until": datetime(2031, 1, 1, tzinfo=UTC), "after": "1s"},
+            {"limit": ""},
+            {"limit": "a\x00b"},
+            {"limit": 7},
+        ],
+    )
+    def test_refuses_what_no_store_could_use(self, times: dict[str, Any]) -> None:
+        [name, *_] = times
+
+        with pytest.raises(InvalidInput, match=name):
+            RetryLater("not now", **times)

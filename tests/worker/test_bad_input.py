@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -68,6 +69,12 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "no concurrency": ({"concurrency": 0}, "concurrency=0"),
     "a concurrency that is no number": ({"concurrency": "many"}, "concurrency='many'"),
     "no lease": ({"lease": 0}, "lease"),
+    "a lease without an end": ({"lease": "9999999d"}, "lease='9999999d' is more than 36500 days"),
+    "a poll without an end": ({"poll": "9999999d"}, "poll="),
+    "a grace without an end": ({"grace": "9999999d"}, "grace="),
+    "an abort grace without an end": ({"abort_grace": "9999999d"}, "abort_grace="),
+    "a hold-off without an end": ({"hold_off": "9999999d"}, "hold_off="),
+    "a retention without an end": ({"keep_completed": timedelta.max}, "keep_completed="),
     "a negative poll": ({"poll": -1}, "poll"),
     "no poll": ({"poll": "0s"}, "poll"),
     "a grace that is no duration": ({"grace": "soon"}, "grace='soon'"),
@@ -191,7 +198,11 @@ BAD_LIMITS: list[Callable[[], object]] = [
     lambda: Spacing(0),
     lambda: Spacing("-1s"),
     lambda: Retry(-1),
+    lambda: Spacing("9999999d"),
+    lambda: Rate(5, per=timedelta.max),
     lambda: Retry(1, factor=0.5),
+    lambda: Retry(1, first="9999999d"),
+    lambda: Retry(1, max=timedelta.max),
 ]
 
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
-from perdure import AsyncClient, Concurrency, Status, task
+import pytest
+
+from perdure import AsyncClient, Concurrency, InvalidInput, Status, task
+from perdure.model.failure import Failure
+from perdure.model.ids import WorkerId
+from perdure.model.lane import Lane
+from perdure.model.outcome import Retried, Settlement
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
@@ -75,3 +83,40 @@ async def test_namespaces_are_all_watched_by_an_operator(store_url: str, hire: H
 
     assert listed.info.id == worker.id
     assert final is Status.CANCELLED
+
+
+async def test_namespaces_are_not_disturbed_by_far_times_in_another(
+    store_url: str, store: Store, hire: Hire
+) -> None:
+    far = datetime.max.replace(tzinfo=UTC)
+
+    @task
+    async def work(number: int) -> int:
+        return number
+
+    async with (
+        AsyncClient(store_url, namespace="team-a") as team_a,
+        AsyncClient(store_url, namespace="team-b") as team_b,
+    ):
+        with pytest.raises(InvalidInput):
+            await team_a.enqueue(work, 0, run_at=far)
+        with pytest.raises(InvalidInput):
+            await team_a.enqueue(work, 0, deadline=far)
+        job = await team_a.enqueue(work, 0)
+        lane = Lane(queue="default", task=work.name)
+        claimed = await store.claim_jobs(
+            ClaimRequest(
+                namespace="team-a",
+                worker=WorkerId("odd"),
+                lanes=[LaneRequest(lane=lane.text, queue=lane.queue)],
+                limit=1,
+                lease=timedelta(days=9_999_999),
+            )
+        )
+        retried = Retried(failure=Failure(type="Odd", message="far"), until=far)
+        await store.settle_jobs([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
+        await hire(work, namespace="team-b")
+
+        assert await (await team_b.enqueue(work, 1)).result(10) == 1
+        assert await (await team_b.enqueue(work, 2, delay="50ms")).result(10) == 2
+        assert await job.status() is Status.SCHEDULED

@@ -297,6 +297,36 @@ class TestRetryLater:
         pushed_at = starts[0][1]
         assert all(at - pushed_at >= 0.5 for _, at in starts[1:])
 
+    @pytest.mark.parametrize("how", ["made so", "changed later"])
+    async def test_for_a_time_out_of_reach_fails_its_job_and_disturbs_nobody(
+        self, store_url: str, hire: Hire, how: str
+    ) -> None:
+        @task
+        async def work() -> None:
+            if how == "made so":
+                raise RetryLater("much later", after="9999999d")
+            error = RetryLater("much later")
+            error.after = timedelta.max
+            raise error
+
+        @task
+        async def other(number: int) -> int:
+            return number
+
+        async with (
+            AsyncClient(store_url, namespace="a") as client,
+            AsyncClient(store_url, namespace="b") as neighbour,
+        ):
+            await hire(work, namespace="a")
+            job = await client.enqueue(work)
+            with pytest.raises(JobFailed):
+                await job.result(10)
+            await hire(other, namespace="b")
+
+            assert await (await neighbour.enqueue(other, 1)).result(10) == 1
+            assert await (await neighbour.enqueue(other, 2, delay="50ms")).result(10) == 2
+            assert [record.id for record in await client.jobs()] == [job.id]
+
 
 class TestHistory:
     async def test_keeps_every_failed_attempt(self, client: AsyncClient, hire: Hire) -> None:

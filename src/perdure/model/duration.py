@@ -7,6 +7,9 @@ from datetime import timedelta
 
 Duration = str | int | float | timedelta
 
+DURATION_MAX = timedelta(days=36_500)
+"""Longer is a mistake in the unit, and soon more than a calendar has years for."""
+
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
@@ -16,6 +19,7 @@ def as_duration(value: Duration, name: str) -> timedelta:
     """Read a duration; ``name`` is the argument the error names. Negative ones are refused."""
     from perdure.errors import InvalidInput  # errors imports this module
 
+    given = value
     if isinstance(value, str):
         text = value.replace(" ", "")
         if not _WHOLE.fullmatch(text):
@@ -29,4 +33,11 @@ def as_duration(value: Duration, name: str) -> timedelta:
         raise InvalidInput(f"{name}={value!r} is not a usable duration: {error}") from error
     if duration < timedelta(0):
         raise InvalidInput(f"{name}={value!r} is negative")
+    if duration > DURATION_MAX:
+        raise InvalidInput(f"{name}={given!r} is more than {DURATION_MAX.days} days")
     return duration
+
+
+def nearest_duration(duration: timedelta) -> timedelta:
+    """The duration, or the longest one, which any time may be moved by."""
+    return min(max(duration, -DURATION_MAX), DURATION_MAX)

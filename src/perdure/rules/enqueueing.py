@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypedDict, get_args
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.ids import JobId
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob, OnConflict
 from perdure.model.lane import Lane
+from perdure.model.moment import as_moment
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
     Codec,
@@ -26,9 +27,6 @@ from perdure.model.retry import RETRIES_MAX, Retry
 from perdure.model.task import Task, checked_name, checked_priority, checked_tags
 from perdure.model.value import Value
 from perdure.rules.limits import computed_keys
-
-AHEAD_MAX = timedelta(days=36_500)
-"""How far ahead a delay or a deadline may lie; farther is a mistake in the unit."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -126,7 +124,7 @@ def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDe
 def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
     """Everything that jobs with these options share; the id and the input are still to come."""
     check_option_names(options, CallOptions)
-    delay = _ahead(options.get("delay"), "delay") or timedelta(0)
+    delay = _duration(options.get("delay"), "delay") or timedelta(0)
     run_at = _moment(options.get("run_at"), "run_at")
     if run_at is not None and options.get("delay") is not None:
         raise InvalidInput("delay and run_at are two answers to one question; give one of them")
@@ -274,7 +272,7 @@ def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
     if isinstance(deadline, datetime):
         # Whether it has passed is for the store's clock to say, which is the one that counts.
         return None, _moment(deadline, "deadline")
-    duration = _ahead(deadline, "deadline")
+    duration = _duration(deadline, "deadline")
     if duration is not None and not duration:
         raise InvalidInput(f"deadline={deadline!r} has passed already; it must lie ahead")
     return duration, None
@@ -292,26 +290,12 @@ def _check_order(
         raise InvalidInput(f"the job would be due at {run_at}, past its deadline {deadline_at}")
 
 
-def _ahead(value: Duration | None, name: str) -> timedelta | None:
-    if value is None:
-        return None
-    duration = as_duration(value, name)
-    if duration > AHEAD_MAX:
-        raise InvalidInput(f"{name}={value!r} is more than {AHEAD_MAX.days} days")
-    return duration
+def _duration(value: Duration | None, name: str) -> timedelta | None:
+    return None if value is None else as_duration(value, name)
 
 
 def _moment(value: Any, name: str) -> datetime | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        raise InvalidInput(f"{name}={value!r} is not a datetime")
-    if value.utcoffset() is None:
-        raise InvalidInput(f"{name}={value!r} needs a time zone: datetime(..., tzinfo=UTC)")
-    try:
-        return value.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidInput(f"{name}={value!r} is not a usable moment: {error}") from error
+    return None if value is None else as_moment(value, name)
 
 
 def _attempts(value: Any) -> int | None:

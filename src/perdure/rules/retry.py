@@ -57,6 +57,8 @@ def _after_retry_later(
 ) -> Outcome:
     if job.postpones >= POSTPONES_MAX:
         return Buried(failure=failure)
+    # Checked anew: a subclass, or whoever raised it, may have put anything there since.
+    error = RetryLater(until=error.until, after=error.after, limit=error.limit)
     delay = error.after
     if delay is None:
         policy = _policy_of(job, budget) or Retry(POSTPONES_MAX)

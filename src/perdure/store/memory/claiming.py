@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 from itertools import islice
 
+from perdure.model.duration import nearest_duration
 from perdure.model.ids import JobId
 from perdure.model.job import Claimed, Status
 from perdure.model.limit import LimitRule
@@ -70,7 +71,7 @@ def _start(
         attempt=job.attempt + 1,
         worker=request.worker,
         started_at=transaction.now,
-        lease_until=transaction.now + request.lease,
+        lease_until=transaction.now + nearest_duration(request.lease),
         limit_keys=_keys(job, lanes),
     )
 

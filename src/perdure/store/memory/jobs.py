@@ -8,11 +8,13 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
+from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.outcome import Settlement
+from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
 from perdure.rules.lifecycle import Operation
@@ -44,7 +46,9 @@ class MemoryJobs(Handle, JobStore):
         with self._transaction() as transaction:
             for claim in claims:
                 if (job := transaction.held(claim)) is not None:
-                    transaction.save(replace(job, lease_until=transaction.now + lease))
+                    transaction.save(
+                        replace(job, lease_until=transaction.now + nearest_duration(lease))
+                    )
             return _renewal(transaction, claims)
 
     async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
@@ -83,6 +87,7 @@ def _insert(transaction: Transaction, new: NewJob) -> Inserted:
 
 
 def _stored(transaction: Transaction, new: NewJob) -> StoredJob:
+    check_times(new)
     now = transaction.now
     ready_at = new.run_at or now + new.delay
     deadline_at = new.deadline_at

@@ -9,6 +9,7 @@ from perdure.errors import FingerprintTaken
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, HELD, Moved, QueueInfo, Status
+from perdure.model.moment import nearest_storable
 from perdure.rules.lifecycle import Operation, starts_from
 from perdure.rules.rank import moved_rank
 from perdure.store.contract import OperatorStore
@@ -57,7 +58,7 @@ class MemoryOperators(Handle, OperatorStore):
 
     async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
         with self._transaction() as transaction:
-            transaction.state.limit(namespace, key).close(until)
+            transaction.state.limit(namespace, key).close(nearest_storable(until))
 
     def _apply(
         self, operation: Operation, act: Act, namespace: str | None, ids: Sequence[JobId]

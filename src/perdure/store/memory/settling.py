@@ -20,6 +20,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.reach import reachable
 from perdure.rules.lifecycle import Operation, after_settling
 from perdure.rules.rank import moved_rank
 from perdure.store.memory.stored_job import StoredJob
@@ -42,6 +43,8 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     if job is None:
         return None
     outcome = settlement.outcome
+    if isinstance(outcome, Retried):
+        outcome = reachable(outcome)
     ready_at = _ready_at(transaction, job, outcome)
     status = after_settling(job.status, outcome, is_due=ready_at <= transaction.now)
     assert status is not None, "only held jobs get here, and they take every outcome"

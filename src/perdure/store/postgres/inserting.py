@@ -15,6 +15,7 @@ from typing import Any
 from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob, Status
+from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import like_job_columns, new_job_columns
@@ -79,6 +80,8 @@ def insert_steps(
     """
     if not jobs:
         return []
+    for job in jobs:
+        check_times(job)
     yield from _check_deadlines(jobs, moment)
     if is_one_statement(jobs):
         return (yield from _insert_plain(jobs, moment, moves, may_be_in))

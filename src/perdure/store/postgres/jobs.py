@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 
+from perdure.model.duration import nearest_duration
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
@@ -115,8 +116,8 @@ class PostgresJobs(Access, JobStore):
     async def renew_leases(
         self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
     ) -> Renewal:
-        columns = _columns_of(claims)
-        return _renewal(claims, await self._fetch("renew_leases", self._moment(), *columns, lease))
+        columns, span = _columns_of(claims), nearest_duration(lease)
+        return _renewal(claims, await self._fetch("renew_leases", self._moment(), *columns, span))
 
     async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
         return _renewal(claims, await self._fetch("check_claims", *_columns_of(claims)))
@@ -141,7 +142,12 @@ class PostgresJobs(Access, JobStore):
         self, request: ClaimRequest, lanes: Sequence[LaneRequest]
     ) -> tuple[list[Record], bool]:
         """What was claimed, and whether an unanswered try may have claimed more."""
-        holder = (self._moment(), request.namespace, request.worker, request.lease)
+        holder = (
+            self._moment(),
+            request.namespace,
+            request.worker,
+            nearest_duration(request.lease),
+        )
         if len(lanes) == 1:
             lane, queue = lanes[0].lane, lanes[0].queue
             return await self._claim("claim_from_one_lane", *holder, lane, queue, request.limit)

@@ -12,6 +12,7 @@ from perdure.errors import FingerprintTaken
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, Moved
+from perdure.model.moment import nearest_storable
 from perdure.store.contract import OperatorStore
 from perdure.store.postgres.access import Access
 from perdure.store.postgres.hints import Moves
@@ -57,7 +58,7 @@ class PostgresOperators(Access, OperatorStore):
             self._publish(Hint(kind=HintKind.READY))
 
     async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        await self._fetch("close_limit", namespace, key, until)
+        await self._fetch("close_limit", namespace, key, nearest_storable(until))
 
     async def _act(self, statement: str, *arguments: Any) -> list[Moved]:
         rows = await self._fetch(statement, *arguments)

@@ -32,6 +32,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.reach import reachable
 from perdure.store.postgres.connections import Record
 
 by_rank = itemgetter(12, 0)
@@ -219,6 +220,7 @@ def settled_row(settlement: Settlement) -> SettledRow:
         case Completed(output=output):
             row.after, row.output = Status.COMPLETED, output
         case Retried() as retried:
+            retried = reachable(retried)
             row.failure = encode_failure(retried.failure)
             row.delay, row.until, row.hold_off = retried.delay, retried.until, retried.hold_off
             row.is_postponed, row.closes_limit = retried.is_postponed, retried.closes_limit

@@ -14,6 +14,7 @@ from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob, Status
+from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.value import Value
 from perdure.rules.lifecycle import Operation
@@ -45,6 +46,8 @@ Step = NewJob | _Replace
 
 def insert_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Add jobs and answer in their order; raises before it writes."""
+    for job in jobs:
+        check_times(job)
     is_plain = all(job.fingerprint is None for job in jobs) and not _past(transaction, jobs)
     if is_plain:
         _write(transaction, jobs)

@@ -9,6 +9,7 @@ from perdure.errors import FingerprintTaken
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Moved, Status
+from perdure.model.moment import nearest_storable
 from perdure.rules.lifecycle import Operation, starts_from
 from perdure.store.contract import OperatorStore
 from perdure.store.sqlite.handle import Handle
@@ -59,7 +60,7 @@ class SqliteOperators(Handle, OperatorStore):
         await self._write(resume)
 
     async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        row = (namespace, key, micros(until))
+        row = (namespace, key, micros(nearest_storable(until)))
         await self._write(lambda transaction: transaction.write_rows("close_limits", [row]))
 
     async def _act(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
@@ -80,7 +81,7 @@ def micros(at: datetime) -> int:
 
 
 def micros_in(duration: timedelta) -> int:
-    return duration // _MICROSECOND
+    return nearest_duration(duration) // _MICROSECOND
 
 
 def moment(at_us: int) -> datetime:

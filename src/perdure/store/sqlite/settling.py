@@ -8,6 +8,7 @@ from typing import NamedTuple
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import FINISHED, Status
+from perdure.model.moment import nearest_storable
 from perdure.model.outcome import (
     Buried,
     Cancelled,
@@ -151,7 +152,9 @@ def _effects(job: JobRow, outcome: Outcome, ready_at: int) -> _Effects:
 def _ready_at(transaction: Transaction, job: JobRow, outcome: Outcome) -> int:
     if not isinstance(outcome, Retried):
         return job.ready_at
-    return micros(outcome.until) if outcome.until else transaction.now + micros_in(outcome.delay)
+    if outcome.until is not None:
+        return micros(nearest_storable(outcome.until))
+    return transaction.now + micros_in(outcome.delay)
 
 
 def _failures_of(endings: Sequence[_Ending]) -> list[tuple[JobRow, Failure]]:
