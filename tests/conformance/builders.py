@@ -162,5 +162,6 @@ def worker_info(**changes: Any) -> WorkerInfo:
         tasks=("send",),
         tags=None,
         concurrency=16,
+        lease=LEASE,
     )
     return replace(info, **changes)

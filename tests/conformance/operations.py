@@ -171,6 +171,14 @@ def _close_limit(scene: Scene, namespace: str, seconds: int) -> Do:
     return lambda store: store.close_limit(namespace, "mailer", until)
 
 
+def _prune_limits(scene: Scene, namespace: str, idle: timedelta) -> Do:
+    async def prune(store: Store) -> None:
+        # How many keys are kept without effect is each backend's own affair.
+        await store.prune_limits(namespace, idle, LIMIT)
+
+    return prune
+
+
 def _advance(scene: Scene, seconds: int) -> Do:
     scene.clock.advance(seconds * SECOND)
     return lambda store: store.now()
@@ -192,6 +200,7 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "give back": _give_back,
     "operate": _operate,
     "close limit": _close_limit,
+    "prune limits": _prune_limits,
     "advance": _advance,
     "call": _call,
 }
@@ -291,14 +300,21 @@ _SELDOM: tuple[Draw, ...] = (
     lambda random: ("call", "abort_group", random.choice(NAMESPACES), "run-1"),
     lambda random: ("call", "pause_queue", random.choice(NAMESPACES), "mail", "ann"),
     lambda random: ("call", "resume_queue", random.choice(NAMESPACES), "mail"),
-    lambda random: ("call", "promote_due", LIMIT),
-    lambda random: ("call", "take_over_expired", LIMIT, random.randint(1, 3)),
-    lambda random: ("call", "expire_deadlines", LIMIT),
-    lambda random: ("call", "prune_jobs", _keep(random), LIMIT),
+    lambda random: ("call", "promote_due", _namespace(random), LIMIT),
+    lambda random: (
+        "call",
+        "take_over_expired",
+        _namespace(random),
+        LIMIT,
+        random.randint(1, 3),
+    ),
+    lambda random: ("call", "expire_deadlines", _namespace(random), LIMIT),
+    lambda random: ("call", "prune_jobs", _namespace(random), _keep(random), LIMIT),
+    lambda random: ("prune limits", _namespace(random), random.choice([0, 30]) * SECOND),
     lambda random: ("call", "lead", "housekeeping", random.choice(WORKERS), LEASE),
     lambda random: ("call", "register_worker", worker_info(id=random.choice(WORKERS))),
     lambda random: ("call", "remove_worker", random.choice(WORKERS)),
-    lambda random: ("call", "prune_workers", 20 * SECOND),
+    lambda random: ("call", "prune_workers", "default", 20 * SECOND),
     lambda random: ("call", "survey", random.choice(NAMESPACES)),
 )
 _DRAWS = _OFTEN * 4 + _SELDOM
@@ -309,7 +325,7 @@ async def clear(store: Store, clock: ManualClock) -> None:
     clock.advance(60 * MINUTE)  # every lease, window and closed limit is over
     for namespace in NAMESPACES:
         await store.resume_queue(namespace, "mail")
-    await store.take_over_expired(1000, 1)
+        await store.take_over_expired(namespace, 1000, 1)
     for worker in WORKERS:
         await store.remove_worker(worker)
     unfinished = [
@@ -317,4 +333,5 @@ async def clear(store: Store, clock: ManualClock) -> None:
     ]
     await store.abort_jobs(None, unfinished)
     clock.advance(MINUTE)
-    await store.prune_jobs(dict.fromkeys(FINISHED, timedelta(0)), 1000)
+    for namespace in NAMESPACES:
+        await store.prune_jobs(namespace, dict.fromkeys(FINISHED, timedelta(0)), 1000)

@@ -204,7 +204,7 @@ class TestConcurrentWrites:
 
         async def rescue(handle: Store, number: int) -> list[JobId]:
             mine: list[JobId] = []
-            while taken := await handle.take_over_expired(7, 3):
+            while taken := await handle.take_over_expired(NAMESPACE, 7, 3):
                 mine += [each.id for each in taken]
             return mine
 

@@ -227,7 +227,7 @@ class TestClaimJobsInOrder:
         clock.advance(30 * SECOND)
         at_once = await insert(store)
         clock.advance(MINUTE)
-        await store.promote_due(100)
+        await store.promote_due(NAMESPACE, 100)
 
         assert await claim_ids(store) == [at_once, delayed]
 
@@ -288,7 +288,7 @@ class TestClaimJobsAfterAFailure:
         retried = Retried(failure=failure(), delay=MINUTE, hold_off=10 * SECOND)
         await settle(store, held, retried)
         clock.advance(MINUTE)
-        await store.promote_due(100)
+        await store.promote_due(NAMESPACE, 100)
 
         clock.advance(9 * SECOND)
         assert await claim_ids(store, worker=WORKER) == []

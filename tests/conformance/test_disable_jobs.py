@@ -38,7 +38,7 @@ class TestDisableJobs:
         job = await read(store, there.id)
         assert (job.status, job.finished_at, job.lease_until) == (Status.DISABLED, None, None)
         clock.advance(HOUR)
-        await store.promote_due(10)
+        await store.promote_due(NAMESPACE, 10)
         assert await claim_ids(store) == []
 
     async def test_takes_an_active_job_from_its_holder(self, store: Store) -> None:
@@ -90,7 +90,7 @@ class TestEnableJobs:
 
         assert moved.after is Status.SCHEDULED
         clock.advance(MINUTE)
-        await store.promote_due(10)
+        await store.promote_due(NAMESPACE, 10)
         assert await claim_ids(store) == [id]
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DISABLED}))

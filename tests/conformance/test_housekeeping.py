@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.model.job import Status
+from perdure.model.job import Expired, Status
 from perdure.model.lane import Lane
 from perdure.model.worker import Survey
 from perdure.store.contract import SURVEY_LANES_MAX, Store
@@ -71,21 +71,20 @@ class TestSurvey:
         assert list(second.lanes) == texts[SURVEY_LANES_MAX:]
         assert (await store.survey(NAMESPACE, texts[-1])).lanes == ()
 
-    async def test_tells_what_is_due_next_in_all_namespaces(
+    async def test_tells_what_is_due_next_in_its_namespace(
         self, store: Store, clock: ManualClock
     ) -> None:
         began_at = clock()
-        await insert(store, namespace="team-b", delay=2 * MINUTE)
-        await insert(store, namespace="team-c", delay=5 * MINUTE)
-        await hold(store, namespace="team-b", lease=3 * MINUTE)
-        await hold(store, namespace="team-c", lease=7 * MINUTE)
-        await insert(store, namespace="team-b", deadline=4 * MINUTE)
-        await insert(store, namespace="team-c", deadline=6 * MINUTE)
+        for namespace, later in (("team-a", 0), ("team-b", 1), ("team-c", -1)):
+            await insert(store, namespace=namespace, delay=(2 + later) * MINUTE)
+            await hold(store, namespace=namespace, lease=(3 + later) * MINUTE)
+            await insert(store, namespace=namespace, deadline=(4 + later) * MINUTE)
         clock.advance(SECOND)
 
+        assert (await store.survey("team-d")).next_due_at is None
         assert await store.survey("team-a") == Survey(
             now=clock(),
-            lanes=(),
+            lanes=(LANE.text,),
             next_due_at=began_at + 2 * MINUTE,
             next_lease_end_at=began_at + 3 * MINUTE,
             next_deadline_at=began_at + 4 * MINUTE,
@@ -142,10 +141,10 @@ class TestPromoteDue:
     ) -> None:
         due = await insert(store, delay=MINUTE)
         later = await insert(store, delay=2 * MINUTE)
-        assert await store.promote_due(10) == 0
+        assert await store.promote_due(NAMESPACE, 10) == 0
         clock.advance(MINUTE)
 
-        assert await store.promote_due(10) == 1
+        assert await store.promote_due(NAMESPACE, 10) == 1
 
         assert await claim_ids(store) == [due]
         assert await status_of(store, later) is Status.SCHEDULED
@@ -158,17 +157,10 @@ class TestPromoteDue:
         ]
         clock.advance(HOUR)
 
-        assert await store.promote_due(2) == 2
+        assert await store.promote_due(NAMESPACE, 2) == 2
         assert set(await claim_ids(store)) == {first, second}
-        assert await store.promote_due(2) == 1
+        assert await store.promote_due(NAMESPACE, 2) == 1
         assert await claim_ids(store) == [third]
-
-    async def test_works_for_all_namespaces(self, store: Store, clock: ManualClock) -> None:
-        id = await insert(store, namespace="team-b", delay=MINUTE)
-        clock.advance(MINUTE)
-
-        assert await store.promote_due(10) == 1
-        assert await claim_ids(store, namespace="team-b") == [id]
 
 
 class TestExpireDeadlines:
@@ -179,7 +171,7 @@ class TestExpireDeadlines:
         there = await put_in(store, status, deadline=HOUR)
         clock.advance(HOUR)
 
-        assert await store.expire_deadlines(10) == 1
+        [expired] = await store.expire_deadlines(NAMESPACE, 10)
 
         job, state, history = await record_of(store, there.id)
         assert job is not None
@@ -188,6 +180,13 @@ class TestExpireDeadlines:
         assert state.failure is not None
         assert state.failure.type == "perdure.errors.DeadlineExceeded"
         assert [each.failure for each in history] == [state.failure]
+        assert expired == Expired(
+            id=there.id,
+            namespace=NAMESPACE,
+            lane=LANE,
+            attempt=job.attempt,
+            failure=state.failure,
+        )
 
     async def test_leaves_a_job_whose_deadline_lies_ahead(
         self, store: Store, clock: ManualClock
@@ -195,7 +194,7 @@ class TestExpireDeadlines:
         id = await insert(store, deadline=HOUR)
         clock.advance(HOUR - SECOND)
 
-        assert await store.expire_deadlines(10) == 0
+        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
         assert await status_of(store, id) is Status.WAITING
 
     @pytest.mark.parametrize(
@@ -208,17 +207,15 @@ class TestExpireDeadlines:
         before = await record_of(store, there.id)
         clock.advance(2 * HOUR)
 
-        assert await store.expire_deadlines(10) == 0
+        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
         assert await record_of(store, there.id) == before
 
-    async def test_takes_no_more_than_the_limit_of_all_namespaces(
-        self, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
         await insert_many(store, 2, deadline=MINUTE)
-        last = await insert(store, namespace="team-b", deadline=2 * MINUTE)
+        last = await insert(store, deadline=2 * MINUTE)
         clock.advance(HOUR)
 
-        assert await store.expire_deadlines(2) == 2
+        assert len(await store.expire_deadlines(NAMESPACE, 2)) == 2
         assert await status_of(store, last) is Status.WAITING
-        assert await store.expire_deadlines(2) == 1
+        assert len(await store.expire_deadlines(NAMESPACE, 2)) == 1
         assert (await read(store, last)).status is Status.FAILED

@@ -97,7 +97,7 @@ class TestFailedAttempts:
         await settle(store, first, Retried(failure=failure("one")))
         await claim_one(store, worker=OTHER_WORKER)
         clock.advance(LEASE)
-        await store.take_over_expired(10, 3)
+        await store.take_over_expired(NAMESPACE, 10, 3)
         third = await claim_one(store, worker=WORKER)
         clock.advance(SECOND)
         await settle(store, third, Buried(failure=failure("three")))

@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from perdure.clock import ManualClock
 from perdure.model.ids import JobId
-from perdure.model.job import JobFilter, Moved, Status
+from perdure.model.job import FINISHED, JobFilter, Moved, Status
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
 from tests.conformance.builders import (
+    HOUR,
     LANE,
+    MINUTE,
     claim_ids,
     hold,
     insert,
@@ -76,6 +79,32 @@ class TestNamespaces:
         assert (await store.survey(THEIRS)).lanes == (LANE.text,)
         assert await claim_ids(store, namespace=MINE) == []
         assert await claim_ids(store, namespace=THEIRS) == [theirs]
+
+    async def test_keep_house_only_at_home(self, store: Store, clock: ManualClock) -> None:
+        theirs = [
+            (await put_in(store, Status.COMPLETED, namespace=THEIRS)).id,
+            (await put_in(store, Status.DEAD, namespace=THEIRS)).id,
+            (await hold(store, namespace=THEIRS)).id,
+            await insert(store, namespace=THEIRS, delay=MINUTE),
+            await insert(store, namespace=THEIRS, deadline=MINUTE),
+        ]
+        await store.register_worker(worker_info(namespace=THEIRS))
+        clock.advance(HOUR)
+        before = [await record_of(store, id) for id in theirs]
+
+        async def keep_house(namespace: str) -> tuple[int, ...]:
+            return (
+                await store.promote_due(namespace, 10),
+                len(await store.take_over_expired(namespace, 10, 1)),
+                len(await store.expire_deadlines(namespace, 10)),
+                await store.prune_jobs(namespace, dict.fromkeys(FINISHED, MINUTE), 10),
+                await store.prune_workers(namespace, MINUTE),
+            )
+
+        assert await keep_house(MINE) == (0, 0, 0, 0, 0)
+        assert [await record_of(store, id) for id in theirs] == before
+        assert len(await store.workers(THEIRS)) == 1
+        assert await keep_house(THEIRS) == (1, 1, 1, 2, 1)
 
     async def test_pause_and_resume_only_their_own_queues(self, store: Store) -> None:
         mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)

@@ -13,6 +13,7 @@ from perdure.store.contract import Store
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
+    NAMESPACE,
     SECOND,
     claim_one,
     hold,
@@ -33,10 +34,10 @@ class TestPruneJobs:
         ended = await put_in(store, status)
         keep = dict.fromkeys(FINISHED, 9 * HOUR) | {status: HOUR}
         clock.advance(HOUR - SECOND)
-        assert await store.prune_jobs(keep, 10) == 0
+        assert await store.prune_jobs(NAMESPACE, keep, 10) == 0
         clock.advance(2 * SECOND)
 
-        assert await store.prune_jobs(keep, 10) == 1
+        assert await store.prune_jobs(NAMESPACE, keep, 10) == 1
         assert await record_of(store, ended.id) == (None, None, [])
 
     async def test_counts_from_when_the_job_finished_and_from_no_other_time(
@@ -49,16 +50,19 @@ class TestPruneJobs:
         await settle(store, held, Completed(output=b"1"))
         clock.advance(MINUTE)
 
-        assert await store.prune_jobs({Status.COMPLETED: 2 * MINUTE}, 10) == 0
+        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 0
         clock.advance(2 * MINUTE)
-        assert await store.prune_jobs({Status.COMPLETED: 2 * MINUTE}, 10) == 1
+        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 1
 
     async def test_keeps_for_ever_what_is_not_named(self, store: Store, clock: ManualClock) -> None:
         ended = await put_in(store, Status.DEAD)
         clock.advance(10_000 * HOUR)
 
-        assert await store.prune_jobs({Status.COMPLETED: HOUR, Status.FAILED: HOUR}, 10) == 0
-        assert await store.prune_jobs({}, 10) == 0
+        assert (
+            await store.prune_jobs(NAMESPACE, {Status.COMPLETED: HOUR, Status.FAILED: HOUR}, 10)
+            == 0
+        )
+        assert await store.prune_jobs(NAMESPACE, {}, 10) == 0
         assert (await record_of(store, ended.id))[0] is not None
 
     @pytest.mark.parametrize("status", sorted(set(Status) - FINISHED))
@@ -69,17 +73,17 @@ class TestPruneJobs:
         before = await record_of(store, there.id)
         clock.advance(HOUR)
 
-        assert await store.prune_jobs(NOTHING_KEPT, 10) == 0
+        assert await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 10) == 0
         assert await record_of(store, there.id) == before
 
     async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
         for status in sorted(FINISHED):
             await put_in(store, status)
-            await put_in(store, status, namespace="team-b")
+            await put_in(store, status)
         clock.advance(HOUR)
 
         removed = []
-        while count := await store.prune_jobs(NOTHING_KEPT, 3):
+        while count := await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 3):
             removed.append(count)
 
         assert max(removed) <= 3
@@ -92,7 +96,7 @@ class TestPruneJobs:
         held = await hold(store, fingerprint="once", group="run-1")
         await settle(store, held, Completed(output=b"1"))
         clock.advance(HOUR)
-        await store.prune_jobs(NOTHING_KEPT, 10)
+        await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 10)
 
         assert await insert(store, id=held.id, fingerprint="once") == held.id
         assert (await claim_one(store)).epoch == 1

@@ -66,7 +66,7 @@ class TestRenewLeases:
             clock.advance(LEASE - SECOND)
             await store.renew_leases(WORKER, [held], LEASE)
 
-        assert await store.take_over_expired(10, 3) == []
+        assert await store.take_over_expired(NAMESPACE, 10, 3) == []
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
     async def test_reports_a_claim_that_is_not_current_as_lost_and_leaves_its_row(
@@ -74,7 +74,7 @@ class TestRenewLeases:
     ) -> None:
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(10, 3)
+        await store.take_over_expired(NAMESPACE, 10, 3)
         await claim_ids(store, worker=OTHER_WORKER)
         before = await record_of(store, stale.id)
         clock.advance(SECOND)

@@ -55,7 +55,7 @@ class TestRetryJobs:
         await settle(store, await claim_one(store), Retried(failure=failure(), is_postponed=True))
         await claim_one(store)
         clock.advance(LEASE)
-        await store.take_over_expired(10, 3)
+        await store.take_over_expired(NAMESPACE, 10, 3)
         last = await claim_one(store)
         await settle(store, last, Buried(failure=failure()))
 
@@ -68,12 +68,12 @@ class TestRetryJobs:
     async def test_forgets_the_deadline(self, store: Store, clock: ManualClock) -> None:
         id = await insert(store, deadline=MINUTE)
         clock.advance(HOUR)
-        await store.expire_deadlines(10)
+        await store.expire_deadlines(NAMESPACE, 10)
 
         await store.retry_jobs(NAMESPACE, [id])
 
         assert (await read(store, id)).deadline_at is None
-        assert await store.expire_deadlines(10) == 0
+        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
         assert await claim_ids(store) == [id]
 
     async def test_keeps_the_history_of_failures(self, store: Store) -> None:

@@ -49,7 +49,7 @@ class TestSaveProgress:
     ) -> None:
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(10, 3)
+        await store.take_over_expired(NAMESPACE, 10, 3)
         await claim_ids(store, worker=OTHER_WORKER)
         held = await hold(store)
         before = await record_of(store, stale.id)

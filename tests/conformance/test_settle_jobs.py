@@ -104,7 +104,7 @@ class TestSettleJobsUnderAStaleClaim:
         outcome, _ = OUTCOMES[name]
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(10, 3)
+        await store.take_over_expired(NAMESPACE, 10, 3)
         await claim_one(store, worker=OTHER_WORKER)
         before = await record_of(store, stale.id)
 
@@ -270,7 +270,7 @@ class TestSettleJobsAsRetried:
         clock.advance(10 * SECOND)
         await settle(store, retried, Retried(failure=failure(), delay=20 * SECOND))
         clock.advance(20 * SECOND)
-        await store.promote_due(10)
+        await store.promote_due(NAMESPACE, 10)
         earlier = await insert(store, priority=2, aging=MINUTE, run_at=clock() - SECOND)
         clock.advance(SECOND)
         later = await insert(store, priority=2, aging=MINUTE)
@@ -440,5 +440,5 @@ class TestSettleJobsThatAreDropped:
         await settle(store, held, Completed(output=b"1"), is_dropped=True)
         clock.advance(HOUR)
 
-        assert await store.prune_jobs({Status.COMPLETED: timedelta(0)}, 10) == 1
+        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: timedelta(0)}, 10) == 1
         assert await store.job_states([held.id]) == {}

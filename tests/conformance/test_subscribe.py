@@ -63,17 +63,17 @@ class Case(Value):
 
 async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(MINUTE)
-    return await store.promote_due(10)
+    return await store.promote_due(NAMESPACE, 10)
 
 
 async def _take_over(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(MINUTE)
-    return await store.take_over_expired(10, 3)
+    return await store.take_over_expired(NAMESPACE, 10, 3)
 
 
 async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(HOUR)
-    return await store.expire_deadlines(10)
+    return await store.expire_deadlines(NAMESPACE, 10)
 
 
 RETRIED = Retried(failure=failure())

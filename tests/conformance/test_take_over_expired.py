@@ -41,11 +41,18 @@ class TestTakeOverExpired:
         behind = await insert(store)
         clock.advance(LEASE)
 
-        taken = await store.take_over_expired(10, DEATHS_MAX)
+        taken = await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
+        [attempt] = await store.failed_attempts(held.id)
         assert taken == [
             TakenOver(
-                id=held.id, namespace=NAMESPACE, lane=LANE, worker=WORKER, after=Status.WAITING
+                id=held.id,
+                namespace=NAMESPACE,
+                lane=LANE,
+                worker=WORKER,
+                attempt=1,
+                after=Status.WAITING,
+                failure=attempt.failure,
             )
         ]
         job = await read(store, held.id)
@@ -57,7 +64,7 @@ class TestTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(10, DEATHS_MAX)
+        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         job = await read(store, held.id)
         assert (job.attempt, job.failures, job.deaths) == (1, 0, 1)
@@ -70,7 +77,7 @@ class TestTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(10, DEATHS_MAX)
+        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         [death] = await store.failed_attempts(held.id)
         assert death.failure.type == "perdure.errors.WorkerDied"
@@ -81,7 +88,7 @@ class TestTakeOverExpired:
         stale = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(10, DEATHS_MAX)
+        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         assert (await read(store, stale.id)).epoch > stale.epoch
         assert (await store.renew_leases(WORKER, [stale], LEASE)).lost == {stale.id}
@@ -96,7 +103,7 @@ class TestTakeOverExpired:
         for _ in range(DEATHS_MAX):
             await claim_one(store)
             clock.advance(LEASE)
-            [taken] = await store.take_over_expired(10, DEATHS_MAX)
+            [taken] = await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
             afters.append(taken.after)
 
         assert afters == [Status.WAITING, Status.WAITING, Status.DEAD]
@@ -113,7 +120,7 @@ class TestTakeOverExpired:
         await store.abort_jobs(NAMESPACE, [held.id])
         clock.advance(LEASE)
 
-        [taken] = await store.take_over_expired(10, 1)
+        [taken] = await store.take_over_expired(NAMESPACE, 10, 1)
 
         assert taken.after is Status.CANCELLED
         job = await read(store, held.id)
@@ -124,7 +131,7 @@ class TestTakeOverExpired:
         held = await hold(store, lease=MINUTE)
         clock.advance(MINUTE - SECOND)
 
-        assert await store.take_over_expired(10, DEATHS_MAX) == []
+        assert await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.ACTIVE, Status.ABORTING}))
@@ -135,19 +142,18 @@ class TestTakeOverExpired:
         before = await record_of(store, there.id)
         clock.advance(HOUR)
 
-        assert await store.take_over_expired(10, DEATHS_MAX) == []
+        assert await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
         assert await record_of(store, there.id) == before
 
     async def test_takes_the_longest_expired_first_up_to_the_limit(
         self, store: Store, clock: ManualClock
     ) -> None:
         third = await hold(store, lease=3 * MINUTE)
-        first = await hold(store, lease=1 * MINUTE, worker=OTHER_WORKER, namespace="team-b")
+        first = await hold(store, lease=1 * MINUTE, worker=OTHER_WORKER)
         second = await hold(store, lease=2 * MINUTE)
         clock.advance(HOUR)
 
-        taken = await store.take_over_expired(2, DEATHS_MAX)
+        taken = await store.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
         assert {each.id for each in taken} == {first.id, second.id}
-        assert {each.namespace for each in taken} == {"team-b", NAMESPACE}
-        [last] = await store.take_over_expired(2, DEATHS_MAX)
+        [last] = await store.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
         assert last.id == third.id

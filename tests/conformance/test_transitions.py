@@ -41,22 +41,22 @@ def _settling(outcome: Outcome) -> Act:
 
 async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.promote_due(10)
+    return await store.promote_due(NAMESPACE, 10)
 
 
 async def _take_over(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.take_over_expired(10, 3)
+    return await store.take_over_expired(NAMESPACE, 10, 3)
 
 
 async def _bury_poison(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.take_over_expired(10, 1)
+    return await store.take_over_expired(NAMESPACE, 10, 1)
 
 
 async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.expire_deadlines(10)
+    return await store.expire_deadlines(NAMESPACE, 10)
 
 
 async def _enable_later(store: Store, clock: ManualClock, claim: Claim) -> object:
@@ -161,7 +161,7 @@ async def _end_all(store: Store, clock: ManualClock) -> None:
     for job in await store.list_jobs(JobFilter(), 100):
         await store.abort_jobs(None, [job.id])
     clock.advance(2 * HOUR)
-    await store.take_over_expired(100, 1)
+    await store.take_over_expired(NAMESPACE, 100, 1)
     clock.advance(HOUR)
-    await store.prune_jobs(dict.fromkeys(FINISHED, 0 * HOUR), 100)
+    await store.prune_jobs(NAMESPACE, dict.fromkeys(FINISHED, 0 * HOUR), 100)
     assert await store.count_jobs(JobFilter()) == 0

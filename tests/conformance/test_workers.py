@@ -100,12 +100,26 @@ class TestPruneWorkers:
         self, store: Store, clock: ManualClock
     ) -> None:
         await store.register_worker(worker_info())
-        await store.register_worker(worker_info(id=OTHER_WORKER, namespace="team-b"))
+        await store.register_worker(worker_info(id=OTHER_WORKER))
         clock.advance(HOUR)
         await store.register_worker(worker_info())
         clock.advance(MINUTE)
 
-        assert await store.prune_workers(HOUR) == 1
+        assert await store.prune_workers(NAMESPACE, HOUR) == 1
 
         assert [state.info.id for state in await store.workers(None)] == [WORKER]
-        assert await store.prune_workers(HOUR) == 0
+        assert await store.prune_workers(NAMESPACE, HOUR) == 0
+
+    async def test_leaves_a_worker_that_need_not_have_been_seen(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        since = clock()
+        slow = worker_info(lease=30 * MINUTE)
+        await store.register_worker(slow)
+        clock.advance(HOUR - SECOND)
+
+        assert await store.prune_workers(NAMESPACE, 5 * MINUTE) == 0
+        await store.register_worker(slow)
+        assert [state.started_at for state in await store.workers(NAMESPACE)] == [since]
+        clock.advance(HOUR)
+        assert await store.prune_workers(NAMESPACE, 5 * MINUTE) == 1

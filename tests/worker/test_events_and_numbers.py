@@ -12,6 +12,9 @@ import pytest
 from perdure import AsyncClient, Context, Permanent, Retry, Status, Worker, task
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
+from perdure.model.ids import WorkerId
+from perdure.model.lane import Lane
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import (
     ClaimLost,
     JobAborting,
@@ -23,6 +26,7 @@ from perdure.worker.events import (
     JobReleased,
     JobRetried,
     JobStarted,
+    JobTakenOver,
     WorkerEvent,
     WorkerStarted,
     WorkerStopped,
@@ -117,6 +121,45 @@ class TestEvents:
 
         assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
         assert isinstance(worker.events[-1], WorkerStopped)
+
+    async def test_tell_that_a_job_of_a_dead_worker_was_taken_over_and_died(
+        self, client: AsyncClient, store: Store, hire: Hire
+    ) -> None:
+        @task(queue="mail")
+        async def send() -> None:
+            pass
+
+        again = await client.enqueue(send)
+        await hold_as_dead_worker(store, "send")
+        worker = await hire(send, poll="50ms")
+        taken = await worker.told(JobTakenOver, again.id)
+        await again.result(10)
+        await worker.stop()
+        pill = await client.enqueue(send)
+        await hold_as_dead_worker(store, "send")
+        last = await hire(send, poll="50ms", deaths_max=1)
+        dead = await last.told(JobDead)
+
+        assert (taken.holder, taken.task, taken.queue, taken.attempt) == ("dead", "send", "mail", 1)
+        assert worker.all(JobDead) == []
+        assert (dead.job_id, dead.task, dead.queue, dead.attempt) == (pill.id, "send", "mail", 1)
+        assert dead.failure.type == "perdure.errors.WorkerDied"
+        assert (last.worker.stats().dead, last.worker.stats().taken_over) == (1, 1)
+
+    async def test_tell_that_a_job_failed_by_its_deadline_in_the_queue(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(queue="unserved")
+        async def send() -> None:
+            pass
+
+        worker = await hire(send, queues=["mail"], poll="50ms")
+        job = await client.enqueue(send, deadline="10ms")
+        failed = await worker.told(JobFailed)
+
+        assert (failed.job_id, failed.task, failed.queue) == (job.id, "send", "unserved")
+        assert failed.failure.type == "perdure.errors.DeadlineExceeded"
+        assert worker.worker.stats().failed == 1
 
     async def test_tell_that_a_claim_was_lost(self, client: AsyncClient, hire: Hire) -> None:
         gate = Gate()
@@ -337,6 +380,20 @@ class TestLiveWorkers:
         await worker.stop()
 
         assert await client.workers() == []
+
+
+async def hold_as_dead_worker(store: Store, name: str) -> None:
+    lane = Lane(queue="mail", task=name)
+    claimed = await store.claim_jobs(
+        ClaimRequest(
+            namespace="default",
+            worker=WorkerId("dead"),
+            lanes=[LaneRequest(lane=lane.text, queue="mail")],
+            limit=1,
+            lease=timedelta(milliseconds=1),
+        )
+    )
+    assert len(claimed.jobs) == 1
 
 
 async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) -> None:

@@ -18,6 +18,7 @@ from perdure import (
     Permanent,
     Retry,
     Status,
+    Worker,
     task,
 )
 from perdure.clock import ManualClock
@@ -27,12 +28,14 @@ from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at
 from perdure.worker.events import JobCompleted, JobStarted
-from perdure.worker.housekeeping.keeper import DUTY
+from perdure.worker.housekeeping.keeper import PRUNE_BATCHES, Housekeeper, duty_in
+from perdure.worker.report import Report
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
 
 DAY = timedelta(days=1)
 OTHER = WorkerId("other-worker")
+DUTY = duty_in("default")
 
 
 @pytest.fixture
@@ -164,6 +167,80 @@ class TestDuties:
 
         await until(is_dropped)
 
+    async def test_drop_no_worker_that_renews_seldom(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        slow = await hire(end, store=still_store, lease="30m")
+        await still_store.register_worker(idle_worker())
+        since = {row.info.id: row.started_at for row in await still_store.workers(None)}
+        clock.advance(timedelta(minutes=50))
+        await hire(end, store=still_store)
+        await until(lambda: has_pruned(still_store))
+
+        rows = {row.info.id: row.started_at for row in await still_store.workers(None)}
+        assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
+
+    async def test_forget_limits_that_were_not_used_for_long(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        await still_store.close_limit("default", "smtp", clock() + timedelta(minutes=1))
+        clock.advance(2 * DAY)
+        await still_store.register_worker(idle_worker())
+        clock.advance(DAY)
+        await hire(end, store=still_store)
+        await until(lambda: has_pruned(still_store))
+
+        assert await still_store.prune_limits("default", timedelta(0), 10) == 0
+
+    async def test_leave_other_namespaces_alone(
+        self, still_store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        async with AsyncClient(still_store) as client:
+            jobs = await one_of_each(client, hire, still_store)
+            held = await client.enqueue(end, "held")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            await still_store.register_worker(idle_worker(namespace="team-a"))
+            clock.advance(DAY)
+            zealous = {"keep_completed": 0, "keep_failed": 0, "keep_dead": 0, "deaths_max": 1}
+            await hire(end, store=still_store, namespace="team-a", **zealous)
+            await until(lambda: has_pruned(still_store))
+
+            assert await left_of(jobs, client) == set(jobs)
+            assert await held.status() is Status.ACTIVE
+
+    async def test_are_led_apart_in_each_namespace(self, store: Store, hire: Hire) -> None:
+        assert await store.lead(DUTY, OTHER, timedelta(hours=1))
+        await store.register_worker(idle_worker(namespace="team-a"))
+        async with AsyncClient(store, namespace="team-a") as client:
+            job = await client.enqueue(end, "well")
+            await hold(store, "end", lease=timedelta(milliseconds=10), namespace="team-a")
+            await hire(end, store=store, namespace="team-a", poll="50ms")
+
+            assert await job.result(10) == "well"
+
+    async def test_see_to_what_is_urgent_in_the_midst_of_a_long_prune(
+        self, still_store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("perdure.worker.housekeeping.prune.BATCH", 1)
+        worker = Worker(still_store, tasks=[end], keep_completed=0)
+        report = Report(worker.id)
+        keeper = Housekeeper(still_store, worker.settings, worker.id, report)
+        async with AsyncClient(still_store) as client:
+            jobs = await client.enqueue_many(end, ["well"] * (PRUNE_BATCHES + 2))
+            for job in jobs:
+                await job.abort()
+            clock.advance(timedelta(hours=1))
+
+            assert not await keeper.tend(await still_store.survey("default"))
+            assert await client.count() == 2
+            urgent = await client.enqueue(end, "well")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            clock.advance(timedelta(seconds=2))
+            assert await keeper.tend(await still_store.survey("default"))
+
+            assert await urgent.status() is Status.WAITING
+            assert (await client.count(), report.tally.taken_over) == (1, 1)
+
     async def test_are_done_by_one_worker_at_a_time(
         self, client: AsyncClient, store: Store, hire: Hire
     ) -> None:
@@ -227,11 +304,11 @@ async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
     return {name for name, id in jobs.items() if id in left}
 
 
-async def hold(store: Store, name: str, *, lease: timedelta) -> None:
+async def hold(store: Store, name: str, *, lease: timedelta, namespace: str = "default") -> None:
     lane = Lane(queue="default", task=name)
     claimed = await store.claim_jobs(
         ClaimRequest(
-            namespace="default",
+            namespace=namespace,
             worker=OTHER,
             lanes=[LaneRequest(lane=lane.text, queue="default")],
             limit=1,
@@ -241,14 +318,15 @@ async def hold(store: Store, name: str, *, lease: timedelta) -> None:
     assert len(claimed.jobs) == 1
 
 
-def idle_worker(id: WorkerId = OTHER) -> WorkerInfo:
+def idle_worker(id: WorkerId = OTHER, namespace: str = "default") -> WorkerInfo:
     return WorkerInfo(
         id=id,
-        namespace="default",
+        namespace=namespace,
         host="host",
         pid=1,
         queues=("default",),
         tasks=("end",),
         tags=None,
         concurrency=1,
+        lease=timedelta(seconds=30),
     )

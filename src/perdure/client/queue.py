@@ -179,13 +179,15 @@ class AsyncJobQueue(Openable):
         return changed_by(Operation.RESUME, job_id, moved)
 
     async def reclaim_expired(self) -> int:
-        """Take jobs from workers whose lease ran out; how many. In every namespace of the store.
+        """Take this namespace's jobs from workers whose lease ran out; how many.
 
         They wait again without having used up an attempt; the third time a job is dead.
         """
         store = await self._access.store.opened()
         count = 0
-        while taken := await store.take_over_expired(HOUSEKEEPING_BATCH, DEATHS_MAX):
+        while taken := await store.take_over_expired(
+            self.namespace, HOUSEKEEPING_BATCH, DEATHS_MAX
+        ):
             count += len(taken)
         return count
 
@@ -216,9 +218,9 @@ class AsyncJobQueue(Openable):
         wanted_kinds = None if kinds is None else _listed(kinds, "kinds")
         survey = await store.survey(self.namespace)
         if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
-            await store.expire_deadlines(HOUSEKEEPING_BATCH)
+            await store.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
         if survey.next_due_at is not None and survey.next_due_at <= survey.now:
-            await store.promote_due(HOUSEKEEPING_BATCH)
+            await store.promote_due(self.namespace, HOUSEKEEPING_BATCH)
             survey = await store.survey(self.namespace)
         texts = list(survey.lanes)
         while len(survey.lanes) == SURVEY_LANES_MAX:

@@ -196,7 +196,19 @@ class TakenOver(Value):
     namespace: str
     lane: Lane
     worker: WorkerId | None
+    attempt: int
     after: Status
+    failure: Failure
+
+
+class Expired(Value):
+    """A job that failed because its deadline passed while nobody held it."""
+
+    id: JobId
+    namespace: str
+    lane: Lane
+    attempt: int
+    failure: Failure
 
 
 class QueueDepth(Value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.value import Value
@@ -19,6 +19,8 @@ class WorkerInfo(Value):
     tasks: tuple[str, ...]
     tags: tuple[str, ...] | None
     concurrency: int
+    lease: timedelta
+    """It gives a sign of life several times in this span."""
 
 
 class WorkerState(Value):

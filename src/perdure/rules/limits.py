@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from perdure.errors import InvalidInput
+from perdure.model.duration import nearest_duration
 from perdure.model.lane import Lane
 from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
 from perdure.model.value import Value
@@ -42,6 +43,12 @@ def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
     # All of them must open, so it is the latest that counts.
     waits = [room.opens_at for room in rooms if not room.count and room.opens_at is not None]
     return Room(count=count, opens_at=max(waits) if waits and not count else None)
+
+
+def memory_of(rules: Iterable[LimitRule], key: str) -> timedelta:
+    """For how long a start under ``key`` can hold others back."""
+    spans = [span for rule in rules if rule.key == key for span in (rule.window, rule.spacing)]
+    return max((nearest_duration(span) for span in spans if span), default=timedelta(0))
 
 
 def share_out(

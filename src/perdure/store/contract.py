@@ -18,6 +18,7 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
     Claim,
     Claimed,
+    Expired,
     FailedAttempt,
     Inserted,
     Job,
@@ -73,7 +74,8 @@ class JobStore(Protocol):
           ("return"), raises ``FingerprintTaken`` with nothing written ("raise"), or cancels that
           job, taking its claim away, and inserts ("replace"). Within one call too.
         - A fingerprint is free again once its job is finished.
-        - A deadline that is not after the store's now raises ``InvalidInput``.
+        - A deadline that is not after the store's now raises ``InvalidInput``, and so does any
+          time so far away that some backend could not read it back.
         """
 
     @abstractmethod
@@ -98,6 +100,7 @@ class JobStore(Protocol):
         - Retried, Failed and Buried keep the failure in the job's history.
         - Retried moves the rank with the time it is ready again, and holds its worker off.
         - Retried counts a failure, or a postponement, and closes the limit it names.
+        - A time too far away is brought as near as every backend can read it back.
         - Failed and Buried count a failure too: the last one.
         - GivenBack and Released take the attempt back; GivenBack keeps the rank.
         - A dropped job is gone for readers, and still there for its waiters.
@@ -215,7 +218,10 @@ class ReadStore(Protocol):
 
 
 class HousekeepingStore(Protocol):
-    """What any worker may do, one at a time, in bounded batches. All namespaces at once."""
+    """What any worker may do for its namespace, one at a time, in bounded batches.
+
+    Nothing here touches, or tells of, jobs, limits and workers of another namespace.
+    """
 
     @abstractmethod
     async def survey(self, namespace: str, after_lane: str = "") -> Survey:
@@ -223,7 +229,7 @@ class HousekeepingStore(Protocol):
 
         - Names the lanes of this namespace with waiting jobs, in text order, those after
           ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
-        - The times due are those of all namespaces.
+        - The times due are those of this namespace.
         """
 
     @abstractmethod
@@ -231,11 +237,13 @@ class HousekeepingStore(Protocol):
         """Take or keep the lease row of a duty; False while another holds it."""
 
     @abstractmethod
-    async def promote_due(self, limit: int) -> int:
+    async def promote_due(self, namespace: str, limit: int) -> int:
         """Make scheduled jobs whose time has come waiting, earliest first."""
 
     @abstractmethod
-    async def take_over_expired(self, limit: int, deaths_max: int) -> list[TakenOver]:
+    async def take_over_expired(
+        self, namespace: str, limit: int, deaths_max: int
+    ) -> list[TakenOver]:
         """Take jobs from holders whose lease ran out.
 
         - Back to waiting with their rank, no failure counted, a death counted.
@@ -244,12 +252,21 @@ class HousekeepingStore(Protocol):
         """
 
     @abstractmethod
-    async def expire_deadlines(self, limit: int) -> int:
+    async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         """Fail unheld jobs whose deadline has passed, with ``DeadlineExceeded``."""
 
     @abstractmethod
-    async def prune_jobs(self, keep: Mapping[Status, timedelta], limit: int) -> int:
+    async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         """Remove jobs that finished longer ago than ``keep`` says for their status."""
+
+    @abstractmethod
+    async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
+        """Forget limit keys that have been without effect for that long; how many.
+
+        - One has an effect while it is closed, and while a start counts in its window or spacing.
+        - A key that a claim is using just now is left alone.
+        - How much runs under a key is not forgotten: jobs know their keys themselves.
+        """
 
     @abstractmethod
     async def register_worker(self, info: WorkerInfo) -> None:
@@ -259,8 +276,8 @@ class HousekeepingStore(Protocol):
     async def remove_worker(self, id: WorkerId) -> None: ...
 
     @abstractmethod
-    async def prune_workers(self, idle: timedelta) -> int:
-        """Drop rows of workers not seen for that long."""
+    async def prune_workers(self, namespace: str, idle: timedelta) -> int:
+        """Drop rows of workers not seen for that long, and not for two of their leases."""
 
 
 class Store(JobStore, OperatorStore, ReadStore, HousekeepingStore, Protocol):

@@ -81,6 +81,16 @@ class JobReleased(JobEvent):
     """It went back to the queue unfinished, without costing an attempt."""
 
 
+class JobTakenOver(JobEvent):
+    """The lease of its worker, ``holder``, had run out, and this one saw to the job.
+
+    It waits again, unless another event tells of its end.
+    """
+
+    holder: str | None
+    failure: Failure
+
+
 class ClaimLost(JobEvent):
     """Another worker has it, or it was taken away; this worker wrote nothing."""
 

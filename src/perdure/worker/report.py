@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import clock
-from perdure.model.job import ClaimedJob, Status
+from perdure.model.job import ClaimedJob, Expired, Status, TakenOver
 from perdure.model.outcome import Buried, Failed, Outcome, Retried
 from perdure.worker.attempt import Attempt
 from perdure.worker.events import (
@@ -18,6 +18,7 @@ from perdure.worker.events import (
     JobFailed,
     JobReleased,
     JobRetried,
+    JobTakenOver,
     Listeners,
     WorkerEvent,
 )
@@ -38,17 +39,37 @@ class Report:
     def emit(self, event: WorkerEvent) -> None:
         self.listeners.emit(event)
 
-    def job(self, kind: type[JobEvent], job: ClaimedJob, **details: Any) -> None:
+    def job(
+        self, kind: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
+    ) -> None:
         if self.listeners.wants(kind):
             event = kind(
                 worker=self.worker,
-                job_id=job.claim.id,
+                job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
                 task=job.lane.task,
                 queue=job.lane.queue,
                 attempt=job.attempt,
                 **details,
             )
             self.listeners.emit(event)
+
+    def taken_over(self, job: TakenOver) -> None:
+        """Count and tell what became of a job whose worker was gone."""
+        self.tally.taken_over += 1
+        self.tally.updated_at = clock.system_clock()
+        self.job(JobTakenOver, job, holder=job.worker, failure=job.failure)
+        if job.after is Status.DEAD:
+            self.tally.dead += 1
+            self.job(JobDead, job, failure=job.failure)
+        elif job.after is Status.CANCELLED:
+            self.tally.cancelled += 1
+            self.job(JobCancelled, job)
+
+    def expired(self, job: Expired) -> None:
+        """Count and tell that a job failed because nobody started it in time."""
+        self.tally.failed += 1
+        self.tally.updated_at = clock.system_clock()
+        self.job(JobFailed, job, failure=job.failure)
 
     def settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
         """Count and tell how an attempt ended in the record."""

@@ -90,7 +90,9 @@ class Scout:
         asked_at = clock.monotonic()
         survey = await self._store.survey(self._settings.namespace, self._page)
         self._patience.note_delay(clock.monotonic() - asked_at)
-        if _is_due(survey.next_due_at, survey.now) and await promote_jobs(self._store):
+        if _is_due(survey.next_due_at, survey.now) and await promote_jobs(
+            self._store, self._settings.namespace
+        ):
             self._hinted.set()  # what was promoted shows in the next survey
         self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
@@ -102,8 +104,12 @@ class Scout:
             # Aside, because it may take long and scheduled jobs must not wait for it.
             if self._patience.is_needed:
                 survey = replace(survey, next_lease_end_at=None)
-            self._tending = asyncio.create_task(self._housekeeper.tend(survey))
+            self._tending = asyncio.create_task(self._tend(survey))
         return 0.0 if self._page else self._next_look(survey)
+
+    async def _tend(self, survey: Survey) -> None:
+        if not await self._housekeeper.tend(survey):
+            self.look()  # it goes on then
 
     def _next_look(self, survey: Survey) -> float:
         wait = self._settings.poll.total_seconds()

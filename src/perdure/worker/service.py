@@ -91,7 +91,7 @@ class Service:
         self._claims = ClaimLoop(
             store, self._lanes, self._request, self._room, self._take, self._held_ids
         )
-        housekeeper = Housekeeper(store, settings, info.id)
+        housekeeper = Housekeeper(store, settings, info.id, report)
         self._scout = Scout(store, self._lanes, settings, housekeeper, self._claims.look)
         self._watch = ClaimWatch(store, self._held.values, self._renewed)
         self._leases = LeaseKeeper(

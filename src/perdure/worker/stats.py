@@ -18,6 +18,8 @@ class WorkerStats(Value):
     cancelled: int
     released: int
     claims_lost: int
+    taken_over: int
+    """Jobs of dead workers that this one saw to."""
     running: int
     concurrency: int
     average_duration: timedelta | None
@@ -30,7 +32,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.started = self.completed = self.failed = self.retried = self.dead = 0
-        self.cancelled = self.released = self.claims_lost = 0
+        self.cancelled = self.released = self.claims_lost = self.taken_over = 0
         self.seconds = 0.0
         self.updated_at: datetime | None = None
 
@@ -45,6 +47,7 @@ class Tally:
             cancelled=self.cancelled,
             released=self.released,
             claims_lost=self.claims_lost,
+            taken_over=self.taken_over,
             running=running,
             concurrency=concurrency,
             average_duration=average,

@@ -250,6 +250,7 @@ class Worker:
             tasks=tuple(self._tasks),
             tags=self._settings.tags,
             concurrency=self._concurrency,
+            lease=self._settings.lease,
         )
 
 

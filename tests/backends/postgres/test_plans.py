@@ -162,6 +162,26 @@ class TestStatements:
 
         assert index in {node.get("Index Name") for node in nodes}
 
+    @pytest.mark.parametrize(
+        "name,index,time",
+        [
+            ("promote_due", "jobs_scheduled", "ready_at"),
+            ("take_over_expired", "jobs_held", "lease_until"),
+            ("expire_deadlines", "jobs_deadline", "deadline_at"),
+            ("prune_jobs", "jobs_completed", "finished_at"),
+            ("prune_jobs", "jobs_ended", "finished_at"),
+        ],
+    )
+    async def test_find_what_is_due_in_a_namespace_without_looking_at_the_rest(
+        self, planner: Planner, name: str, index: str, time: str
+    ) -> None:
+        nodes = await planner.nodes(planner.statements[name])
+
+        [read] = [node for node in nodes if node.get("Index Name") == index]
+        assert re.search(rf"namespace = .*{time} <= ", read["Index Cond"])
+        sorts = [node for node in nodes if node["Node Type"] == "Sort"]
+        assert not any(read in node["Plans"] for node in sorts)
+
 
 class TestLists:
     @pytest.mark.parametrize("status", [Status.FAILED, Status.DEAD, Status.CANCELLED])

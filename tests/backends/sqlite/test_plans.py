@@ -22,6 +22,8 @@ PREFIX = "perdure_"
 SCANS_ON_PURPOSE = {
     "count_waiting": "counts what it is asked to count, in the index alone",
     "depth": "counts all jobs, in the indexes alone",
+    "held_by_worker": "looks at the jobs that are held, when a worker starts",
+    "held_jobs": "looks at the jobs that are held",
     "paused_queues": "lists a small table",
     "prune_workers": "looks at a small table",
     "workers": "lists a small table",
@@ -51,12 +53,24 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     "name, steps",
     [
-        ("due_jobs", ["SEARCH job USING INDEX perdure_jobs_scheduled (ready_at<?)"]),
-        ("expired_leases", ["SEARCH job USING INDEX perdure_jobs_held (lease_until<?)"]),
-        ("past_deadlines", ["SEARCH job USING INDEX perdure_jobs_deadline (deadline_at<?)"]),
+        (
+            "due_jobs",
+            ["SEARCH job USING INDEX perdure_jobs_scheduled (namespace=? AND ready_at<?)"],
+        ),
+        (
+            "expired_leases",
+            ["SEARCH job USING INDEX perdure_jobs_held (namespace=? AND lease_until<?)"],
+        ),
+        (
+            "past_deadlines",
+            ["SEARCH job USING INDEX perdure_jobs_deadline (namespace=? AND deadline_at<?)"],
+        ),
         (
             "outdated_jobs",
-            ["SEARCH perdure_jobs USING INDEX perdure_jobs_finished (status=? AND finished_at<?)"],
+            [
+                "SEARCH perdure_jobs USING INDEX perdure_jobs_finished "
+                "(status=? AND namespace=? AND finished_at<?)"
+            ],
         ),
     ],
 )
@@ -73,9 +87,9 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Con
     assert found == [
         ["perdure_jobs_waiting (namespace=? AND lane>?)"],
         ["perdure_jobs_waiting (namespace=? AND lane>?)"],
-        ["perdure_jobs_scheduled"],
-        ["perdure_jobs_held (lease_until>?)"],
-        ["perdure_jobs_deadline (deadline_at>?)"],
+        ["perdure_jobs_scheduled (namespace=?)"],
+        ["perdure_jobs_held (namespace=? AND lease_until>?)"],
+        ["perdure_jobs_deadline (namespace=? AND deadline_at>?)"],
     ]
     assert not any(map(SCAN_OF_TABLE.match, steps))
 

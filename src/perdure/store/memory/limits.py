@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure.model.limit import LimitRule, LimitUsage
-from perdure.rules.limits import Room, room_under
+from perdure.rules.limits import Room, memory_of, room_under
+from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Transaction
 
@@ -34,6 +35,7 @@ def record_starts(
     for key, count in Counter(key for job in started for key in job.limit_keys).items():
         record = transaction.state.limit(namespace, key)
         record.last_start_at = transaction.now
+        record.count_until(transaction.now + memory_of(rules, key))
         windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
         if windows:
             record.starts.append((transaction.now, count))
@@ -41,7 +43,7 @@ def record_starts(
 
 
 def _usage(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUsage:
-    record = transaction.state.limit(namespace, rule.key)
+    record = transaction.state.limits.get((namespace, rule.key)) or LimitRecord()
     since = transaction.now - (rule.window or timedelta(0))
     in_window = [(at, count) for at, count in record.starts if at > since]
     return LimitUsage(

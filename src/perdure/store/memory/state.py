@@ -25,12 +25,22 @@ class LimitRecord:
 
     closed_until: datetime | None = None
     last_start_at: datetime | None = None
+    counts_until: datetime | None = None
+    """When the last start is out of every window and spacing."""
     starts: deque[tuple[datetime, int]] = field(default_factory=deque)
     """When a claim started jobs under a rate, and how many, oldest first."""
 
     def close(self, until: datetime) -> None:
         if self.closed_until is None or self.closed_until < until:
             self.closed_until = until
+
+    def count_until(self, until: datetime) -> None:
+        if self.counts_until is None or self.counts_until < until:
+            self.counts_until = until
+
+    def has_effect_after(self, moment: datetime) -> bool:
+        ends = (self.closed_until, self.counts_until)
+        return any(end is not None and end > moment for end in ends)
 
     def forget_starts(self, until: datetime) -> None:
         while self.starts and self.starts[0][0] <= until:
@@ -102,12 +112,11 @@ def state_of(name: str) -> State:
         return state
 
 
-_ONE: Groups = (ALL,)
 _NONE: Groups = ()
 
 
 def _when(*statuses: Status) -> Callable[[StoredJob], Groups]:
-    return lambda job: _ONE if job.status in statuses else _NONE
+    return lambda job: (job.namespace,) if job.status in statuses else _NONE
 
 
 def _waiting_in(job: StoredJob) -> Groups:
@@ -115,11 +124,12 @@ def _waiting_in(job: StoredJob) -> Groups:
 
 
 def _expiring(job: StoredJob) -> Groups:
-    return _ONE if job.deadline_at is not None and job.status in _EXPIRING else _NONE
+    is_expiring = job.deadline_at is not None and job.status in _EXPIRING
+    return (job.namespace,) if is_expiring else _NONE
 
 
 def _finished_as(job: StoredJob) -> Groups:
-    return (job.status,) if job.status in FINISHED else _NONE
+    return ((job.namespace, job.status),) if job.status in FINISHED else _NONE
 
 
 def _result_of(job: StoredJob) -> Groups:

@@ -8,9 +8,11 @@ from datetime import timedelta
 import msgspec
 
 from perdure.errors import DeadlineExceeded, WorkerDied
+from perdure.model.duration import nearest_duration
+from perdure.model.failure import Failure
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import WorkerId
-from perdure.model.job import Status, TakenOver
+from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.lane import Lane
 from perdure.model.retry import type_name
 from perdure.model.worker import Survey, WorkerInfo
@@ -34,22 +36,30 @@ class PostgresHousekeeping(Access, HousekeepingStore):
         )
 
     async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
-        return bool(await self._fetch("lead", self._moment(), duty, worker, lease))
+        span = nearest_duration(lease)
+        return bool(await self._fetch("lead", self._moment(), duty, worker, span))
 
-    async def promote_due(self, limit: int) -> int:
-        rows = await self._fetch("promote_due", self._moment(), limit)
+    async def promote_due(self, namespace: str, limit: int) -> int:
+        rows = await self._fetch("promote_due", self._moment(), namespace, limit)
         moves = Moves()
         for id, lane in rows:
             moves.moved(id, Status.WAITING, lane)
         self._publish(*moves.hints())
         return len(rows)
 
-    async def take_over_expired(self, limit: int, deaths_max: int) -> list[TakenOver]:
+    async def take_over_expired(
+        self, namespace: str, limit: int, deaths_max: int
+    ) -> list[TakenOver]:
         rows = await self._fetch(
-            "take_over_expired", self._moment(), limit, deaths_max, type_name(WorkerDied)
+            "take_over_expired",
+            self._moment(),
+            namespace,
+            limit,
+            deaths_max,
+            type_name(WorkerDied),
         )
         taken, moves = [], Moves()
-        for id, namespace, lane, holder, status, was_limited in rows:
+        for id, lane, holder, status, attempt, was_limited, failure in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
             taken.append(
                 TakenOver(
@@ -57,38 +67,58 @@ class PostgresHousekeeping(Access, HousekeepingStore):
                     namespace=namespace,
                     lane=Lane.parse(lane),
                     worker=holder,
+                    attempt=attempt,
                     after=STATUS_OF[status],
+                    failure=msgspec.json.decode(failure, type=Failure),
                 )
             )
         self._publish(*moves.hints())
         return taken
 
-    async def expire_deadlines(self, limit: int) -> int:
+    async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         rows = await self._fetch(
-            "expire_deadlines", self._moment(), limit, type_name(DeadlineExceeded)
+            "expire_deadlines", self._moment(), namespace, limit, type_name(DeadlineExceeded)
         )
         if rows:
             self._publish(Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in rows)))
-        return len(rows)
+        return [
+            Expired(
+                id=id,
+                namespace=namespace,
+                lane=Lane.parse(lane),
+                attempt=attempt,
+                failure=msgspec.json.decode(failure, type=Failure),
+            )
+            for id, lane, attempt, failure in rows
+        ]
 
-    async def prune_jobs(self, keep: Mapping[Status, timedelta], limit: int) -> int:
-        others = {status: span for status, span in keep.items() if status is not Status.COMPLETED}
+    async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
+        spans = {status: nearest_duration(span) for status, span in keep.items()}
+        completed = spans.pop(Status.COMPLETED, None)
         rows = await self._fetch(
             "prune_jobs",
             self._moment(),
-            keep.get(Status.COMPLETED),
-            list(others),
-            list(others.values()),
+            namespace,
+            completed,
+            list(spans),
+            list(spans.values()),
             limit,
         )
         return len(rows)
 
+    async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
+        span = nearest_duration(idle)
+        rows = await self._fetch("prune_limits", self._moment(), namespace, span, limit)
+        return len(rows)
+
     async def register_worker(self, info: WorkerInfo) -> None:
         text = msgspec.json.encode(info).decode()
-        await self._fetch("register_worker", self._moment(), info.id, info.namespace, text)
+        lease = nearest_duration(info.lease)
+        await self._fetch("register_worker", self._moment(), info.id, info.namespace, text, lease)
 
     async def remove_worker(self, id: WorkerId) -> None:
         await self._fetch("remove_worker", id)
 
-    async def prune_workers(self, idle: timedelta) -> int:
-        return len(await self._fetch("prune_workers", self._moment(), idle))
+    async def prune_workers(self, namespace: str, idle: timedelta) -> int:
+        span = nearest_duration(idle)
+        return len(await self._fetch("prune_workers", self._moment(), namespace, span))

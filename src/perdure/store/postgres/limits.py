@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from perdure.clock import Clock
+from perdure.model.duration import nearest_duration
 from perdure.model.job import Claimed
 from perdure.model.limit import LimitRule, LimitUsage
-from perdure.rules.limits import Room, room_under, share_out
+from perdure.rules.limits import Room, memory_of, room_under, share_out
 from perdure.store.contract import ClaimRequest, LaneRequest
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.rows import by_rank, claimed_job
@@ -147,12 +148,13 @@ class LimitedClaim:
             now,
             self._request.namespace,
             self._request.worker,
-            self._request.lease,
+            nearest_duration(self._request.lease),
             list(chosen),
             [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()],
             list(counts),
             list(counts.values()),
             [windows.get(key) for key in counts],
+            [memory_of(self._rules, key) for key in counts],
         )
         return sorted(rows, key=by_rank)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from perdure.errors import DeadlineExceeded, WorkerDied
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
-from perdure.model.job import Status, TakenOver
+from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.lane import Lane
 from perdure.model.retry import type_name
 from perdure.model.worker import Survey, WorkerInfo
@@ -42,53 +43,81 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
 
         return await self._write(lead)
 
-    async def promote_due(self, limit: int) -> int:
+    async def promote_due(self, namespace: str, limit: int) -> int:
         def promote(transaction: Transaction) -> int:
-            due = _jobs(transaction, "due_jobs", limit)
+            due = _jobs(transaction, "due_jobs", namespace, limit)
             moves = [Move(job=job, after=Status.WAITING) for job in due]
             move(transaction, Operation.PROMOTE, moves)
             return len(due)
 
         return await self._write(promote)
 
-    async def take_over_expired(self, limit: int, deaths_max: int) -> list[TakenOver]:
+    async def take_over_expired(
+        self, namespace: str, limit: int, deaths_max: int
+    ) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
-            expired = _jobs(transaction, "expired_leases", limit)
-            moves = [_taken_over(job, deaths_max) for job in expired]
-            move(transaction, Operation.TAKE_OVER, moves)
-            return [
-                TakenOver(
-                    id=step.job.id,
-                    namespace=step.job.namespace,
-                    lane=Lane.parse(step.job.lane),
-                    worker=step.job.worker,
-                    after=step.after,
-                )
-                for step in moves
+            expired = _jobs(transaction, "expired_leases", namespace, limit)
+            taken = [_taken_over(job, deaths_max) for job in expired]
+            moves = [
+                Move(job=job, after=over.after, failure=over.failure, takes_claim=True, deaths=1)
+                for job, over in zip(expired, taken, strict=True)
             ]
+            move(transaction, Operation.TAKE_OVER, moves)
+            return taken
 
         return await self._write(take_over)
 
-    async def expire_deadlines(self, limit: int) -> int:
-        def expire(transaction: Transaction) -> int:
-            late = _jobs(transaction, "past_deadlines", limit)
-            move(transaction, Operation.EXPIRE, [_expired(job) for job in late])
-            return len(late)
+    async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
+        def expire(transaction: Transaction) -> list[Expired]:
+            late = _jobs(transaction, "past_deadlines", namespace, limit)
+            expired = [_expired(job) for job in late]
+            moves = [
+                Move(job=job, after=Status.FAILED, failure=over.failure)
+                for job, over in zip(late, expired, strict=True)
+            ]
+            move(transaction, Operation.EXPIRE, moves)
+            return expired
 
         return await self._write(expire)
 
-    async def prune_jobs(self, keep: Mapping[Status, timedelta], limit: int) -> int:
+    async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         def prune(transaction: Transaction) -> int:
             removed = 0
             for status, kept_for in keep.items():
-                until = transaction.now - micros_in(kept_for)
-                removed += _remove(transaction, status, until, limit - removed)
+                old = transaction.rows(
+                    "outdated_jobs",
+                    status=status,
+                    namespace=namespace,
+                    until=transaction.now - micros_in(kept_for),
+                    limit=limit - removed,
+                )
+                _remove(transaction, old)
+                removed += len(old)
             return removed
 
         return await self._write(prune)
 
+    async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
+        def prune(transaction: Transaction) -> int:
+            until = transaction.now - micros_in(idle)
+            idle_keys = transaction.rows(
+                "idle_limits", namespace=namespace, until=until, limit=limit
+            )
+            keys = as_json([key for (key,) in idle_keys])
+            if idle_keys:
+                transaction.write("remove_starts", namespace=namespace, keys=keys)
+                transaction.write("remove_limits", namespace=namespace, keys=keys)
+            return len(idle_keys)
+
+        return await self._write(prune)
+
     async def register_worker(self, info: WorkerInfo) -> None:
-        row = {"id": info.id, "namespace": info.namespace, "info": encode(info)}
+        row = {
+            "id": info.id,
+            "namespace": info.namespace,
+            "info": encode(info),
+            "lease": micros_in(info.lease),
+        }
         await self._write(
             lambda transaction: transaction.write("register_worker", **row, now=transaction.now)
         )
@@ -96,10 +125,10 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
     async def remove_worker(self, id: WorkerId) -> None:
         await self._write(lambda transaction: transaction.write("remove_worker", id=id))
 
-    async def prune_workers(self, idle: timedelta) -> int:
+    async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         return await self._write(
             lambda transaction: transaction.write(
-                "prune_workers", until=transaction.now - micros_in(idle)
+                "prune_workers", namespace=namespace, now=transaction.now, idle=micros_in(idle)
             )
         )
 
@@ -117,34 +146,45 @@ def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey
     )
 
 
-def _jobs(transaction: Transaction, name: str, limit: int) -> list[JobRow]:
-    rows = transaction.rows(name, now=transaction.now, limit=limit)
+def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> list[JobRow]:
+    rows = transaction.rows(name, namespace=namespace, now=transaction.now, limit=limit)
     return [JobRow._make(row) for row in rows]
 
 
-def _taken_over(job: JobRow, deaths_max: int) -> Move:
+def _taken_over(job: JobRow, deaths_max: int) -> TakenOver:
     failure = Failure(
         type=type_name(WorkerDied),
         message=f"the lease of worker {job.worker} ran out before it settled the job",
     )
-    after = after_take_over(Status(job.status), job.deaths + 1, deaths_max)
-    return Move(job=job, after=after, failure=failure, takes_claim=True, deaths=1)
+    return TakenOver(
+        id=job.id,
+        namespace=job.namespace,
+        lane=Lane.parse(job.lane),
+        worker=job.worker,
+        attempt=job.attempt,
+        after=after_take_over(Status(job.status), job.deaths + 1, deaths_max),
+        failure=failure,
+    )
 
 
-def _expired(job: JobRow) -> Move:
+def _expired(job: JobRow) -> Expired:
     deadline_at = moment_or_none(job.deadline_at)
     failure = Failure(
         type=type_name(DeadlineExceeded),
         message=f"the deadline {deadline_at} passed before a worker completed the job",
     )
-    return Move(job=job, after=Status.FAILED, failure=failure)
+    return Expired(
+        id=job.id,
+        namespace=job.namespace,
+        lane=Lane.parse(job.lane),
+        attempt=job.attempt,
+        failure=failure,
+    )
 
 
-def _remove(transaction: Transaction, status: Status, until: int, limit: int) -> int:
-    old = transaction.rows("outdated_jobs", status=status, until=until, limit=limit)
+def _remove(transaction: Transaction, old: Sequence[tuple[Any, ...]]) -> None:
     if old:
         ids = as_json([id for _, id in old])
         transaction.write("remove_failures", ids=ids)
         transaction.write("remove_large_inputs", ids=ids)
         transaction.write("remove_jobs", numbers=as_json([number for number, _ in old]))
-    return len(old)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure.model.limit import LimitRule, LimitUsage
-from perdure.rules.limits import Room, room_under
+from perdure.rules.limits import Room, memory_of, room_under
 from perdure.store.sqlite.rows import as_json, micros_in, moment, moment_or_none
 from perdure.store.sqlite.transaction import Transaction
 
@@ -49,7 +49,10 @@ def record_starts(
     """Count jobs that just started, given the keys of each, and forget what left the window."""
     now = transaction.now
     counts = Counter(key for keys in started for key in keys)
-    transaction.write_rows("record_starts", [(namespace, key, now) for key in counts])
+    transaction.write_rows(
+        "record_starts",
+        [(namespace, key, now, now + micros_in(memory_of(rules, key))) for key in counts],
+    )
     windows: dict[str, timedelta] = {}
     for rule in rules:
         if rule.key in counts and rule.window is not None:

@@ -1,4 +1,4 @@
-"""What any worker may do for all, one at a time: a duty a file, each in bounded batches."""
+"""What a worker may do for its namespace, one at a time: a duty a file, in bounded batches."""
 
 from __future__ import annotations
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
+from perdure.worker.report import Report
 
 
-async def expire_jobs(store: Store) -> int:
+async def expire_jobs(store: Store, namespace: str, report: Report) -> int:
     count = 0
-    while expired := await store.expire_deadlines(BATCH):
-        count += expired
-        if expired < BATCH:
+    while expired := await store.expire_deadlines(namespace, BATCH):
+        for job in expired:
+            report.expired(job)
+        count += len(expired)
+        if len(expired) < BATCH:
             break
     return count

@@ -6,9 +6,9 @@ from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 
 
-async def promote_jobs(store: Store) -> int:
+async def promote_jobs(store: Store, namespace: str) -> int:
     count = 0
-    while promoted := await store.promote_due(BATCH):
+    while promoted := await store.promote_due(namespace, BATCH):
         count += promoted
         if promoted < BATCH:
             break

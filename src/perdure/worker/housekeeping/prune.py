@@ -1,8 +1,7 @@
-"""Remove what is kept no longer: finished jobs, and rows of workers that are gone."""
+"""Remove what is kept no longer: finished jobs, idle limits, and rows of workers that are gone."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -14,6 +13,8 @@ from perdure.worker.settings import WorkerSettings
 WAITER_GRACE = timedelta(seconds=10)
 """Even what is kept for no time stays this long, hidden, so that its waiters get the result."""
 WORKER_IDLE = timedelta(minutes=5)
+LIMIT_IDLE = timedelta(days=1)
+"""Longer than any rule needs it, so that workers whose rules differ do not forget for others."""
 
 
 def retention(settings: WorkerSettings) -> Mapping[Status, timedelta]:
@@ -27,13 +28,12 @@ def retention(settings: WorkerSettings) -> Mapping[Status, timedelta]:
     return {status: max(keep, WAITER_GRACE) for status, keep in wanted.items() if keep is not None}
 
 
-async def prune(store: Store, settings: WorkerSettings) -> int:
-    count = 0
-    while pruned := await store.prune_jobs(retention(settings), BATCH):
-        count += pruned
-        if pruned < BATCH:
-            break
-        # Let the workers' own statements in between: nobody waits for this one.
-        await asyncio.sleep(0.01)
-    await store.prune_workers(WORKER_IDLE)
-    return count
+async def prune(store: Store, settings: WorkerSettings) -> bool:
+    """Remove a batch of it, and say whether that was all."""
+    namespace = settings.namespace
+    if await store.prune_jobs(namespace, retention(settings), BATCH) == BATCH:
+        return False
+    if await store.prune_limits(namespace, LIMIT_IDLE, BATCH) == BATCH:
+        return False
+    await store.prune_workers(namespace, WORKER_IDLE)
+    return True

@@ -67,18 +67,18 @@ CREATE TABLE {schema}.jobs (
 -- All are partial: a finished job leaves the hot ones at once, and a write touches few of them.
 CREATE INDEX jobs_waiting ON {schema}.jobs (namespace, lane, rank, id)
     WHERE status = 'waiting';
-CREATE INDEX jobs_scheduled ON {schema}.jobs (ready_at)
+CREATE INDEX jobs_scheduled ON {schema}.jobs (namespace, ready_at)
     WHERE status = 'scheduled';
-CREATE INDEX jobs_held ON {schema}.jobs (lease_until)
+CREATE INDEX jobs_held ON {schema}.jobs (namespace, lease_until)
     WHERE status IN ('active', 'aborting');
 CREATE INDEX jobs_limited ON {schema}.jobs (namespace)
     WHERE status IN ('active', 'aborting') AND limit_keys IS NOT NULL;
-CREATE INDEX jobs_deadline ON {schema}.jobs (deadline_at)
+CREATE INDEX jobs_deadline ON {schema}.jobs (namespace, deadline_at)
     WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused');
--- Completed jobs have an index of their own, to whose end they are simply appended.
-CREATE INDEX jobs_completed ON {schema}.jobs (finished_at)
+-- Completed jobs have an index of their own, in which they are simply appended to their namespace.
+CREATE INDEX jobs_completed ON {schema}.jobs (namespace, finished_at)
     WHERE status = 'completed';
-CREATE INDEX jobs_ended ON {schema}.jobs (status, finished_at)
+CREATE INDEX jobs_ended ON {schema}.jobs (status, namespace, finished_at)
     WHERE status IN ('failed', 'dead', 'cancelled');
 CREATE INDEX jobs_results ON {schema}.jobs (input_hash)
     WHERE status = 'completed';
@@ -108,6 +108,8 @@ CREATE TABLE {schema}.limits (
     key           text COLLATE "C" NOT NULL,
     closed_until  timestamptz,
     last_start_at timestamptz,
+    -- When the last start is out of every window and spacing. Not in an index: each claim writes it.
+    counts_until  timestamptz,
     PRIMARY KEY (namespace, key)
 ) WITH (fillfactor = 50);
 
@@ -133,6 +135,7 @@ CREATE TABLE {schema}.workers (
     id         text COLLATE "C" PRIMARY KEY,
     namespace  text COLLATE "C" NOT NULL,
     info       json             NOT NULL,
+    lease      interval         NOT NULL,
     started_at timestamptz      NOT NULL,
     seen_at    timestamptz      NOT NULL
 ) WITH (fillfactor = 50);

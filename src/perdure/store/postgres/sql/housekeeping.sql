@@ -1,4 +1,4 @@
--- What any worker may do, in bounded batches. $1 is the moment that counts as now (null: the
+-- What any worker may do for its namespace, in bounded batches. $1 is the moment that counts as now (null: the
 -- database's own). Rows somebody else has in hand are skipped: the next pass gets them.
 
 -- name: survey
@@ -34,6 +34,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            SELECT ready_at
            FROM {schema}.jobs
            WHERE status = 'scheduled'
+             AND namespace = $2
            ORDER BY ready_at
            LIMIT 1
        ),
@@ -41,6 +42,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            SELECT lease_until
            FROM {schema}.jobs
            WHERE status IN ('active', 'aborting')
+             AND namespace = $2
            ORDER BY lease_until
            LIMIT 1
        ),
@@ -49,6 +51,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            FROM {schema}.jobs
            WHERE deadline_at IS NOT NULL
              AND status IN ('waiting', 'scheduled', 'paused')
+             AND namespace = $2
            ORDER BY deadline_at
            LIMIT 1
        );
@@ -68,9 +71,10 @@ WITH due AS MATERIALIZED (
     SELECT ctid AS place
     FROM {schema}.jobs
     WHERE status = 'scheduled'
+      AND namespace = $2
       AND ready_at <= coalesce($1::timestamptz, statement_timestamp())
     ORDER BY ready_at
-    LIMIT $2
+    LIMIT $3
     FOR UPDATE SKIP LOCKED
 )
 UPDATE {schema}.jobs
@@ -83,40 +87,42 @@ WITH expired AS MATERIALIZED (
     SELECT ctid AS place, worker AS holder
     FROM {schema}.jobs
     WHERE status IN ('active', 'aborting')
+      AND namespace = $2
       AND lease_until <= coalesce($1::timestamptz, statement_timestamp())
     ORDER BY lease_until
-    LIMIT $2
+    LIMIT $3
     FOR UPDATE SKIP LOCKED
 ),
 taken AS (
     UPDATE {schema}.jobs
     SET status = CASE
             WHEN status = 'aborting' THEN 'cancelled'
-            WHEN deaths + 1 >= $3 THEN 'dead'
+            WHEN deaths + 1 >= $4 THEN 'dead'
             ELSE 'waiting'
         END,
         finished_at = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= $3
+            WHEN status = 'aborting' OR deaths + 1 >= $4
             THEN coalesce($1::timestamptz, statement_timestamp())
         END,
-        worker      = CASE WHEN status = 'aborting' OR deaths + 1 >= $3 THEN holder END,
+        worker      = CASE WHEN status = 'aborting' OR deaths + 1 >= $4 THEN holder END,
         deaths      = deaths + 1,
         epoch       = epoch + 1,
         lease_until = NULL
     FROM expired
     WHERE jobs.ctid = expired.place
-    RETURNING id, namespace, lane, holder, status, attempt, limit_keys IS NOT NULL AS was_limited
+    RETURNING id, lane, holder, status, attempt, limit_keys IS NOT NULL AS was_limited,
+              json_build_object(
+                  'type', $5::text,
+                  'message',
+                  'the lease of worker ' || holder || ' ran out before it settled the job'
+              ) AS failure
 ),
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()),
-           json_build_object(
-               'type', $4::text,
-               'message', 'the lease of worker ' || holder || ' ran out before it settled the job'
-           )
+    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure
     FROM taken
 )
-SELECT id, namespace, lane, holder, status, was_limited
+SELECT id, lane, holder, status, attempt, was_limited, failure
 FROM taken;
 
 -- name: expire_deadlines
@@ -125,9 +131,10 @@ WITH late AS MATERIALIZED (
     FROM {schema}.jobs
     WHERE deadline_at IS NOT NULL
       AND status IN ('waiting', 'scheduled', 'paused')
+      AND namespace = $2
       AND deadline_at <= coalesce($1::timestamptz, statement_timestamp())
     ORDER BY deadline_at
-    LIMIT $2
+    LIMIT $3
     FOR UPDATE SKIP LOCKED
 ),
 expired AS (
@@ -135,22 +142,22 @@ expired AS (
     SET status      = 'failed',
         finished_at = coalesce($1::timestamptz, statement_timestamp())
     WHERE ctid = ANY (ARRAY (SELECT place FROM late))
-    RETURNING id, attempt, worker, finished_at, deadline_at
+    RETURNING id, lane, attempt, worker, finished_at,
+              json_build_object(
+                  'type', $4::text,
+                  'message', 'the deadline ' || deadline_at || ' passed before it was completed'
+              ) AS failure
 ),
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, worker, finished_at,
-           json_build_object(
-               'type', $3::text,
-               'message', 'the deadline ' || deadline_at || ' passed before it was completed'
-           )
+    SELECT id, attempt, worker, finished_at, failure
     FROM expired
 )
-SELECT id
+SELECT id, lane, attempt, failure
 FROM expired;
 
 -- name: prune_jobs
--- $2 is how long completed jobs are kept (null: for ever), $3 and $4 the other statuses and spans.
+-- $3 is how long completed jobs are kept (null: for ever), $4 and $5 the other statuses and spans.
 WITH old AS MATERIALIZED (
     SELECT place, id
     FROM (
@@ -158,24 +165,26 @@ WITH old AS MATERIALIZED (
             SELECT ctid AS place, id
             FROM {schema}.jobs
             WHERE status = 'completed'
-              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $2::interval
+              AND namespace = $2
+              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
             ORDER BY finished_at
-            LIMIT $5
+            LIMIT $6
         )
         UNION ALL
         SELECT ended.place, ended.id
-        FROM unnest($3::text[], $4::interval[]) AS kept (status, span)
+        FROM unnest($4::text[], $5::interval[]) AS kept (status, span)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id
             FROM {schema}.jobs
             WHERE status IN ('failed', 'dead', 'cancelled')
+              AND namespace = $2
               AND status = kept.status
               AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
             ORDER BY finished_at
-            LIMIT $5
+            LIMIT $6
         ) AS ended
     ) AS candidate
-    LIMIT $5
+    LIMIT $6
 ),
 -- A job that is being retried just now is left alone.
 unlocked AS MATERIALIZED (
@@ -193,13 +202,36 @@ DELETE FROM {schema}.jobs
 WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
 RETURNING id;
 
+-- name: prune_limits
+-- A key that a claim holds is in use, and skipped; a claim that comes while this runs waits for it,
+-- finds its key gone and makes it anew.
+WITH idle AS MATERIALIZED (
+    SELECT key
+    FROM {schema}.limits
+    WHERE namespace = $2
+      AND greatest(closed_until, counts_until)
+          <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval IS NOT FALSE
+    LIMIT $4
+    FOR UPDATE SKIP LOCKED
+),
+starts AS (
+    DELETE FROM {schema}.limit_starts
+    WHERE namespace = $2
+      AND key = ANY (ARRAY (SELECT key FROM idle))
+)
+DELETE FROM {schema}.limits
+WHERE namespace = $2
+  AND key = ANY (ARRAY (SELECT key FROM idle))
+RETURNING key;
+
 -- name: register_worker
-INSERT INTO {schema}.workers AS known (id, namespace, info, started_at, seen_at)
-VALUES ($2, $3, $4::json, coalesce($1::timestamptz, statement_timestamp()),
+INSERT INTO {schema}.workers AS known (id, namespace, info, lease, started_at, seen_at)
+VALUES ($2, $3, $4::json, $5, coalesce($1::timestamptz, statement_timestamp()),
         coalesce($1::timestamptz, statement_timestamp()))
 ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
+    lease     = excluded.lease,
     seen_at   = excluded.seen_at;
 
 -- name: remove_worker
@@ -208,5 +240,7 @@ WHERE id = $1;
 
 -- name: prune_workers
 DELETE FROM {schema}.workers
-WHERE seen_at <= coalesce($1::timestamptz, statement_timestamp()) - $2::interval
+WHERE namespace = $2
+  AND seen_at <= coalesce($1::timestamptz, statement_timestamp())
+                 - greatest($3::interval, 2 * lease)
 RETURNING id;

@@ -87,9 +87,11 @@ forgotten AS (
 ),
 remembered AS (
     UPDATE {schema}.limits
-    SET last_start_at = $1::timestamptz
-    WHERE namespace = $2
-      AND key = ANY ($7::text[])
+    SET last_start_at = $1::timestamptz,
+        counts_until  = greatest(counts_until, $1::timestamptz + start.memory)
+    FROM unnest($7::text[], $10::interval[]) AS start (key, memory)
+    WHERE limits.namespace = $2
+      AND limits.key = start.key
 )
 UPDATE {schema}.jobs
 SET status      = 'active',

@@ -73,22 +73,22 @@ CREATE TABLE {prefix}jobs (
 CREATE INDEX {prefix}jobs_waiting ON {prefix}jobs (namespace, lane, rank, id, status)
 WHERE status = 'waiting';
 
-CREATE INDEX {prefix}jobs_scheduled ON {prefix}jobs (ready_at, namespace, queue, status)
+CREATE INDEX {prefix}jobs_scheduled ON {prefix}jobs (namespace, ready_at, queue, status)
 WHERE status = 'scheduled';
 
-CREATE INDEX {prefix}jobs_held ON {prefix}jobs (lease_until)
+CREATE INDEX {prefix}jobs_held ON {prefix}jobs (namespace, lease_until)
 WHERE lease_until IS NOT NULL;
 
 -- Who counts under which limit at the moment, without looking at the rows.
 CREATE INDEX {prefix}jobs_limited ON {prefix}jobs (namespace, lease_until, limit_keys)
 WHERE limit_keys IS NOT NULL;
 
-CREATE INDEX {prefix}jobs_deadline ON {prefix}jobs (deadline_at)
+CREATE INDEX {prefix}jobs_deadline ON {prefix}jobs (namespace, deadline_at)
 WHERE deadline_at IS NOT NULL AND status IN ('waiting', 'scheduled', 'paused');
 
 -- What to prune next; the further columns let jobs be counted without looking at the rows.
 CREATE INDEX {prefix}jobs_finished
-ON {prefix}jobs (status, finished_at, namespace, queue, task, dropped)
+ON {prefix}jobs (status, namespace, finished_at, queue, task, dropped)
 WHERE finished_at IS NOT NULL;
 
 -- The newest jobs of one status.
@@ -126,6 +126,8 @@ CREATE TABLE {prefix}limits (
     key           TEXT NOT NULL,
     closed_until  INTEGER,
     last_start_at INTEGER,
+    -- When the last start is out of every window and spacing.
+    counts_until  INTEGER,
     PRIMARY KEY (namespace, key)
 ) WITHOUT ROWID;
 
@@ -152,6 +154,7 @@ CREATE TABLE {prefix}workers (
     id         TEXT    NOT NULL PRIMARY KEY,
     namespace  TEXT    NOT NULL,
     info       BLOB    NOT NULL,
+    lease      INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 );

@@ -28,16 +28,19 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
            SELECT min(ready_at)
            FROM {prefix}jobs INDEXED BY {prefix}jobs_scheduled
            WHERE status = 'scheduled'
+             AND namespace = :namespace
        ),
        (
            SELECT min(lease_until)
            FROM {prefix}jobs INDEXED BY {prefix}jobs_held
            WHERE lease_until IS NOT NULL
+             AND namespace = :namespace
        ),
        (
            SELECT min(deadline_at)
            FROM {prefix}jobs INDEXED BY {prefix}jobs_deadline
            WHERE deadline_at IS NOT NULL
+             AND namespace = :namespace
              AND status IN ('waiting', 'scheduled', 'paused')
        );
 
@@ -54,6 +57,7 @@ WHERE worker = excluded.worker
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_scheduled
 WHERE job.status = 'scheduled'
+  AND job.namespace = :namespace
   AND job.ready_at <= :now
 ORDER BY job.ready_at
 LIMIT :limit;
@@ -61,14 +65,16 @@ LIMIT :limit;
 -- name: expired_leases
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_held
-WHERE job.lease_until <= :now
+WHERE job.namespace = :namespace
+  AND job.lease_until <= :now
 ORDER BY job.lease_until
 LIMIT :limit;
 
 -- name: past_deadlines
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_deadline
-WHERE job.deadline_at <= :now
+WHERE job.namespace = :namespace
+  AND job.deadline_at <= :now
   AND job.status IN ('waiting', 'scheduled', 'paused')
 ORDER BY job.deadline_at
 LIMIT :limit;
@@ -77,6 +83,7 @@ LIMIT :limit;
 SELECT rowid, id
 FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
 WHERE status = :status
+  AND namespace = :namespace
   AND finished_at <= :until
 ORDER BY finished_at
 LIMIT :limit;
@@ -93,12 +100,31 @@ WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM {prefix}large_inputs
 WHERE job_id IN (SELECT value FROM json_each(:ids));
 
+-- name: idle_limits
+SELECT key
+FROM {prefix}limits
+WHERE namespace = :namespace
+  AND coalesce(closed_until, :until) <= :until
+  AND coalesce(counts_until, :until) <= :until
+LIMIT :limit;
+
+-- name: remove_starts
+DELETE FROM {prefix}limit_starts
+WHERE namespace = :namespace
+  AND key IN (SELECT value FROM json_each(:keys));
+
+-- name: remove_limits
+DELETE FROM {prefix}limits
+WHERE namespace = :namespace
+  AND key IN (SELECT value FROM json_each(:keys));
+
 -- name: register_worker
-INSERT INTO {prefix}workers (id, namespace, info, started_at, seen_at)
-VALUES (:id, :namespace, :info, :now, :now)
+INSERT INTO {prefix}workers (id, namespace, info, lease, started_at, seen_at)
+VALUES (:id, :namespace, :info, :lease, :now, :now)
 ON CONFLICT (id) DO UPDATE
 SET namespace = excluded.namespace,
     info      = excluded.info,
+    lease     = excluded.lease,
     seen_at   = excluded.seen_at;
 
 -- name: remove_worker
@@ -107,4 +133,5 @@ WHERE id = :id;
 
 -- name: prune_workers
 DELETE FROM {prefix}workers
-WHERE seen_at <= :until;
+WHERE namespace = :namespace
+  AND seen_at <= :now - max(:idle, 2 * lease);

@@ -23,10 +23,11 @@ WHERE namespace = :namespace
   AND started_at > :since;
 
 -- name: record_starts
-INSERT INTO {prefix}limits (namespace, key, last_start_at)
+INSERT INTO {prefix}limits (namespace, key, last_start_at, counts_until)
 VALUES {rows}
 ON CONFLICT (namespace, key) DO UPDATE
-SET last_start_at = excluded.last_start_at;
+SET last_start_at = excluded.last_start_at,
+    counts_until  = max(coalesce(counts_until, 0), excluded.counts_until);
 
 -- name: add_starts
 INSERT INTO {prefix}limit_starts (namespace, key, started_at, count)
