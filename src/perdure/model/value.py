@@ -16,6 +16,8 @@ class _ValueMeta(msgspec.StructMeta):
     ) -> _ValueMeta:
         options.setdefault("frozen", True)
         options.setdefault("kw_only", True)
+        # Frozen values cannot come to contain themselves, so the collector need not look at them.
+        options.setdefault("gc", False)
         made: _ValueMeta = super().__new__(mcs, name, bases, namespace, **options)
         return made
 
