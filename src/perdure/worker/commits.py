@@ -1,7 +1,8 @@
 """Commits: outcomes written in groups, each under its own claim's fence.
 
 A store that cannot write now is tried again until it can: an outcome is only given up when its
-claim is stale, or when the store refuses that one outcome for good.
+claim is stale, or when the store refuses that one outcome for good. Then a result becomes a failure
+that says so; a job that was to run again is left to, once its lease has run out.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ class Commits:
             return
         [(attempt, outcome)] = batch
         _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
-        if isinstance(outcome, Failed):
-            self._settled(attempt, outcome, None)
-        else:
-            attempt.progress = None  # it may be what was refused
+        if attempt.progress is not None:  # it may be what was refused
+            attempt.progress = None
+            await self._write([(attempt, outcome)])
+        elif isinstance(outcome, Completed | Buried | Cancelled):
             await self._write([(attempt, Failed(failure=describe(error)))])
+        else:
+            self._settled(attempt, outcome, None)
 
     def _settlement(self, attempt: Attempt, outcome: Outcome) -> Settlement:
         return Settlement(

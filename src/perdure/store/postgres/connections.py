@@ -22,6 +22,8 @@ Record = Any  # asyncpg.Record; read by position
 Answer = TypeVar("Answer")
 
 RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
+BUSY_TRIES = 4
+"""Tries of what the server has no time or room for. A read that never fits must end, too."""
 CLOSE_TIMEOUT_S = 2.0
 ERROR_TEXT_MAX = 200
 
@@ -36,6 +38,10 @@ _LOST_STATES = frozenset(
         "57P05",  # idle for too long
     }
 )
+_BUSY_STATES = frozenset({"55P03", "57014"})  # no lock in time, statement cancelled or timed out
+_SHORTAGE_CLASS = "53"  # disk full, out of memory, too little of anything else
+_UNSTORABLE_CLASSES = ("22", "54")  # bad data, beyond a limit of the server
+_INTEGRITY_CLASS = "23"
 _CONNECTION_CLASS = "08"
 _REFUSED_AT_START = "08P01"  # how PgBouncer refuses settings it does not know
 
@@ -50,6 +56,7 @@ _SETTINGS = {
     "enable_mergejoin": "off",
     "default_transaction_isolation": "read committed",
 }
+_OF_THE_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _log = logging.getLogger("perdure.store")
 
 
@@ -96,9 +103,10 @@ class Connections:
     async def run(self, work: Callable[[Connection, bool], Awaitable[Answer]]) -> Answer:
         """Do ``work`` on a connection, again and again while connections are lost.
 
-        ``work`` is told whether an earlier try may have been committed without an answer.
+        ``work`` is told whether an earlier try may have been committed without an answer. Raises
+        ``StoreError`` for what is the server's affair, and ``InvalidInput`` for a bad value.
         """
-        is_repeated = False
+        is_repeated, busy_tries = False, 0
         for delay in growing_delays():
             async with self._slots:
                 connection = None
@@ -106,16 +114,33 @@ class Connections:
                     connection = await self._take()
                     answer = await work(connection, is_repeated)
                 except BaseException as error:
-                    if not self._survives(error, connection):
-                        if isinstance(error, asyncpg.DataError):
-                            raise _unstorable(error) from error
-                        raise
-                    is_repeated |= connection is not None and not is_clash(error)
+                    may_repeat = self._survives(error, connection)
+                    if is_busy(error):
+                        busy_tries += 1
+                        may_repeat = busy_tries < BUSY_TRIES
+                    if not may_repeat:
+                        typed = self._typed(error)
+                        if typed is error:
+                            raise
+                        raise typed from error
+                    is_undone = is_clash(error) or is_busy(error)
+                    is_repeated |= connection is not None and not is_undone
                 else:
                     self._put_back(connection)
                     return answer
             await asyncio.sleep(delay)
         raise AssertionError("delays never end")
+
+    def _typed(self, error: BaseException) -> BaseException:
+        """What a caller sees of an error. Broken constraints stay: whoever meets one knows it."""
+        state: str = getattr(error, "sqlstate", None) or ""
+        if state.startswith(_UNSTORABLE_CLASSES):
+            return _unstorable(error)
+        if state.startswith(_INTEGRITY_CLASS) or not isinstance(error, _OF_THE_DRIVER):
+            return error
+        return StoreError(
+            f"the store at {self._address.url} refused, and nothing was written: {error}"
+        )
 
     async def _take(self) -> Connection:
         if self._is_closed:
@@ -212,6 +237,14 @@ def is_clash(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CLASH_STATES
 
 
+def is_busy(error: BaseException) -> bool:
+    """Whether the server had no time or room for the statement, and undid it."""
+    if not isinstance(error, asyncpg.PostgresError) or is_lost(error, None):
+        return False
+    state = error.sqlstate or ""
+    return state in _BUSY_STATES or state.startswith(_SHORTAGE_CLASS)
+
+
 def growing_delays() -> Iterator[float]:
     """Seconds between tries, for ever: doubling up to a cap, and never in step with others."""
     delay = RETRY_DELAY_FIRST_S
@@ -220,7 +253,7 @@ def growing_delays() -> Iterator[float]:
         delay = min(delay * 2, RETRY_DELAY_MAX_S)
 
 
-def _unstorable(error: Exception) -> InvalidInput:
+def _unstorable(error: BaseException) -> InvalidInput:
     return InvalidInput(
         f"PostgreSQL cannot keep one of the values: {str(error)[:ERROR_TEXT_MAX]}. Texts may hold "
         "neither a zero byte nor half a surrogate pair"

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from perdure.clock import Clock
-from perdure.errors import StoreUnreachable
+from perdure.errors import StoreError, StoreUnreachable
 from perdure.model.hint import Hint
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
@@ -49,11 +49,11 @@ class PostgresStore(PostgresJobs, PostgresOperators, PostgresReads, PostgresHous
 
         try:
             await self._connections.run(work)
-        except asyncpg.PostgresError as error:
+        except BaseException as error:
             await self.close()
-            raise StoreUnreachable(self.url, str(error)) from error
-        except BaseException:
-            await self.close()
+            # Only the server's own refusals: a mismatch of tables says more than this would.
+            if type(error) is StoreError or isinstance(error, asyncpg.PostgresError):
+                raise StoreUnreachable(self.url, str(error.__cause__ or error)) from error
             raise
 
     async def close(self) -> None:
