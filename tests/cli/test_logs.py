@@ -49,6 +49,12 @@ class TestFields:
 
         assert fields_of(event)["error"] == "ValueError: two lines"
 
+    def test_a_take_over_says_from_whom(self) -> None:
+        failure = Failure(type="perdure.errors.WorkerDied", message="gone")
+        event = events.JobTakenOver(**JOB, holder="worker-1", failure=failure)
+
+        assert fields_of(event)["holder"] == "worker-1"
+
     def test_an_ended_process_says_when_it_is_started_again(self) -> None:
         event = supervisor.ProcessEnded(
             number=1, pid=9, exit_code=-9, restart_in=timedelta(seconds=2)

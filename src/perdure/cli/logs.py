@@ -26,6 +26,7 @@ from perdure.worker.events import (
     JobReleased,
     JobRetried,
     JobStarted,
+    JobTakenOver,
     WorkerEvent,
     WorkerStarted,
     WorkerStopped,
@@ -56,6 +57,7 @@ _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     JobRetried: (logging.WARNING, "job retried"),
     JobFailed: (logging.ERROR, "job failed"),
     JobDead: (logging.ERROR, "job dead"),
+    JobTakenOver: (logging.WARNING, "job taken over"),
     ClaimLost: (logging.WARNING, "claim lost"),
     StopAsked: (logging.INFO, "stop asked"),
     ProcessStarted: (logging.INFO, "process started"),
@@ -103,6 +105,8 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
             fields["seconds"] = _seconds(event.duration)
         case JobFailed() | JobRetried() | JobDead():
             fields["error"] = _one_line(event.failure)
+        case JobTakenOver():
+            fields["holder"] = event.holder
         case StopAsked():
             fields["grace"] = _seconds(event.grace)
         case ProcessStarted() | ProcessKilled():

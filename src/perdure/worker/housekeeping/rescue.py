@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 from perdure.worker.report import Report
 from perdure.worker.settings import WorkerSettings
-
-_log = logging.getLogger("perdure.worker")
 
 
 async def rescue_jobs(store: Store, settings: WorkerSettings, report: Report) -> int:
@@ -17,9 +13,6 @@ async def rescue_jobs(store: Store, settings: WorkerSettings, report: Report) ->
     count = 0
     while taken := await store.take_over_expired(settings.namespace, BATCH, settings.deaths_max):
         for job in taken:
-            _log.warning(
-                "took over job %s from worker %s, now %s", job.id, job.worker, job.after.value
-            )
             report.taken_over(job)
         count += len(taken)
         if len(taken) < BATCH:
