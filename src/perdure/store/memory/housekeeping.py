@@ -108,11 +108,12 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         with self._transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
+            span = nearest_duration(idle)
             gone = [
                 id
                 for id, record in workers.items()
                 if record.info.namespace == namespace
-                and record.seen_at <= now - max(idle, 2 * nearest_duration(record.info.lease))
+                and record.seen_at <= now - max(span, 2 * nearest_duration(record.info.lease))
             ]
             for id in gone:
                 del workers[id]
