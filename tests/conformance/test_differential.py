@@ -13,7 +13,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
-from perdure.model.job import Claimed, JobFilter, Moved, TakenOver
+from perdure.model.job import Claimed, Expired, JobFilter, Moved, TakenOver
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
@@ -123,7 +123,7 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
 def comparable(value: Any) -> Any:
     """The value without the wording of our own failures, and where order is free, sorted."""
     match value:
-        case list() if value and isinstance(value[0], Moved | TakenOver):
+        case list() if value and isinstance(value[0], Moved | TakenOver | Expired):
             return sorted((comparable(each) for each in value), key=lambda each: str(each["id"]))
         case list() | tuple():
             return [comparable(each) for each in value]
