@@ -16,6 +16,7 @@ from perdure.store.contract import Store
 from tests.conformance.builders import (
     HOUR,
     LANE,
+    NAMESPACE,
     SECOND,
     WORKER,
     claim,
@@ -23,8 +24,10 @@ from tests.conformance.builders import (
     hold,
     insert,
     new_job,
+    put_in,
     read,
     settle,
+    worker_info,
 )
 
 END, BEGINNING = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
@@ -53,9 +56,10 @@ RETRIES: list[dict[str, Any]] = [
 
 async def look_everywhere(store: Store) -> None:
     """Every read that meets the times of jobs, as every worker and operator makes them."""
-    survey = await store.survey("another namespace")
-    dues = (survey.next_due_at, survey.next_lease_end_at, survey.next_deadline_at)
-    assert all(due is None or abs((due - survey.now).days) < 4_000_000 for due in dues)
+    for namespace in (NAMESPACE, "another"):
+        survey = await store.survey(namespace)
+        dues = (survey.next_due_at, survey.next_lease_end_at, survey.next_deadline_at)
+        assert all(due is None or abs((due - survey.now).days) < 4_000_000 for due in dues)
     for job in await store.list_jobs(JobFilter(), 100):
         again = await store.get_job(None, job.id)
         assert again is not None
@@ -97,15 +101,29 @@ class TestFarTimes:
     async def test_of_a_lease_are_kept_where_they_can_be_read(self, store: Store) -> None:
         first = await hold(store, lease=LONG)
         await hold(store, lease=LONGEST)
+        await insert(store)
+        await claim(store, rules=(LimitRule(key="mailer", live_max=9),), lease=LONGEST)
         await store.renew_leases(WORKER, [first], LONGEST)
+        assert await store.lead("keeping house", WORKER, LONGEST)
 
         await look_everywhere(store)
+        assert await store.take_over_expired(NAMESPACE, 10, 3) == []
 
     async def test_of_a_limit_are_kept_where_they_can_be_read(self, store: Store) -> None:
-        await store.close_limit("default", "mailer", END)
+        await store.close_limit(NAMESPACE, "mailer", END)
         await insert(store)
 
         claimed = await claim(store, LANE, rules=(LimitRule(key="mailer", live_max=1),))
 
         assert claimed.jobs == []
         assert claimed.opens_at == LATEST
+
+    @pytest.mark.parametrize("span", [LONG, LONGEST])
+    async def test_of_keeping_remove_nothing(self, store: Store, span: timedelta) -> None:
+        await put_in(store, Status.COMPLETED)
+        await put_in(store, Status.FAILED)
+        await store.register_worker(worker_info())
+
+        keep = {Status.COMPLETED: span, Status.FAILED: span}
+        assert await store.prune_jobs(NAMESPACE, keep, 10) == 0
+        assert await store.prune_workers(NAMESPACE, span) == 0
