@@ -19,7 +19,8 @@ from psycopg import sql
 from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
 
 # On a busy machine a slow example says nothing about the code; the timeout per test remains.
-settings.register_profile("perdure", deadline=None)
+# The same examples in every run, so that a failure is never a matter of luck.
+settings.register_profile("perdure", deadline=None, derandomize=True)
 settings.load_profile("perdure")
 
 SHARED_SERVER = pytest.StashKey[SharedServer]()
