@@ -49,9 +49,9 @@ WHERE application_name = $1
 
 
 @pytest.fixture
-async def named(postgres_url: str) -> AsyncIterator[PostgresStore]:
+async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
     """A store whose connections can be told from all others."""
-    store = PostgresStore(with_query(postgres_url, application_name="to-be-cut"))
+    store = PostgresStore(with_query(postgres_url, application_name=schema))
     await store.open()
     yield store
     await store.close()
@@ -108,10 +108,10 @@ class TestOpen:
 
 class TestLostConnections:
     async def test_are_replaced_when_the_server_ends_them(
-        self, named: PostgresStore, admin: Any
+        self, named: PostgresStore, admin: Any, schema: str
     ) -> None:
         ids = await insert_many(named, 3)
-        assert await admin.fetchval(CUT_ALL, "to-be-cut") > 0
+        assert await admin.fetchval(CUT_ALL, schema) > 0
 
         taken = await claim_ids(named)
 
@@ -264,26 +264,28 @@ class TestClose:
         with pytest.raises(StoreError, match="closed"):
             await store.count_jobs(JobFilter())
 
-    async def test_leaves_no_connection_behind(self, postgres_url: str, admin: Any) -> None:
-        store = PostgresStore(with_query(postgres_url, application_name="to-be-counted"))
+    async def test_leaves_no_connection_behind(
+        self, postgres_url: str, admin: Any, schema: str
+    ) -> None:
+        store = PostgresStore(with_query(postgres_url, application_name=schema))
         await store.open()
         store.subscribe(lambda hint: None)
         await asyncio.gather(*(insert(store) for _ in range(8)))
 
         await store.close()
 
-        await until_gone(admin, "to-be-counted")
+        await until_gone(admin, schema)
 
 
 class TestOptions:
-    async def test_keep_to_the_pool_given(self, postgres_url: str, admin: Any) -> None:
-        url = with_query(postgres_url, application_name="to-be-counted", pool="2", listen="off")
+    async def test_keep_to_the_pool_given(self, postgres_url: str, admin: Any, schema: str) -> None:
+        url = with_query(postgres_url, application_name=schema, pool="2", listen="off")
         store = PostgresStore(url)
         await store.open()
 
         await asyncio.gather(*(store.count_jobs(JobFilter()) for _ in range(20)))
 
-        assert 1 <= await admin.fetchval(BY_NAME, "to-be-counted") <= 2
+        assert 1 <= await admin.fetchval(BY_NAME, schema) <= 2
         await store.close()
 
     async def test_work_without_prepared_statements(self, postgres_url: str) -> None:

@@ -89,8 +89,8 @@ async def tap(admin: Any, schema: str) -> Wiretap:
 
 
 @pytest.fixture
-async def named(postgres_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(with_query(postgres_url, application_name="to-be-cut"))
+async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(with_query(postgres_url, application_name=schema))
     await store.open()
     yield store
     await store.close()
@@ -153,23 +153,23 @@ class TestListening:
         ear = Ear(named)
         await ear.hears_anything()
 
-        assert await admin.fetchval(CUT_ALL, "to-be-cut") > 0
+        assert await admin.fetchval(CUT_ALL, schema) > 0
         await ear.hears_anything()
         ready = write_message({HintKind.READY: {"lane"}}, "somebody else")
         await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
 
         assert await ear.next() == Hint(kind=HintKind.READY, names=frozenset({"lane"}))
 
-    async def test_can_be_turned_off(self, postgres_url: str, admin: Any) -> None:
-        store = PostgresStore(with_query(postgres_url, listen="off", application_name="deaf"))
+    async def test_can_be_turned_off(self, postgres_url: str, admin: Any, schema: str) -> None:
+        store = PostgresStore(with_query(postgres_url, listen="off", application_name=schema))
         await store.open()
         ear = Ear(store)
 
         await insert(store)
 
         assert (await ear.next()).kind is HintKind.READY
-        queries = "SELECT query FROM pg_stat_activity WHERE application_name = 'deaf'"
-        assert not any("LISTEN" in row[0] for row in await admin.fetch(queries))
+        queries = "SELECT query FROM pg_stat_activity WHERE application_name = $1"
+        assert not any("LISTEN" in row[0] for row in await admin.fetch(queries, schema))
         await store.close()
 
 
@@ -203,11 +203,11 @@ class TestSending:
         }
 
     async def test_goes_on_after_the_server_ended_its_connection(
-        self, named: PostgresStore, admin: Any, tap: Wiretap
+        self, named: PostgresStore, admin: Any, schema: str, tap: Wiretap
     ) -> None:
         await insert(named)
         await tap.next()
-        await admin.fetchval(CUT_ALL, "to-be-cut")
+        await admin.fetchval(CUT_ALL, schema)
 
         await insert(named)
 
