@@ -154,8 +154,8 @@ async def backlog_figure(
         "jobs/s",
         full,
         empty,
-        "ratio >= 0.8",
-        lambda _, r: r >= 0.8,
+        "ratio >= 0.8" if name == "pg" else "",
+        (lambda _, r: r >= 0.8) if name == "pg" else None,
     )
 
 
