@@ -42,6 +42,8 @@ async def until_gone(connection: Any, name: str) -> None:
 
 async def _until(connection: Any, query: str, argument: str, is_reached: Any) -> None:
     for _ in range(LOOKS_MAX):
+        # Within a transaction the server shows one picture of its connections until told otherwise.
+        await connection.execute("SELECT pg_stat_clear_snapshot()")
         if is_reached(await connection.fetchval(query, argument)):
             return
         await asyncio.sleep(0.01)
