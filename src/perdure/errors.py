@@ -225,5 +225,6 @@ class ProcessDied(PerdureError):
 
 
 def _without_password(url: str) -> str:
-    """The URL as it may be shown: all between a user's name and the last @ is hidden."""
-    return re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)
+    """The URL as it may be shown: all between a user's name and the last @, and password=."""
+    url = re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", url)

@@ -18,6 +18,7 @@ class TestInvalidStoreUrl:
             "postgresql+psycopg://ann:secret@host/db",
             "postgresql+psycopg://ann:sec/ret:@host:5432/db?note=a@b",
             "redis://:secret@host/0",
+            "mysql://host/db?user=ann&password=secret&sslpassword=secret",
         ],
     )
     def test_hides_the_password(self, url: str) -> None:
