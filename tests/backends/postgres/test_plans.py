@@ -80,6 +80,7 @@ class Planner:
 
     def __init__(self, connection: Any, schema: str) -> None:
         self._connection = connection
+        self._schema = schema
         self.statements = statements_in(schema)
 
     async def nodes(self, statement: str) -> list[dict[str, Any]]:
@@ -88,18 +89,22 @@ class Planner:
         arguments = f"({', '.join(['NULL'] * count)})" if count else ""
         await self._connection.execute(f"PREPARE looked_at AS {statement}")
         plan = await self._connection.fetchval(
-            f"EXPLAIN (FORMAT JSON) EXECUTE looked_at{arguments}"
+            f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE looked_at{arguments}"
         )
         await self._connection.execute("DEALLOCATE looked_at")
         return list(flatten(json.loads(plan)[0]["Plan"]))
 
     async def reads_all(self, statement: str) -> list[str]:
-        """What is read from one end to the other."""
+        """What of our tables is read from one end to the other.
+
+        PostgreSQL's own catalogues are left out: how it reads those depends on what else
+        the server holds.
+        """
         return [
             f"{node['Node Type']} of {node['Relation Name']} {node.get('Index Name', '')}"
             for node in await self.nodes(statement)
             if "Scan" in node["Node Type"]
-            and "Relation Name" in node
+            and node.get("Schema") == self._schema
             and not node.keys() & {"Index Cond", "TID Cond", "Ends Early"}
         ]
 
