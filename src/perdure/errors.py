@@ -142,6 +142,161 @@ class ResultTimeout(PerdureError, TimeoutError):
         self.status = status
 
 
+# Flows and runs.
+
+
+class InvalidFlow(InvalidInput):
+    """A flow cannot be built; ``errors`` are all its faults, each with node and place."""
+
+    def __init__(self, flow: str, errors: tuple[str, ...]) -> None:
+        listed = "".join(f"\n  - {error}" for error in errors)
+        super().__init__(f"flow {flow!r} cannot be built:{listed}")
+        self.flow = flow
+        self.errors = errors
+
+
+class UnknownFlow(InvalidInput):
+    """No definition of this flow in this version is stored, or known here."""
+
+    def __init__(self, flow: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"; known: {', '.join(sorted(known))}" if known else ""
+        super().__init__(
+            f"flow {flow!r} is not known{hint}. Submit it once, or pass it in flows=[...]"
+        )
+        self.flow = flow
+
+
+class RunNotFound(PerdureError, LookupError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r} in this namespace (removed, or never there)")
+        self.run_id = run_id
+
+
+class RunExists(PerdureError):
+    """``on_conflict="fail"``: the id is taken by another run, live or ended."""
+
+    def __init__(self, run_id: str, flow: str, status: str) -> None:
+        super().__init__(
+            f"run {run_id!r} exists already: flow {flow!r}, {status}. Choose another id, or "
+            'on_conflict="use_existing" or "terminate_existing"'
+        )
+        self.run_id = run_id
+        self.flow = flow
+        self.status = status
+
+
+class RunEnded(PerdureError):
+    """The run is over, and ``act`` no longer applies to it; nothing was changed."""
+
+    def __init__(self, run_id: str, act: str, status: str) -> None:
+        super().__init__(
+            f"cannot {act} run {run_id!r}: it is {status}, which is final. "
+            "client.retry(id) or client.fork(id) start it anew"
+        )
+        self.run_id = run_id
+        self.act = act
+        self.status = status
+
+
+class RunNotPaused(PerdureError):
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(f"cannot unpause run {run_id!r}: it is {status}, not paused")
+        self.run_id = run_id
+        self.status = status
+
+
+class RunNotRetryable(PerdureError):
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(f"cannot retry run {run_id!r}: {reason}")
+        self.run_id = run_id
+
+
+class MigrationRefused(PerdureError):
+    """The run cannot go on in that version; ``differences`` say why. Nothing was changed."""
+
+    def __init__(self, run_id: str, to: str, differences: tuple[str, ...]) -> None:
+        listed = "".join(f"\n  - {difference}" for difference in differences)
+        super().__init__(f"cannot migrate run {run_id!r} to {to}:{listed}")
+        self.run_id = run_id
+        self.to = to
+        self.differences = differences
+
+
+class JobBelongsToRun(PerdureError):
+    """A job of a run is the run's affair; nothing was changed."""
+
+    def __init__(self, job_id: str, run_id: str) -> None:
+        super().__init__(
+            f"job {job_id} executes a node of run {run_id!r}: act on the run instead "
+            "(cancel, pause, unpause, retry)"
+        )
+        self.job_id = job_id
+        self.run_id = run_id
+
+
+class EventLogCorrupt(PerdureError):
+    """The events of a run are not what was written: nothing is done with it until it is mended."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(f"the event log of run {run_id!r} is corrupt: {reason}")
+        self.run_id = run_id
+
+
+class UnknownEvent(PerdureError):
+    """A newer version wrote this event; skipping it would be wrong. Upgrade this process."""
+
+    def __init__(self, run_id: str, number: int, kind: str) -> None:
+        super().__init__(
+            f"event {number} of run {run_id!r} is a {kind!r}, which this version does not know; "
+            "upgrade this process"
+        )
+        self.run_id = run_id
+        self.number = number
+        self.kind = kind
+
+
+class ValueMissing(PerdureError):
+    """A decision needs the values of these events, which have to be read first."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        super().__init__(f"the values of events {numbers} are not at hand")
+        self.numbers = numbers
+
+
+class RunEndedBadly(PerdureError):
+    """The awaited run ended without a result."""
+
+    def __init__(
+        self, run_id: str, message: str, failure: Failure | None = None, node: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.failure = failure
+        self.node = node
+        if failure is not None and failure.traceback:
+            self.add_note(f"On the worker:\n{failure.traceback}")
+
+
+class RunFailed(RunEndedBadly):
+    """A node failed for good; ``node`` says which and ``failure`` why."""
+
+
+class RunCancelled(RunEndedBadly):
+    """It was cancelled."""
+
+
+class RunStuck(PerdureError):
+    """``run_flow``: the run waits for something that nothing here will bring."""
+
+
+class LoopExhausted(PerdureError):
+    """A loop was not done after its last iteration."""
+
+
+class WaitTimedOut(PerdureError, TimeoutError):
+    """No signal came in time."""
+
+
 # What is wrong with the store.
 
 

@@ -16,6 +16,10 @@ class HintKind(StrEnum):
     """Jobs changed state or made progress; ``names`` are their ids."""
     ABORTING = "aborting"
     """Jobs were asked to stop, or taken away; ``names`` are their ids."""
+    RUN = "run"
+    """Runs got new events or another status; ``names`` are their ids."""
+    DUE = "due"
+    """Waits of runs were opened with a time, or became due: look when the next one is."""
 
 
 class Hint(Value):

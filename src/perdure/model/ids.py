@@ -6,3 +6,4 @@ from typing import NewType
 
 JobId = NewType("JobId", str)
 WorkerId = NewType("WorkerId", str)
+RunId = NewType("RunId", str)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from perdure.model.failure import Failure
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.lane import Lane
 from perdure.model.value import Value
 
@@ -38,6 +38,13 @@ FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.DEAD, Status.CANCE
 """Final: only an explicit retry starts it anew."""
 
 
+class NodeRef(Value):
+    """The part of a run that a job executes; ``key`` is the text of a ``model.key.Key``."""
+
+    run: RunId
+    key: str
+
+
 class NewJob(Value):
     """One job to insert. Times are relative to the store's clock unless they are moments."""
 
@@ -62,6 +69,7 @@ class NewJob(Value):
     """Tries that may fail before the dead letter; None leaves it to the task's retries."""
     policy: bytes | None = None
     """Per-call retry policy and timeout, encoded by ``model.policy``."""
+    node: NodeRef | None = None
 
 
 class Inserted(Value):
@@ -97,6 +105,10 @@ class ClaimedJob(Value):
     group: str | None
     deadline_at: datetime | None
     created_at: datetime
+    priority: int = PRIORITY_DEFAULT
+    deaths: int = 0
+    """Workers that died with it."""
+    node: NodeRef | None = None
 
 
 class Claimed(Value):
@@ -146,6 +158,7 @@ class Job(Value):
     """None when the reader did not ask for values."""
     output: bytes | None = None
     """None unless it completed and the reader asked for values."""
+    node: NodeRef | None = None
 
 
 class JobState(Value):

@@ -19,6 +19,8 @@ class Lane(Value):
     task: str
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    flow: str = ""
+    """Of a job of a run: the version of its flow, as ``name@version``."""
 
     @property
     def text(self) -> str:
@@ -32,12 +34,13 @@ class Lane(Value):
 
 @lru_cache(maxsize=4096)
 def _encode(lane: Lane) -> str:
-    return msgspec.json.encode((lane.queue, lane.task, lane.tags, lane.keys)).decode()
+    parts: tuple[object, ...] = (lane.queue, lane.task, lane.tags, lane.keys)
+    return msgspec.json.encode((*parts, lane.flow) if lane.flow else parts).decode()
 
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Lane:
-    queue, task, tags, keys = msgspec.json.decode(
-        text, type=tuple[str, str, tuple[str, ...], tuple[str, ...]]
+    queue, task, tags, keys, *flow = msgspec.json.decode(text)
+    return Lane(
+        queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
     )
-    return Lane(queue=queue, task=task, tags=tags, keys=keys)

@@ -21,6 +21,8 @@ class WorkerInfo(Value):
     concurrency: int
     lease: timedelta
     """It gives a sign of life several times in this span."""
+    flows: tuple[str, ...] = ()
+    """The versions of flows that it has code for, as ``name@version``."""
 
 
 class WorkerState(Value):
@@ -53,3 +55,5 @@ class Survey(Value):
     """When the first lease runs out unless it is renewed."""
     next_deadline_at: datetime | None
     """The first deadline of a job that no worker holds."""
+    next_wait_at: datetime | None = None
+    """When the next wait of a run is due."""

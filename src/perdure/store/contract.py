@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from perdure.model.hint import Hint
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
     Claim,
     Claimed,
@@ -34,6 +34,20 @@ from perdure.model.job import (
 )
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Settlement
+from perdure.model.run import (
+    CommitAnswer,
+    FlowCount,
+    LoadedRun,
+    NewRun,
+    Run,
+    RunCommit,
+    RunFilter,
+    RunStatus,
+    Snapshot,
+    StoredStep,
+    Submitted,
+    Wait,
+)
 from perdure.model.value import Value
 from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
 
@@ -129,8 +143,141 @@ class JobStore(Protocol):
         """Give back what this worker holds and does not know of: claims whose answer was lost."""
 
 
+class RunAfter(Value):
+    """A run to load: its events after ``number``, or from its snapshot if that is None."""
+
+    namespace: str
+    id: RunId
+    number: int | None = None
+
+
+class RunStore(Protocol):
+    """Runs: how they begin, and the one way in which they go on.
+
+    A job of a run (``NewJob.node``) is claimed, renewed, given back and taken over as any other.
+    It leaves the queue with its outcome, and never stays as a finished one; how often it killed
+    its workers is counted, and told by ``ClaimedJob.deaths``, but the store does not bury it.
+    """
+
+    @abstractmethod
+    async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
+        """Keep a flow's definition; a version that is known already is left as it is."""
+
+    @abstractmethod
+    async def get_definition(self, namespace: str, flow: str, version: str) -> bytes | None: ...
+
+    @abstractmethod
+    async def submit_run(self, run: NewRun) -> Submitted:
+        """Add a run with its first events, its jobs, waits and children, all or none.
+
+        - An id that is taken in the namespace raises ``RunExists`` ("fail"), yields that run and
+          writes nothing ("use_existing"), or makes room: that run's jobs are taken away and all
+          that is kept of it is replaced ("terminate_existing").
+        - However many submit one id at once, one of them is new.
+        - The same first event submitted again under "fail" counts as submitted, if the answer to
+          the first try was lost on the way.
+        """
+
+    @abstractmethod
+    async def commit_runs(
+        self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()
+    ) -> CommitAnswer:
+        """Write one step of each run, each all or none; one does not stop the others.
+
+        - CONFLICT, and nothing written, when the run's last event is not the expected one or the
+          run is unknown; STALE, and nothing written, when a settled claim is not current; the
+          answer names those claims.
+        - Events are numbered on from the expected one. The run takes the status, and an ended one
+          its time; one that is retried is no longer ended.
+        - Ends: the job leaves the queue. Continues: the same row takes the new job's lane,
+          priority, input, policy and key under the same claim and lease, as if just started:
+          attempt 1, no failures, no progress. Repeats: as a retried job.
+        - New jobs and children are inserted, waits opened and closed.
+        - Drops and clears take jobs away, from their holders too (a hint names their ids), remove
+          them, and end waits, but a child's becomes due at once. What the same commit settles,
+          inserts or opens is not touched by its own drops and clears.
+        - Holds parks jobs as paused, taking held ones from their holders, with their attempt
+          back, and keeps waits from becoming due; until False puts them back in their place.
+        - A new version goes into the lanes of the run's jobs.
+        - The end of a child makes the wait of its parent due at once.
+        - A snapshot replaces the one that is kept.
+        - A commit repeated with its token after a lost answer is done, and counts once.
+        - Answers the lowest rank that waits in ``lanes``, as of this write.
+        """
+
+    @abstractmethod
+    async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
+        """What a worker needs to decide, in the order asked; None for a run that is not there.
+
+        - Without a number: the snapshot if there is one, and the events after it.
+        - With a number: the events after it, and no snapshot.
+        - One consistent view of each run: its number is that of the last event.
+        """
+
+    @abstractmethod
+    async def event_values(
+        self, namespace: str, run: RunId, numbers: Sequence[int]
+    ) -> dict[int, bytes]:
+        """The values of these events; events without one are left out."""
+
+    @abstractmethod
+    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
+        """Waits whose time has come, earliest first; none of a run that is held."""
+
+    @abstractmethod
+    async def get_run(self, namespace: str | None, id: RunId) -> Run | None: ...
+
+    @abstractmethod
+    async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
+        """Matching runs, newest first."""
+
+    @abstractmethod
+    async def count_runs(self, filter: RunFilter) -> int: ...
+
+    @abstractmethod
+    async def live_flows(self, namespace: str | None) -> list[FlowCount]:
+        """Which versions of which flows unended runs are of."""
+
+    @abstractmethod
+    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+        """These runs, in the order asked."""
+
+    @abstractmethod
+    async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
+        """The run's jobs, with their failures left to ``failed_attempts``; oldest first."""
+
+    @abstractmethod
+    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]: ...
+
+    @abstractmethod
+    async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
+        """Keep a result under a name; the first one stays.
+
+        - Raises ``StaleClaim``, and writes nothing, when the claim is not current.
+        """
+
+    @abstractmethod
+    async def load_steps(self, owner: str) -> list[StoredStep]: ...
+
+    @abstractmethod
+    async def prune_runs(
+        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+    ) -> int:
+        """Remove runs that ended longer ago than ``keep`` says, with all that is kept of them.
+
+        - A child is removed with its parent, not before.
+        """
+
+    @abstractmethod
+    async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
+        """Replace the snapshot of a run, if this one is of a later event."""
+
+
 class OperatorStore(Protocol):
-    """What people do to jobs and queues. Jobs that are not found are left out of the answer."""
+    """What people do to jobs and queues. Jobs that are not found are left out of the answer.
+
+    Acting on a job of a run raises ``JobBelongsToRun``, and nothing is written.
+    """
 
     @abstractmethod
     async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[Moved]:
@@ -229,7 +376,7 @@ class HousekeepingStore(Protocol):
 
         - Names the lanes of this namespace with waiting jobs, in text order, those after
           ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
-        - The times due are those of this namespace.
+        - The times due are those of this namespace; a wait's counts as ``next_wait_at``.
         """
 
     @abstractmethod
@@ -280,7 +427,7 @@ class HousekeepingStore(Protocol):
         """Drop rows of workers not seen for that long, and not for two of their leases."""
 
 
-class Store(JobStore, OperatorStore, ReadStore, HousekeepingStore, Protocol):
+class Store(JobStore, RunStore, OperatorStore, ReadStore, HousekeepingStore, Protocol):
     """One place that keeps everything. Usable from any thread's event loop it was opened on."""
 
     @property

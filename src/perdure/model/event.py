@@ -1,0 +1,255 @@
+"""Events: what happened in a run, append-only and numbered from 1 without gaps.
+
+An event says what followed from it at once, so that folding events needs nothing but them. Values
+(inputs, outputs, payloads of signals) are kept beside the event; ``ref`` is the number of the event
+whose value is meant where it is not the event's own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from perdure.errors import EventLogCorrupt, UnknownEvent
+from perdure.model.failure import Failure
+from perdure.model.ids import RunId
+from perdure.model.value import Value
+
+
+class Arrival(Value, array_like=True):
+    """How many of a node's incoming edges are decided by now, while others are not."""
+
+    node: str
+    decided: int
+    active: int
+    blocked: int = 0
+
+
+class Then(Value, omit_defaults=True):
+    """What follows from an event at once. All are texts of keys, or ids of nodes."""
+
+    started: tuple[str, ...] = ()
+    """Jobs to execute."""
+    waiting: tuple[str, ...] = ()
+    children: tuple[tuple[str, RunId], ...] = ()
+    """Runs started for a key."""
+    mapped: tuple[tuple[str, int], ...] = ()
+    """Maps begun, with the number of their items."""
+    skipped: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+    """Will not run, because something before them failed."""
+    arrived: tuple[Arrival, ...] = ()
+
+
+NOTHING = Then()
+
+
+class Origin(Value):
+    """The point of another run that a fork goes on from."""
+
+    run: RunId
+    number: int
+
+
+class Parent(Value):
+    """The run, and the key in it, that a child run belongs to."""
+
+    run: RunId
+    key: str
+
+
+class RunSubmitted(Value, omit_defaults=True, tag=True):
+    """Its value is the run's input."""
+
+    flow: str
+    version: str
+    aging_ms: int
+    then: Then = NOTHING
+    parent: Parent | None = None
+    replaced: bool = False
+    """An earlier run of this id was ended to make room for it."""
+
+
+class NodeCompleted(Value, omit_defaults=True, tag=True):
+    node: str
+    port: str = ""
+    iteration: int = 0
+    cause: str = ""
+    """Empty for a job; else timer, timeout, signal, child, items."""
+    ref: int = 0
+    """0: the value is the event's own."""
+    then: Then = NOTHING
+
+
+class ItemCompleted(Value, omit_defaults=True, tag=True):
+    key: str
+    then: Then = NOTHING
+
+
+class IterationCompleted(Value, omit_defaults=True, tag=True):
+    """A loop goes round again, or asks whether it should."""
+
+    key: str
+    then: Then = NOTHING
+
+
+class NodeRetried(Value, omit_defaults=True, tag=True):
+    """One attempt failed, and another will be made."""
+
+    key: str
+    attempt: int
+    failure: Failure
+
+
+class NodeFailed(Value, omit_defaults=True, tag=True):
+    """``handled`` says how the run goes on: "continue", or the port; empty if it does not."""
+
+    key: str
+    failure: Failure
+    handled: str = ""
+    cause: str = ""
+    then: Then = NOTHING
+
+
+class SignalReceived(Value, omit_defaults=True, tag=True):
+    """Its value is the payload. Kept until a node takes it."""
+
+    name: str
+    by: str | None = None
+
+
+class RunPaused(Value, omit_defaults=True, tag=True):
+    reason: str | None = None
+    by: str | None = None
+
+
+class RunUnpaused(Value, omit_defaults=True, tag=True):
+    by: str | None = None
+
+
+class CompensationStarted(Value, omit_defaults=True, tag=True):
+    """The run ends as ``outcome`` once everything completed is undone."""
+
+    outcome: str
+    then: Then
+    failure: Failure | None = None
+    node: str = ""
+    reason: str | None = None
+    by: str | None = None
+
+
+class NodeUndone(Value, omit_defaults=True, tag=True):
+    node: str
+    then: Then = NOTHING
+
+
+class UndoFailed(Value, omit_defaults=True, tag=True):
+    node: str
+    failure: Failure
+    then: Then = NOTHING
+
+
+class RunCompleted(Value, omit_defaults=True, tag=True):
+    ref: int = 0
+
+
+class RunFailed(Value, omit_defaults=True, tag=True):
+    failure: Failure
+    node: str = ""
+
+
+class RunCancelled(Value, omit_defaults=True, tag=True):
+    reason: str | None = None
+    by: str | None = None
+
+
+class RunRetried(Value, omit_defaults=True, tag=True):
+    then: Then
+    by: str | None = None
+
+
+class RunForked(Value, omit_defaults=True, tag=True):
+    """From here on the run is its own; the events before were copied."""
+
+    origin: Origin
+    then: Then = NOTHING
+
+
+class RunMigrated(Value, omit_defaults=True, tag=True):
+    version: str
+    by: str | None = None
+
+
+class OutputChanged(Value, tag=True):
+    """In a fork: its value is the output that a completed node has from here on."""
+
+    node: str
+
+
+Event = (
+    RunSubmitted
+    | NodeCompleted
+    | ItemCompleted
+    | IterationCompleted
+    | NodeRetried
+    | NodeFailed
+    | SignalReceived
+    | RunPaused
+    | RunUnpaused
+    | CompensationStarted
+    | NodeUndone
+    | UndoFailed
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
+    | RunRetried
+    | RunForked
+    | RunMigrated
+    | OutputChanged
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Event)
+_tags = {member.__struct_config__.tag for member in Event.__args__}
+
+
+class NewEvent(Value):
+    """An event as it is written; ``value`` is its value as the codec encodes it."""
+
+    data: bytes
+    value: bytes | None = None
+
+
+class StoredEvent(Value):
+    number: int
+    at: datetime
+    data: bytes
+    value: bytes | None = None
+
+
+def encode_event(event: Event) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode_event(run: RunId, number: int, data: bytes) -> Event:
+    """Refuses what a newer version wrote rather than skip it."""
+    try:
+        event: Event = _decoder.decode(data)
+        return event
+    except msgspec.ValidationError as error:
+        kind = _kind_of(data)
+        if kind is not None and kind not in _tags:
+            raise UnknownEvent(run, number, kind) from error
+        raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
+    except msgspec.DecodeError as error:
+        raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
+
+
+def _kind_of(data: bytes) -> str | None:
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
+    kind = found.get("type") if isinstance(found, dict) else None
+    return kind if isinstance(kind, str) else None

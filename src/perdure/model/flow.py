@@ -1,0 +1,43 @@
+"""A flow that was built: its graph, and the code behind its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.model.graph import Definition, Graph
+from perdure.model.task import Task
+
+
+class BuiltFlow:
+    """What ``Flow(...).build()`` makes. Does not change; its version is that of its graph."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        tasks: Mapping[str, Task[..., Any]],
+        flows: Mapping[str, BuiltFlow],
+    ) -> None:
+        self.graph = Graph(definition)
+        self.tasks = tasks
+        """By the names that the calls of its nodes use, key functions and checks included."""
+        self.flows = flows
+        """The flows that its nodes start, by ``name@version``."""
+
+    def __repr__(self) -> str:
+        return f"<flow {self.graph.text}>"
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    @property
+    def version(self) -> str:
+        return self.graph.version
+
+    def with_children(self) -> dict[str, BuiltFlow]:
+        """This flow and all below it, by ``name@version``."""
+        found = {self.graph.text: self}
+        for child in self.flows.values():
+            found |= child.with_children()
+        return found

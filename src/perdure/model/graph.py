@@ -1,0 +1,194 @@
+"""A flow as data: nodes, edges between them, and what each node calls. No code is in here.
+
+Everything that decides what a run does is part of the version; descriptions are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from perdure.model.value import Value
+
+FAIL, CONTINUE = "fail", "continue"
+"""What may follow an error or a timeout; any other text is a port to go on from."""
+DEFAULT_PORT = "default"
+"""The port of a route that takes every key without a branch of its own."""
+ORDINARY = ""
+"""The port on which a node ends that has nothing to choose."""
+
+OnFailure = Literal["stop", "finish"]
+
+
+class Edge(Value, omit_defaults=True):
+    """``target`` follows ``source``, if ``source`` ends on ``port``."""
+
+    source: str
+    target: str
+    port: str = ORDINARY
+    name: str = ""
+    """What the target calls this input where it gathers several; the source's id if empty."""
+
+
+class Call(Value, omit_defaults=True, tag="task"):
+    """A registered task as a node calls it."""
+
+    task: str
+    queue: str
+    priority: int
+    tags: tuple[str, ...] = ()
+    takes_input: bool = True
+    policy: str | None = None
+    """Retries and timeout that override the task's own, as ``model.policy`` writes them."""
+
+
+class FlowRef(Value, tag="flow"):
+    """Another flow, in the version that was meant when this one was built."""
+
+    name: str
+    version: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class TaskNode(Value, omit_defaults=True, tag="task"):
+    id: str
+    call: Call
+    gathers: bool = False
+    """Takes all its inputs in one object, by name; else the one that is there."""
+    on_error: str = FAIL
+    undo: Call | None = None
+
+
+class RouteNode(Value, omit_defaults=True, tag="route"):
+    """Calls a function for a key, and goes on from the port of that name with its own input."""
+
+    id: str
+    call: Call
+    ports: tuple[str, ...]
+    on_error: str = FAIL
+
+
+class MapNode(Value, omit_defaults=True, tag="map"):
+    """Calls its body for every item; its output is the list of outputs, in the items' order."""
+
+    id: str
+    body: Call | FlowRef
+    over: str | None = None
+    """The key of the input under which the list is; None: the input is the list."""
+    concurrency: int | None = None
+    on_error: str = FAIL
+    undo: Call | None = None
+
+
+class LoopNode(Value, omit_defaults=True, tag="loop"):
+    """Calls its body again on its own output until the check says that it is done."""
+
+    id: str
+    body: Call | FlowRef
+    check: Call
+    iterations_max: int
+    on_max: str = FAIL
+    on_error: str = FAIL
+    undo: Call | None = None
+
+
+class DelayNode(Value, tag="delay"):
+    """Waits, and hands its input on."""
+
+    id: str
+    delay_ms: int
+
+
+class SignalNode(Value, omit_defaults=True, tag="signal"):
+    """Waits for a signal; its output is what came with it."""
+
+    id: str
+    signal: str
+    timeout_ms: int | None = None
+    on_timeout: str = FAIL
+
+
+class FlowNode(Value, omit_defaults=True, tag="child"):
+    """Runs another flow as a run of its own."""
+
+    id: str
+    body: FlowRef
+    on_error: str = FAIL
+    undo: Call | None = None
+
+
+Node = TaskNode | RouteNode | MapNode | LoopNode | DelayNode | SignalNode | FlowNode
+
+
+class Definition(Value, omit_defaults=True):
+    """What is stored of a flow."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...] = ()
+    gathers: bool = False
+    """Its output is an object of the outputs of its last nodes; else that of the one reached."""
+    on_failure: OnFailure = "stop"
+    """Whether branches that have nothing to do with a failed node are finished first."""
+
+
+class Graph:
+    """A definition, indexed. Does not change."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.on_failure = definition.on_failure
+        self.nodes: Mapping[str, Node] = {node.id: node for node in definition.nodes}
+        self.outgoing: Mapping[str, list[Edge]] = {id: [] for id in self.nodes}
+        self.incoming: Mapping[str, list[Edge]] = {id: [] for id in self.nodes}
+        for edge in definition.edges:
+            self.outgoing[edge.source].append(edge)
+            self.incoming[edge.target].append(edge)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.text}, {len(self.nodes)} nodes>"
+
+    @cached_property
+    def data(self) -> bytes:
+        """The definition as it is stored, the same for equal definitions."""
+        return msgspec.json.encode(self.definition, order="deterministic")
+
+    @cached_property
+    def version(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def ref(self) -> FlowRef:
+        return FlowRef(name=self.name, version=self.version)
+
+    @cached_property
+    def starts(self) -> list[str]:
+        """The nodes that nothing comes before: they get the run's input."""
+        return [id for id, edges in self.incoming.items() if not edges]
+
+    @cached_property
+    def ends(self) -> list[str]:
+        """The nodes that nothing follows: their outputs are the run's."""
+        return [id for id, edges in self.outgoing.items() if not edges]
+
+    @cached_property
+    def children(self) -> list[FlowRef]:
+        """The flows that its nodes start."""
+        bodies = [getattr(node, "body", None) for node in self.nodes.values()]
+        return list(dict.fromkeys(body for body in bodies if isinstance(body, FlowRef)))
+
+    @staticmethod
+    def parse(data: bytes) -> Graph:
+        return Graph(msgspec.json.decode(data, type=Definition))

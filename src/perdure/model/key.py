@@ -1,0 +1,55 @@
+"""Keys: which part of a run one job executes, or one wait is for."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+from perdure.model.value import Value
+
+Part = Literal["", "check", "undo"]
+_TEXT = re.compile(r"(undo:|check:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
+
+
+class Key(Value):
+    """A node; of a loop, one iteration; of a map, one item. Is committed once."""
+
+    node: str
+    iteration: int = 0
+    """From 1 in a loop, else 0."""
+    item: int | None = None
+    """From 0 in a map."""
+    part: Part = ""
+    """``check`` asks whether a loop is done, ``undo`` takes back what the node did."""
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        return _encode(self)
+
+    @staticmethod
+    def parse(text: str) -> Key:
+        return _parse(text)
+
+
+@lru_cache(maxsize=65_536)
+def _encode(key: Key) -> str:
+    part = f"{key.part}:" if key.part else ""
+    iteration = f"#{key.iteration}" if key.iteration else ""
+    item = "" if key.item is None else f"[{key.item}]"
+    return f"{part}{key.node}{iteration}{item}"
+
+
+@lru_cache(maxsize=65_536)
+def _parse(text: str) -> Key:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not the key of a node")
+    part, node, iteration, item = match.groups()
+    return Key(
+        node=node,
+        iteration=int(iteration or 0),
+        item=None if item is None else int(item),
+        part=(part or "").rstrip(":"),  # type: ignore[arg-type]  # one of those in the pattern
+    )

@@ -1,0 +1,306 @@
+"""Runs: their state as folded from events, and what the store keeps of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from immutables import Map
+
+from perdure.model.event import NewEvent, Parent, StoredEvent
+from perdure.model.failure import Failure
+from perdure.model.ids import RunId
+from perdure.model.job import Claim, NewJob
+from perdure.model.outcome import Retried
+from perdure.model.value import Value
+
+RUN_ID_MAX_BYTES = 256
+
+OnExisting = Literal["fail", "use_existing", "terminate_existing"]
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For a timer, a signal or a child; holds no worker."""
+    PAUSED = "paused"
+    """By an operator."""
+    COMPENSATING = "compensating"
+    """It failed or was cancelled, and what it completed is being undone."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+"""Final: only an explicit retry or fork starts it anew."""
+
+
+class NodeStatus(StrEnum):
+    LIVE = "live"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """No edge that leads to it was taken."""
+    BLOCKED = "blocked"
+    """Something before it failed."""
+    CANCELLED = "cancelled"
+    """It was live when its run ended."""
+
+
+class NodeState(Value):
+    status: NodeStatus
+    ref: int = 0
+    """The event whose value is the output; of a live loop, that of its last iteration."""
+    port: str = ""
+    iteration: int = 0
+    part: str = ""
+    """Of a live loop: ``check`` while it is asked whether it is done."""
+    is_undone: bool = False
+
+
+class MapState(Value):
+    """How far a map is: items below ``launched`` are live unless they have a ref."""
+
+    count: int
+    launched: int
+    refs: Map[int, int]
+    """Item to the event whose value is its output."""
+
+
+class LiveKind(StrEnum):
+    JOB = "job"
+    WAIT = "wait"
+    CHILD = "child"
+
+
+class RunState(Value):
+    """What the events of a run up to ``number`` add up to."""
+
+    number: int = 0
+    flow: str = ""
+    version: str = ""
+    status: RunStatus = RunStatus.RUNNING
+    aging_ms: int = 0
+    parent: Parent | None = None
+    nodes: Map[str, NodeState] = Map()
+    maps: Map[str, MapState] = Map()
+    arrived: Map[str, tuple[int, int, int]] = Map()
+    """Of nodes with some incoming edges decided: how many, of those active, of those blocked."""
+    live: Map[str, LiveKind] = Map()
+    """Keys that have a job, a wait or a child run."""
+    jobs: int = 0
+    """How many of them have a job."""
+    mail: Map[str, tuple[int, ...]] = Map()
+    """Signals by name that no node has taken yet: the events they came with."""
+    children: Map[str, RunId] = Map()
+    """The latest child run of each key that has had one."""
+    is_paused: bool = False
+    ends_as: RunStatus | None = None
+    """While compensating: how it ends afterwards."""
+    result_ref: int = 0
+    failure: Failure | None = None
+    failed_node: str = ""
+    reason: str | None = None
+    by: str | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self.status in ENDED
+
+
+# What the store keeps, and what one commit writes.
+
+
+class Run(Value):
+    """A run as the record shows it."""
+
+    id: RunId
+    namespace: str
+    flow: str
+    version: str
+    status: RunStatus
+    number: int
+    """Of its last event."""
+    parent: Parent | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    summary: bytes = b""
+    """JSON of why it is as it is: reason, by, failure (see ``RunSummary``)."""
+
+
+class RunSummary(Value, omit_defaults=True):
+    reason: str | None = None
+    by: str | None = None
+    failure: Failure | None = None
+    node: str = ""
+    """That failed."""
+
+
+class Snapshot(Value):
+    """A state as of one event, encoded by ``rules.snapshot``."""
+
+    number: int
+    data: bytes
+
+
+class LoadedRun(Value):
+    run: Run
+    snapshot: Snapshot | None
+    """None if it was not asked for, or there is none."""
+    events: list[StoredEvent]
+    """Those after the snapshot, or after the number that was asked for."""
+
+
+class WaitKind(StrEnum):
+    TIMER = "timer"
+    SIGNAL = "signal"
+    CHILD = "child"
+
+
+class NewWait(Value):
+    """What a key waits for."""
+
+    key: str
+    kind: WaitKind
+    name: str = ""
+    """The signal, or the child run's id."""
+    delay: timedelta | None = None
+    """When it is due at the latest, from the store's now; None: never by itself."""
+
+
+class Wait(Value):
+    run: RunId
+    namespace: str
+    key: str
+    kind: WaitKind
+    name: str
+    opened_at: datetime
+    due_at: datetime | None
+
+
+class Ends(Value, tag=True):
+    """The job is done: it leaves the queue."""
+
+
+class Continues(Value, tag=True):
+    """The same job goes on with another key under the same claim; as new in all but its id."""
+
+    job: NewJob
+
+
+class Repeats(Value, tag=True):
+    """The job goes back to the queue for another attempt."""
+
+    outcome: Retried
+
+
+class NodeSettlement(Value):
+    """What becomes of a held job of a run, under its claim's fence."""
+
+    claim: Claim
+    then: Ends | Continues | Repeats
+
+
+class NewRun(Value):
+    """A run to insert, with its first events and everything that follows from them."""
+
+    id: RunId
+    namespace: str
+    flow: str
+    version: str
+    status: RunStatus
+    events: tuple[NewEvent, ...]
+    jobs: tuple[NewJob, ...] = ()
+    waits: tuple[NewWait, ...] = ()
+    children: tuple[NewRun, ...] = ()
+    parent: Parent | None = None
+    summary: bytes = b""
+    on_existing: OnExisting = "fail"
+
+
+class RunCommit(Value):
+    """One atomic step of one run."""
+
+    namespace: str
+    run: RunId
+    expected: int
+    """The number of the run's last event that was decided upon."""
+    token: int
+    """Random: by it a commit whose answer was lost recognises itself."""
+    events: tuple[NewEvent, ...]
+    status: RunStatus
+    settlements: tuple[NodeSettlement, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
+    waits: tuple[NewWait, ...] = ()
+    closes: tuple[str, ...] = ()
+    """Keys whose waits end."""
+    children: tuple[NewRun, ...] = ()
+    drops: tuple[str, ...] = ()
+    """Keys that are given up: their jobs are taken away, their waits end; a child's becomes due."""
+    clears: bool = False
+    """The same for everything that is live, but for what this commit starts."""
+    holds: bool | None = None
+    """True: park all jobs and waits until told False."""
+    version: str | None = None
+    """The run's version from now on, and with it that in the lanes of its jobs."""
+    summary: bytes | None = None
+    snapshot: Snapshot | None = None
+
+
+class CommitState(StrEnum):
+    DONE = "done"
+    CONFLICT = "conflict"
+    """The run has other events by now, or has none at all: read them, and decide again."""
+    STALE = "stale"
+    """A claim is not current: leave its outcome out, and decide again."""
+
+
+class CommitResult(Value):
+    state: CommitState
+    stale: tuple[Claim, ...] = ()
+
+
+class CommitAnswer(Value):
+    results: list[CommitResult]
+    most_urgent_rank: float | None = None
+    """The lowest rank that waits in the lanes that were asked about."""
+    now: datetime | None = None
+
+
+class Submitted(Value):
+    """What became of one new run."""
+
+    run: Run
+    is_new: bool
+
+
+class RunFilter(Value):
+    """Which runs a list or a count is about. None means any."""
+
+    namespace: str | None = None
+    status: RunStatus | None = None
+    flow: str | None = None
+    version: str | None = None
+    parent: RunId | None = None
+    is_ended: bool | None = None
+    before: tuple[datetime, RunId] | None = None
+    """Only runs made before this one: the next page."""
+
+
+class FlowCount(Value):
+    """How many unended runs of one version of a flow there are."""
+
+    namespace: str
+    flow: str
+    version: str
+    count: int
+
+
+class StoredStep(Value):
+    """A result that ``ctx.step`` stored."""
+
+    name: str
+    value: bytes

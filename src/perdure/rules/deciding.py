@@ -1,0 +1,392 @@
+"""The workings of a decision: events as they come about, and what they lead to.
+
+A node starts when all edges that lead to it are decided and at least one was taken; it is skipped
+when none was. How many are decided is counted as they are, so a decision looks at what changed and
+at nothing else, however large the graph is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+from perdure.model.event import Arrival, Event, Then
+from perdure.model.failure import Failure
+from perdure.model.graph import (
+    Call,
+    DelayNode,
+    FlowNode,
+    FlowRef,
+    Graph,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+)
+from perdure.model.ids import RunId
+from perdure.model.key import Key
+from perdure.model.run import (
+    MapState,
+    NewWait,
+    NodeState,
+    NodeStatus,
+    RunState,
+    WaitKind,
+)
+from perdure.model.value import Value
+from perdure.rules.fold import fold
+
+NULL = b"null"
+
+
+class Values(Protocol):
+    """The values of a run's events, as JSON."""
+
+    lists: dict[str, list[bytes]]
+    """Items of maps by node, remembered so that a long list is not read again for each."""
+
+    def json(self, number: int) -> bytes:
+        """The value kept with an event; raises ``ValueMissing`` if it has to be read first."""
+
+
+class Schedule(Value):
+    """A job to insert."""
+
+    key: Key
+    call: Call
+    input: bytes
+
+
+class StartChild(Value):
+    """A run to start for a key."""
+
+    key: Key
+    id: RunId
+    flow: FlowRef
+    input: bytes
+
+
+class Decision:
+    """Events, and what is to be written with them."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Event, bytes | None]] = []
+        self.schedules: list[Schedule] = []
+        self.waits: list[NewWait] = []
+        self.closes: list[str] = []
+        self.drops: list[str] = []
+        """Keys that are given up: their jobs are taken away, their children cancelled."""
+        self.children: list[StartChild] = []
+        self.clears = False
+        self.holds: bool | None = None
+        self.version: str | None = None
+
+
+class Unusable(Exception):
+    """An input does not fit the node that it is for; ``failure`` is what the node fails with."""
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+        self.failure = Failure(type="perdure.errors.InvalidInput", message=message)
+
+
+class Following:
+    """What follows from one event, while it is put together."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.waiting: list[str] = []
+        self.children: list[tuple[str, RunId]] = []
+        self.mapped: list[tuple[str, int]] = []
+        self.skipped: list[str] = []
+        self.blocked: list[str] = []
+        self.arrived: dict[str, tuple[int, int, int]] = {}
+
+    def then(self) -> Then:
+        return Then(
+            started=tuple(self.started),
+            waiting=tuple(self.waiting),
+            children=tuple(self.children),
+            mapped=tuple(self.mapped),
+            skipped=tuple(self.skipped),
+            blocked=tuple(self.blocked),
+            arrived=tuple(
+                Arrival(node=node, decided=counts[0], active=counts[1], blocked=counts[2])
+                for node, counts in self.arrived.items()
+            ),
+        )
+
+
+class Deciding:
+    """Collects one decision about one run; ``state`` is always what its events add up to."""
+
+    def __init__(self, graph: Graph, run: RunId, state: RunState, values: Values) -> None:
+        self.graph = graph
+        self.run = run
+        self.state = state
+        self.decision = Decision()
+        self.instant: list[tuple[str, int]] = []
+        """Waits for a signal that is there already: node and the event it came with."""
+        self.empty: list[str] = []
+        """Maps without items, which are completed as soon as they start."""
+        self.unusable: list[Unusable] = []
+        """Nodes that were reached with an input they cannot take."""
+        self._values = values
+        self._fresh: dict[int, bytes] = {}
+        self._ended: dict[str, NodeState] = {}
+
+    @property
+    def next_number(self) -> int:
+        return self.state.number + 1
+
+    def emit(self, event: Event, value: bytes | None = None) -> None:
+        self.state = fold(self.state, event)
+        self.decision.events.append((event, value))
+        if value is not None:
+            self._fresh[self.state.number] = value
+        self._ended.clear()
+
+    def json(self, number: int) -> bytes:
+        """The value of an event, old or new."""
+        fresh = self._fresh.get(number)
+        return self._values.json(number) if fresh is None else fresh
+
+    def provide(self, value: bytes) -> None:
+        """Let the value of the event to come be used before it is emitted."""
+        self._fresh[self.next_number] = value
+
+    def give_up(self) -> None:
+        """Everything that is live ends here, and so does what this decision was to start."""
+        decision = self.decision
+        decision.clears = True
+        for planned in (decision.schedules, decision.waits, decision.closes, decision.children):
+            planned.clear()
+
+    # What follows when a node ends
+
+    def after_end(self, node: str, port: str, value: bytes | None, ref: int = 0) -> Following:
+        """What follows when ``node`` ends on ``port``, with the value of the event to come."""
+        number = ref or self.next_number
+        if value is not None:
+            self.provide(value)
+        self._ended[node] = NodeState(status=NodeStatus.COMPLETED, ref=number, port=port)
+        following = Following()
+        for ready in self._decide_edges(following, node, port):
+            self.start(following, ready)
+        return following
+
+    def after_block(self, node: str) -> Following:
+        """What follows when ``node`` failed and others are to be finished."""
+        following = Following()
+        self._ended[node] = NodeState(status=NodeStatus.FAILED)
+        for ready in self._decide_edges(following, node, None):
+            self.start(following, ready)
+        return following
+
+    def _decide_edges(self, following: Following, node: str, port: str | None) -> list[str]:
+        """Decide the edges that leave a node; the nodes that are ready by it.
+
+        ``port`` None: it failed, and nothing behind it can run.
+        """
+        ready: list[str] = []
+        ended: list[tuple[str, str | None, bool]] = [(node, port, port is None)]
+        while ended:
+            source, taken, is_blocked = ended.pop()
+            for edge in self.graph.outgoing[source]:
+                is_active = taken is not None and edge.port == taken
+                counts = self._arrive(following, edge.target, is_active, is_blocked)
+                if counts is None:
+                    continue
+                if counts[2]:
+                    following.blocked.append(edge.target)
+                    ended.append((edge.target, None, True))
+                elif counts[1]:
+                    ready.append(edge.target)
+                else:
+                    following.skipped.append(edge.target)
+                    ended.append((edge.target, None, False))
+        return ready
+
+    def _arrive(
+        self, following: Following, target: str, is_active: bool, is_blocked: bool
+    ) -> tuple[int, int, int] | None:
+        """Count one more decided edge; the counts once all of the target's are."""
+        degree = len(self.graph.incoming[target])
+        known = following.arrived.get(target) or self.state.arrived.get(target) or (0, 0, 0)
+        counts = (known[0] + 1, known[1] + is_active, known[2] + is_blocked)
+        if counts[0] < degree:
+            following.arrived[target] = counts
+            return None
+        following.arrived.pop(target, None)
+        return counts
+
+    # How nodes start
+
+    def start(self, following: Following, id: str) -> None:
+        node = self.graph.nodes[id]
+        try:
+            self._start(following, node)
+        except Unusable as error:
+            self.unusable.append(error)
+            following.waiting.append(id)
+
+    def _start(self, following: Following, node: Node) -> None:
+        match node:
+            case TaskNode() | RouteNode():
+                self.schedule(following, Key(node=node.id), node.call, self.input_of(node.id))
+            case MapNode():
+                items = self.items_of(node)
+                if items:
+                    following.mapped.append((node.id, len(items)))
+                    launched = min(len(items), node.concurrency or len(items))
+                    self.launch_items(following, node, range(launched))
+                else:
+                    following.waiting.append(node.id)
+                    self.empty.append(node.id)
+            case LoopNode():
+                self.call(
+                    following, Key(node=node.id, iteration=1), node.body, self.input_of(node.id)
+                )
+            case FlowNode():
+                self.call(following, Key(node=node.id), node.body, self.input_of(node.id))
+            case DelayNode():
+                self._wait(following, node.id, WaitKind.TIMER, "", node.delay_ms)
+            case SignalNode():
+                mail = self.state.mail.get(node.signal, ())
+                taken = {number for _, number in self.instant}
+                unread = [number for number in mail if number not in taken]
+                if unread:
+                    following.waiting.append(node.id)
+                    self.instant.append((node.id, unread[0]))
+                else:
+                    self._wait(following, node.id, WaitKind.SIGNAL, node.signal, node.timeout_ms)
+
+    def resume(self, following: Following, id: str) -> None:
+        """Start a node again where it stood, keeping what it has done."""
+        node, state = self.graph.nodes[id], self.state.nodes[id]
+        if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
+            left = [item for item in range(progress.launched) if item not in progress.refs]
+            self.launch_items(following, node, left)
+        elif isinstance(node, LoopNode) and state.part == "check":
+            key = Key(node=id, iteration=state.iteration, part="check")
+            self.schedule(following, key, node.check, self.json(state.ref))
+        elif isinstance(node, LoopNode) and state.iteration > 1:
+            key = Key(node=id, iteration=state.iteration)
+            self.call(following, key, node.body, self.json(state.ref))
+        else:
+            self.start(following, id)
+
+    def launch_items(self, following: Following, node: MapNode, items: Iterable[int]) -> None:
+        values = self.items_of(node)
+        for item in items:
+            self.call(following, Key(node=node.id, item=item), node.body, values[item])
+
+    def call(self, following: Following, key: Key, body: Call | FlowRef, input: bytes) -> None:
+        """Start a job, or a child run, for a key."""
+        if isinstance(body, Call):
+            self.schedule(following, key, body, input)
+            return
+        child = RunId(f"{self.run}/{key.text}")
+        if key.text in self.state.children:  # started anew by a retry
+            child = RunId(f"{self.run}/{key.text}~{self.next_number}")
+        following.children.append((key.text, child))
+        self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
+        self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
+
+    def schedule(self, following: Following, key: Key, call: Call, input: bytes) -> None:
+        following.started.append(key.text)
+        self.decision.schedules.append(Schedule(key=key, call=call, input=input))
+
+    def _wait(
+        self, following: Following, id: str, kind: WaitKind, name: str, delay_ms: int | None
+    ) -> None:
+        following.waiting.append(id)
+        delay = None if delay_ms is None else timedelta(milliseconds=delay_ms)
+        self.decision.waits.append(NewWait(key=id, kind=kind, name=name, delay=delay))
+
+    # Inputs and outputs
+
+    def input_of(self, id: str) -> bytes:
+        """The input of a node whose incoming edges are all decided."""
+        node = self.graph.nodes[id]
+        if not isinstance(node, TaskNode) or not node.gathers:
+            return self.json(self.input_ref(id))
+        gathered = {
+            edge.name or edge.source: msgspec.Raw(self.json(source.ref))
+            for edge in self.graph.incoming[id]
+            if (source := self._taken_source(edge.source, edge.port)) is not None
+        }
+        return msgspec.json.encode(gathered)
+
+    def input_ref(self, id: str) -> int:
+        """The event whose value is the one input of a node that does not gather several."""
+        edges = self.graph.incoming[id]
+        if not edges:
+            return 1
+        for edge in edges:
+            source = self._taken_source(edge.source, edge.port)
+            if source is not None:
+                return source.ref
+        raise AssertionError(f"node {id!r} was started though no edge to it was taken")
+
+    def items_of(self, node: MapNode) -> list[bytes]:
+        known = self._values.lists.get(node.id)
+        if known is None:
+            known = self._values.lists[node.id] = _items(node, self.input_of(node.id))
+        return known
+
+    def gathered_items(self, map_state: MapState) -> bytes:
+        """The outputs of all items in their order."""
+        refs = map_state.refs
+        return msgspec.json.encode(
+            [msgspec.Raw(self.json(refs[n])) for n in range(map_state.count)]
+        )
+
+    def result(self) -> tuple[int, bytes | None]:
+        """The run's output: that of the one node at its end, or of several by name."""
+        reached = [
+            (id, node.ref)
+            for id in self.graph.ends
+            if (node := self.state.nodes.get(id)) is not None
+            and node.status is NodeStatus.COMPLETED
+        ]
+        if self.graph.definition.gathers:
+            outputs = {id: msgspec.Raw(self.json(ref)) for id, ref in reached}
+            return 0, msgspec.json.encode(outputs)
+        if not reached:
+            return 0, NULL
+        return reached[0][1], None
+
+    def _taken_source(self, id: str, port: str) -> NodeState | None:
+        """The source of an edge, if the edge was taken."""
+        node = self._ended.get(id) or self.state.nodes.get(id)
+        if node is None or node.status is not NodeStatus.COMPLETED or node.port != port:
+            return None
+        return node
+
+
+def _items(node: MapNode, input: bytes) -> list[bytes]:
+    place = f"map {node.id!r}"
+    found: bytes = input
+    if node.over is not None:
+        try:
+            fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            raise Unusable(
+                node.id, f"{place}: its input is no object, so it has no {node.over!r}"
+            ) from None
+        if node.over not in fields:
+            known = ", ".join(map(repr, fields)) or "none at all"
+            raise Unusable(node.id, f"{place}: its input has no key {node.over!r}; it has {known}")
+        found = bytes(fields[node.over])
+    try:
+        return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        what = "its input" if node.over is None else f"{node.over!r} of its input"
+        raise Unusable(node.id, f"{place}: {what} must be a list") from None

@@ -1,0 +1,99 @@
+"""Snapshots: a state written down, so that a long run need not be folded from its beginning.
+
+A snapshot is a cache of the log and nothing else: one that cannot be read, or is not what it says,
+is ignored, and the state folded from the events.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+from immutables import Map
+from msgspec.structs import asdict, replace
+
+from perdure.model.ids import RunId
+from perdure.model.run import LiveKind, MapState, NodeState, RunState, Snapshot
+from perdure.model.value import Value
+
+FORMAT = 1
+SPACING = 200
+"""Events between snapshots at least; more for large states, so that the cost stays flat."""
+_MAPS = ("nodes", "maps", "arrived", "live", "mail", "children")
+
+
+class _Map(Value):
+    count: int
+    launched: int
+    refs: dict[int, int]
+
+
+class _Plain(Value):
+    """The maps of a state, as JSON has them."""
+
+    nodes: dict[str, NodeState]
+    maps: dict[str, _Map]
+    arrived: dict[str, tuple[int, int, int]]
+    live: dict[str, LiveKind]
+    mail: dict[str, tuple[int, ...]]
+    children: dict[str, RunId]
+
+
+class _Kept(Value):
+    format: int
+    checksum: int
+    state: msgspec.Raw
+
+
+def is_due(state: RunState, last: int) -> bool:
+    """Whether a state should be written down, ``last`` being the event of the latest snapshot."""
+    return state.number - last >= max(SPACING, len(state.nodes), len(state.live))
+
+
+def take(state: RunState) -> Snapshot:
+    data = msgspec.json.encode(_plain(state))
+    kept = _Kept(format=FORMAT, checksum=zlib.crc32(data), state=msgspec.Raw(data))
+    return Snapshot(number=state.number, data=msgspec.json.encode(kept))
+
+
+def restore(snapshot: Snapshot) -> RunState | None:
+    """The state it keeps; None if it is not to be trusted."""
+    try:
+        kept = msgspec.json.decode(snapshot.data, type=_Kept)
+        if kept.format != FORMAT or kept.checksum != zlib.crc32(kept.state):
+            return None
+        state = _state(bytes(kept.state))
+    except (msgspec.MsgspecError, ValueError, KeyError):
+        return None
+    return state if state.number == snapshot.number else None
+
+
+def _plain(state: RunState) -> dict[str, Any]:
+    fields = asdict(state)
+    for name in _MAPS:
+        fields[name] = dict(fields[name])
+    fields["maps"] = {
+        id: {"count": each.count, "launched": each.launched, "refs": dict(each.refs)}
+        for id, each in fields["maps"].items()
+    }
+    return fields
+
+
+def _state(data: bytes) -> RunState:
+    fields = msgspec.json.decode(data)
+    plain = msgspec.convert({name: fields.pop(name) for name in _MAPS}, _Plain, str_keys=True)
+    bare = msgspec.convert(fields, RunState)
+    maps = {
+        id: MapState(count=each.count, launched=each.launched, refs=Map(each.refs))
+        for id, each in plain.maps.items()
+    }
+    return replace(
+        bare,
+        nodes=Map(plain.nodes),
+        maps=Map(maps),
+        arrived=Map(plain.arrived),
+        live=Map(plain.live),
+        mail=Map(plain.mail),
+        children=Map(plain.children),
+    )
