@@ -35,10 +35,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.sqlite": BACKEND,
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
-    "client": VALUES | STORE_FACE | {"rules", "store.gathering"},
+    "engine": VALUES | {"rules", "store.contract"},
+    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering"},
     "worker": VALUES
     | STORE_FACE
-    | {"rules", "store.gathering", "client.context", "client.registry", "client.task"},
+    | {"rules", "engine", "store.gathering", "client.context", "client.registry", "client.task"},
     "cli": VALUES | {"client", "worker"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},

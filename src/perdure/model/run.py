@@ -220,6 +220,10 @@ class NewRun(Value):
     summary: bytes = b""
     on_existing: OnExisting = "fail"
 
+    @property
+    def is_ended(self) -> bool:
+        return self.status in ENDED
+
 
 class RunCommit(Value):
     """One atomic step of one run."""

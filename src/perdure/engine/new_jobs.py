@@ -1,0 +1,107 @@
+"""Jobs and runs as they are inserted because of a decision."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from perdure import clock
+from perdure.engine.graphs import Graphs
+from perdure.engine.run_values import RunValues
+from perdure.model.event import NewEvent, Parent, encode_event
+from perdure.model.graph import Graph
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import NewJob, NodeRef
+from perdure.model.lane import Lane
+from perdure.model.payload import Codec
+from perdure.model.run import NewRun, NewWait, RunState, RunSummary, WaitKind
+from perdure.rules.decide import submit
+from perdure.rules.deciding import Decision, Schedule, StartChild
+
+
+class Place:
+    """Where something new belongs, and how its values are written."""
+
+    __slots__ = ("codec", "graphs", "namespace")
+
+    def __init__(self, namespace: str, graphs: Graphs, codec: Codec) -> None:
+        self.namespace = namespace
+        self.graphs = graphs
+        self.codec = codec
+
+
+def node_job(
+    place: Place, run: RunId, graph: Graph, aging: timedelta, schedule: Schedule
+) -> NewJob:
+    """The job that executes one key; its input is the call of the task."""
+    call = schedule.call
+    plain = b"[[%b],{}]" % schedule.input if call.takes_input else b"[[],{}]"
+    return NewJob(
+        id=JobId(clock.new_id()),
+        namespace=place.namespace,
+        lane=Lane(queue=call.queue, task=call.task, tags=call.tags, flow=graph.text),
+        priority=call.priority,
+        aging=aging,
+        input=place.codec.encode(plain),
+        input_hash=0,
+        policy=None if call.policy is None else call.policy.encode(),
+        node=NodeRef(run=run, key=schedule.key.text),
+    )
+
+
+def new_events(decision: Decision, codec: Codec) -> tuple[NewEvent, ...]:
+    return tuple(
+        NewEvent(data=encode_event(event), value=None if value is None else codec.encode(value))
+        for event, value in decision.events
+    )
+
+
+def new_run(place: Place, id: RunId, graph: Graph, decision: Decision, state: RunState) -> NewRun:
+    """A run as its first decision left it."""
+    aging = timedelta(milliseconds=state.aging_ms)
+    children = [child_run(place, id, aging, child) for child in decision.children]
+    return NewRun(
+        id=id,
+        namespace=place.namespace,
+        flow=graph.name,
+        version=graph.version,
+        status=state.status,
+        events=new_events(decision, place.codec),
+        jobs=tuple(node_job(place, id, graph, aging, each) for each in decision.schedules),
+        waits=waits_with(decision.waits, children),
+        children=tuple(children),
+        parent=state.parent,
+        summary=summary_of(state),
+    )
+
+
+def child_run(place: Place, parent: RunId, aging: timedelta, child: StartChild) -> NewRun:
+    graph = place.graphs[child.flow.text]
+    decision, state = submit(
+        graph,
+        child.id,
+        child.input,
+        RunValues(place.codec),
+        aging_ms=round(aging / timedelta(milliseconds=1)),
+        parent=Parent(run=parent, key=child.key.text),
+    )
+    return new_run(place, child.id, graph, decision, state)
+
+
+def waits_with(waits: list[NewWait], children: list[NewRun]) -> tuple[NewWait, ...]:
+    """The waits to open; one for a child that ended as soon as it began is due at once."""
+    ended = {child.id for child in children if child.is_ended}
+    return tuple(
+        NewWait(key=wait.key, kind=wait.kind, name=wait.name, delay=timedelta(0))
+        if wait.kind is WaitKind.CHILD and wait.name in ended
+        else wait
+        for wait in waits
+    )
+
+
+def summary_of(state: RunState) -> bytes:
+    """Why a run is as it is, for lists and for whoever waits."""
+    return msgspec.json.encode(
+        RunSummary(reason=state.reason, by=state.by, failure=state.failure, node=state.failed_node)
+    )

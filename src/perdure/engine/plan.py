@@ -1,0 +1,187 @@
+"""A plan: what one commit writes for one run, put together from one decision or several.
+
+Several outcomes of one run become one commit. A job that is settled may go on with what its own
+outcome started; whatever else was started is inserted for any worker to take.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.new_jobs import Place, child_run, node_job, summary_of, waits_with
+from perdure.model.event import NewEvent, encode_event
+from perdure.model.happening import Happening
+from perdure.model.job import Claim, NewJob
+from perdure.model.outcome import Retried
+from perdure.model.run import (
+    Continues,
+    Ends,
+    NewWait,
+    NodeSettlement,
+    Repeats,
+    RunCommit,
+    RunStatus,
+)
+from perdure.rules import snapshot
+from perdure.rules.decide import decide
+from perdure.rules.deciding import Decision, Schedule, StartChild
+
+Picks = Callable[[Schedule], bool]
+"""Whether a schedule may be gone on with in place."""
+
+_SUMMARISED = frozenset(
+    {RunStatus.PAUSED, RunStatus.COMPENSATING, RunStatus.FAILED, RunStatus.CANCELLED}
+)
+
+
+class Plan:
+    """Starts from a cached run, which it leaves as it is until :meth:`done`."""
+
+    def __init__(self, run: CachedRun, place: Place) -> None:
+        self.run = run
+        self.state = run.state
+        self.lists = run.values.lists
+        self.token = secrets.randbits(62)
+        self._place = place
+        self._events: list[NewEvent] = []
+        self._fresh: dict[int, bytes] = {}
+        self._settled: dict[Claim, Schedule | Retried | None] = {}
+        self._schedules: list[Schedule] = []
+        self._waits: list[NewWait] = []
+        self._children: list[StartChild] = []
+        self._closes: list[str] = []
+        self._drops: list[str] = []
+        self._clears = False
+        self._holds: bool | None = None
+        self._version: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self._events and not self._settled and not self._closes
+
+    def happen(self, happening: Happening) -> None:
+        """Decide about something that no job of the run brought."""
+        self._add(self._decide(happening))
+
+    def settle(
+        self, claim: Claim, happening: Happening, *, repeats: Retried | None, picks: Picks
+    ) -> None:
+        """Decide about the outcome of a job, and let the job go on if it can."""
+        decision = self._decide(happening)
+        chosen: Schedule | None = None
+        if repeats is None:
+            chosen = next((each for each in decision.schedules if picks(each)), None)
+            if chosen is not None:
+                decision.schedules.remove(chosen)
+        self._add(decision)
+        self._settled[claim] = repeats if repeats is not None and decision.events else chosen
+
+    def close(self, key: str) -> None:
+        """End a wait that nothing depends on any more."""
+        self._closes.append(key)
+
+    def commit(self) -> tuple[RunCommit, dict[Claim, NewJob]]:
+        """What to write, and with what each settled job goes on."""
+        run, state = self.run, self.state
+        aging = timedelta(milliseconds=state.aging_ms)
+        jobs = [self._job(aging, each) for each in self._schedules]
+        going_on = {
+            claim: self._job(aging, what)
+            for claim, what in self._settled.items()
+            if isinstance(what, Schedule)
+        }
+        children = [child_run(self._place, run.id, aging, each) for each in self._children]
+        is_snapshot_due = snapshot.is_due(state, run.snapshot_number) and not state.is_ended
+        commit = RunCommit(
+            namespace=run.namespace,
+            run=run.id,
+            expected=run.state.number,
+            token=self.token,
+            events=tuple(self._events),
+            status=state.status,
+            settlements=tuple(
+                NodeSettlement(claim=claim, then=_then(what, going_on.get(claim)))
+                for claim, what in self._settled.items()
+            ),
+            jobs=tuple(jobs),
+            waits=waits_with(self._waits, children),
+            closes=tuple(self._closes),
+            children=tuple(children),
+            drops=tuple(self._drops),
+            clears=self._clears,
+            holds=self._holds,
+            version=self._version,
+            summary=self._summary(),
+            snapshot=snapshot.take(state) if is_snapshot_due else None,
+        )
+        return commit, going_on
+
+    def done(self) -> None:
+        """It was written: the cached run is what the plan made of it."""
+        run = self.run
+        if snapshot.is_due(self.state, run.snapshot_number) and not self.state.is_ended:
+            run.snapshot_number = self.state.number
+        run.state = self.state
+        for number, json in self._fresh.items():
+            run.values.put(number, json)
+        if self._version is not None:
+            run.graph = self._place.graphs[f"{run.state.flow}@{self._version}"]
+
+    def _decide(self, happening: Happening) -> Decision:
+        run = self.run
+        decision, self.state = decide(run.graph, run.id, self.state, happening, self)
+        return decision
+
+    def json(self, number: int) -> bytes:
+        """What a decision may look up: see ``rules.deciding.Values``."""
+        fresh = self._fresh.get(number)
+        return self.run.values.json(number) if fresh is None else fresh
+
+    def _add(self, decision: Decision) -> None:
+        first = self.run.state.number + len(self._events) + 1
+        for number, (event, value) in enumerate(decision.events, start=first):
+            stored = None if value is None else self._place.codec.encode(value)
+            self._events.append(NewEvent(data=encode_event(event), value=stored))
+            if value is not None:
+                self._fresh[number] = value
+        if decision.clears:
+            self._give_up(lambda key: True)
+            self._clears = True
+        if decision.drops:
+            dropped = set(decision.drops)
+            self._give_up(lambda key: key in dropped)
+            self._drops.extend(decision.drops)
+        self._schedules.extend(decision.schedules)
+        self._waits.extend(decision.waits)
+        self._children.extend(decision.children)
+        self._closes.extend(decision.closes)
+        self._holds = decision.holds if decision.holds is not None else self._holds
+        self._version = decision.version or self._version
+
+    def _give_up(self, is_meant: Callable[[str], bool]) -> None:
+        """Do not start what an earlier decision of this plan started."""
+        self._schedules = [each for each in self._schedules if not is_meant(each.key.text)]
+        self._waits = [each for each in self._waits if not is_meant(each.key)]
+        self._children = [each for each in self._children if not is_meant(each.key.text)]
+        for claim, what in self._settled.items():
+            if isinstance(what, Schedule) and is_meant(what.key.text):
+                self._settled[claim] = None
+
+    def _job(self, aging: timedelta, schedule: Schedule) -> NewJob:
+        return node_job(self._place, self.run.id, self.run.graph, aging, schedule)
+
+    def _summary(self) -> bytes | None:
+        before, after = self.run.state.status, self.state.status
+        if before is after or not {before, after} & _SUMMARISED:
+            return None
+        return summary_of(self.state)
+
+
+def _then(what: Schedule | Retried | None, goes_on: NewJob | None) -> Ends | Continues | Repeats:
+    if isinstance(what, Retried):
+        return Repeats(outcome=what)
+    return Ends() if goes_on is None else Continues(job=goes_on)

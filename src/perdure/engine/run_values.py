@@ -1,0 +1,40 @@
+"""The values of a run's events, as far as they are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perdure.errors import ValueMissing
+from perdure.model.payload import Codec
+
+
+class RunValues:
+    """JSON by event number. What is not here is read when a decision asks for it."""
+
+    __slots__ = ("_codec", "_json", "lists", "size_bytes")
+
+    def __init__(self, codec: Codec) -> None:
+        self.lists: dict[str, list[bytes]] = {}
+        self.size_bytes = 0
+        self._codec = codec
+        self._json: dict[int, bytes] = {}
+
+    def json(self, number: int) -> bytes:
+        try:
+            return self._json[number]
+        except KeyError:
+            raise ValueMissing((number,)) from None
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._json
+
+    def put(self, number: int, json: bytes) -> None:
+        self._json[number] = json
+        self.size_bytes += len(json)
+
+    def put_stored(self, number: int, value: bytes) -> None:
+        """A value as the store has it."""
+        self.put(number, self._codec.decode(value))
+
+    def missing(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if number and number not in self._json]
