@@ -16,6 +16,7 @@ from perdure.model.retry import type_name
 from perdure.model.worker import Survey, WorkerInfo
 from perdure.rules.lifecycle import Operation, after_take_over
 from perdure.store.contract import SURVEY_LANES_MAX, HousekeepingStore
+from perdure.store.memory.removing import forget_steps
 from perdure.store.memory.state import DutyLease, WorkerRecord
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Handle, Transaction
@@ -36,6 +37,7 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
                 next_due_at=state.scheduled.first(namespace),
                 next_lease_end_at=state.held.first(namespace),
                 next_deadline_at=state.deadlines.first(namespace),
+                next_wait_at=state.records.due.first(namespace),
             )
 
     async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
@@ -78,6 +80,7 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
                 old = transaction.state.finished.up_to(until, limit - removed, group)
                 for id in old:
                     transaction.remove(id)
+                    forget_steps(transaction, id)
                 removed += len(old)
             return removed
 
@@ -122,7 +125,10 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
 
 def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> TakenOver:
     deaths = job.deaths + 1
-    after = after_take_over(job.status, deaths, deaths_max)
+    if job.node is None:
+        after = after_take_over(job.status, deaths, deaths_max)
+    else:
+        after = Status.WAITING  # its run decides when enough is enough
     failure = Failure(
         type=type_name(WorkerDied),
         message=f"the lease of worker {job.worker} ran out before it settled the job",

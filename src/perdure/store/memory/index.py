@@ -1,38 +1,39 @@
-"""Sorted views of the jobs, so that no operation looks at more of them than it is about."""
+"""Sorted views of what is kept, so that no operation looks at more of it than it is about."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
-from perdure.model.ids import JobId
-from perdure.store.memory.stored_job import StoredJob
-
-Entry = tuple[Any, JobId]
+Item = TypeVar("Item")
+Id = TypeVar("Id")
 Groups = tuple[Hashable, ...]
 ALL = ""
 """The group of an index that needs no more than one."""
 
 
-class Index:
-    """Jobs by group, each group sorted by ``order`` and then by id.
+class Index(Generic[Item, Id]):
+    """Items by group, each group sorted by ``order`` and then by id.
 
-    ``groups`` says in which groups a job belongs; none keeps it out, as a partial index does.
+    ``groups`` says in which groups an item belongs; none keeps it out, as a partial index does.
     """
 
     def __init__(
         self,
-        groups: Callable[[StoredJob], Groups],
-        order: Callable[[StoredJob], Any],
+        groups: Callable[[Item], Groups],
+        order: Callable[[Item], Any],
+        id: Callable[[Item], Id] = attrgetter("id"),
     ) -> None:
         self._groups = groups
         self._order = order
-        self._entries: dict[Hashable, list[Entry]] = {}
+        self._id = id
+        self._entries: dict[Hashable, list[tuple[Any, Id]]] = {}
 
-    def move(self, before: StoredJob | None, after: StoredJob | None) -> None:
-        """Follow one write: a job that came, changed or went."""
+    def move(self, before: Item | None, after: Item | None) -> None:
+        """Follow one write: an item that came, changed or went."""
         old, new = self._place(before), self._place(after)
         if old == new:
             return
@@ -48,10 +49,10 @@ class Index:
     def groups(self) -> Iterator[Any]:
         return iter(self._entries)
 
-    def entries(self, group: Hashable = ALL) -> Sequence[Entry]:
+    def entries(self, group: Hashable = ALL) -> Sequence[tuple[Any, Id]]:
         return self._entries.get(group, ())
 
-    def ids(self, group: Hashable = ALL) -> list[JobId]:
+    def ids(self, group: Hashable = ALL) -> list[Id]:
         return [id for _, id in self.entries(group)]
 
     def first(self, group: Hashable = ALL) -> Any:
@@ -59,7 +60,7 @@ class Index:
         entries = self.entries(group)
         return entries[0][0] if entries else None
 
-    def up_to(self, order: Any, limit: int, group: Hashable = ALL) -> list[JobId]:
+    def up_to(self, order: Any, limit: int, group: Hashable = ALL) -> list[Id]:
         """The first ids whose order value is at most ``order``."""
         return [id for _, id in islice(self.entries(group), min(limit, self._end(order, group)))]
 
@@ -69,13 +70,13 @@ class Index:
     def _end(self, order: Any, group: Hashable) -> int:
         return bisect_right(self.entries(group), order, key=lambda entry: entry[0])
 
-    def _place(self, job: StoredJob | None) -> tuple[Groups, Entry] | None:
-        if job is None:
+    def _place(self, item: Item | None) -> tuple[Groups, tuple[Any, Id]] | None:
+        if item is None:
             return None
-        groups = self._groups(job)
-        return (groups, (self._order(job), job.id)) if groups else None
+        groups = self._groups(item)
+        return (groups, (self._order(item), self._id(item))) if groups else None
 
-    def _remove(self, group: Hashable, entry: Entry) -> None:
+    def _remove(self, group: Hashable, entry: tuple[Any, Id]) -> None:
         entries = self._entries[group]
         del entries[bisect_left(entries, entry)]
         if not entries:

@@ -7,20 +7,16 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
 from perdure.model.duration import nearest_duration
-from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.outcome import Settlement
-from perdure.model.reach import check_times
-from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
 from perdure.rules.lifecycle import Operation
-from perdure.rules.rank import rank_of
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.memory.claiming import claim
+from perdure.store.memory.inserting import insert
 from perdure.store.memory.settling import settle
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Handle, Transaction
@@ -30,7 +26,7 @@ class MemoryJobs(Handle, JobStore):
     async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         jobs = list(jobs)
         with self._transaction() as transaction:
-            return [_insert(transaction, job) for job in jobs]
+            return [insert(transaction, job) for job in jobs]
 
     async def claim_jobs(self, request: ClaimRequest) -> Claimed:
         with self._transaction() as transaction:
@@ -68,71 +64,6 @@ class MemoryJobs(Handle, JobStore):
             for id in forgotten:
                 _take_back(transaction, transaction.state.jobs[id])
             return len(forgotten)
-
-
-def _insert(transaction: Transaction, new: NewJob) -> Inserted:
-    if new.id in transaction.state.jobs:
-        return Inserted(id=new.id, is_new=True)  # repeated after an unclear commit
-    job = _stored(transaction, new)
-    rival = live_rival(transaction, job)
-    if rival is not None:
-        if new.on_conflict == "return":
-            return Inserted(id=rival.id, is_new=False)
-        if new.on_conflict == "raise":
-            raise FingerprintTaken(rival.lane.queue, new.fingerprint or "", rival.id)
-        _replace(transaction, rival, new.id)
-    transaction.save(job)
-    transaction.hint_if_queued(job)
-    return Inserted(id=job.id, is_new=True)
-
-
-def _stored(transaction: Transaction, new: NewJob) -> StoredJob:
-    check_times(new)
-    now = transaction.now
-    ready_at = new.run_at or now + new.delay
-    deadline_at = new.deadline_at
-    if deadline_at is None and new.deadline is not None:
-        deadline_at = now + new.deadline
-    if deadline_at is not None and deadline_at <= now:
-        raise InvalidInput(f"the deadline {deadline_at} of job {new.id} is not after {now}")
-    return StoredJob(
-        id=new.id,
-        namespace=new.namespace,
-        lane=new.lane,
-        status=Status.WAITING if ready_at <= now else Status.SCHEDULED,
-        priority=new.priority,
-        rank=rank_of(ready_at, new.priority, new.aging),
-        created_at=now,
-        ready_at=ready_at,
-        input=new.input,
-        input_hash=new.input_hash,
-        group=new.group,
-        fingerprint=new.fingerprint,
-        max_attempts=new.max_attempts,
-        deadline_at=deadline_at,
-        policy=new.policy,
-    )
-
-
-def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
-    """The live job that has this job's fingerprint, if one has."""
-    place = (job.namespace, job.lane.queue, job.fingerprint)
-    for id in transaction.state.fingerprints.ids(place):
-        return transaction.state.jobs[id]
-    return None
-
-
-def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
-    failure = Failure(type=type_name(JobCancelled), message=f"replaced by {by}")
-    transaction.move(
-        job,
-        Operation.REPLACE,
-        Status.CANCELLED,
-        epoch=job.epoch + (job.status in HELD),
-        history=transaction.failed(job, failure),
-    )
-    if job.status in HELD:
-        transaction.hint(HintKind.ABORTING, job.id)
 
 
 def _renewal(transaction: Transaction, claims: Sequence[Claim]) -> Renewal:

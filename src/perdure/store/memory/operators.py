@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from perdure.errors import FingerprintTaken
+from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, HELD, Moved, QueueInfo, Status
@@ -13,7 +13,7 @@ from perdure.model.moment import nearest_storable
 from perdure.rules.lifecycle import Operation, starts_from
 from perdure.rules.rank import moved_rank
 from perdure.store.contract import OperatorStore
-from perdure.store.memory.jobs import live_rival
+from perdure.store.memory.inserting import live_rival
 from perdure.store.memory.stored_job import NO_PROGRESS, StoredJob
 from perdure.store.memory.transaction import Handle, Transaction
 
@@ -69,9 +69,12 @@ class MemoryOperators(Handle, OperatorStore):
 
 
 def _apply_to(
-    transaction: Transaction, operation: Operation, act: Act, jobs: Iterable[StoredJob]
+    transaction: Transaction, operation: Operation, act: Act, jobs: Sequence[StoredJob]
 ) -> list[Moved]:
     """Do it to the jobs it applies to, and leave the others as they are."""
+    for job in jobs:
+        if job.node is not None:
+            raise JobBelongsToRun(job.id, job.node.run)
     moved = []
     for job in jobs:
         applies = job.status in starts_from(operation)

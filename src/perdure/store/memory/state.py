@@ -13,10 +13,12 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, QueueInfo, Status
 from perdure.model.worker import WorkerInfo
 from perdure.store.memory.index import ALL, Groups, Index
+from perdure.store.memory.run_records import RunRecords
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.wakeups import Hub
 
 _EXPIRING = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+JobIndex = Index[StoredJob, JobId]
 
 
 @dataclass(slots=True)
@@ -71,18 +73,21 @@ class State:
         self.limits: dict[tuple[str, str], LimitRecord] = {}
         self.workers: dict[WorkerId, WorkerRecord] = {}
         self.duties: dict[str, DutyLease] = {}
+        self.records = RunRecords()
 
-        self.by_id = Index(lambda job: (ALL,), lambda job: job.id)
-        self.waiting = Index(_waiting_in, lambda job: job.rank)
-        self.scheduled = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
-        self.held = Index(_when(*HELD), lambda job: job.lease_until)
-        self.deadlines = Index(_expiring, lambda job: job.deadline_at)
-        self.finished = Index(_finished_as, lambda job: job.finished_at)
-        self.results = Index(_result_of, lambda job: job.finished_at)
-        self.fingerprints = Index(_live_fingerprint, lambda job: job.id)
-        self.groups = Index(_member_of, lambda job: job.id)
-        self.by_worker = Index(_held_by, lambda job: job.id)
-        self.under_limit = Index(_live_under, lambda job: job.lease_until)
+        self.by_id: JobIndex = Index(lambda job: (ALL,), lambda job: job.id)
+        self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)
+        self.scheduled: JobIndex = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
+        self.held: JobIndex = Index(_when(*HELD), lambda job: job.lease_until)
+        self.deadlines: JobIndex = Index(_expiring, lambda job: job.deadline_at)
+        self.finished: JobIndex = Index(_finished_as, lambda job: job.finished_at)
+        self.results: JobIndex = Index(_result_of, lambda job: job.finished_at)
+        self.fingerprints: JobIndex = Index(_live_fingerprint, lambda job: job.id)
+        self.groups: JobIndex = Index(_member_of, lambda job: job.id)
+        self.by_worker: JobIndex = Index(_held_by, lambda job: job.id)
+        self.under_limit: JobIndex = Index(_live_under, lambda job: job.lease_until)
+        self.of_run: JobIndex = Index(_job_of, lambda job: job.id)
+        self.of_node: JobIndex = Index(_execution_of, lambda job: job.id)
         self._indexes = tuple(v for v in vars(self).values() if isinstance(v, Index))
 
     def put(self, id: JobId, job: StoredJob | None) -> None:
@@ -154,3 +159,11 @@ def _live_under(job: StoredJob) -> Groups:
     if job.status not in HELD:
         return _NONE
     return tuple((job.namespace, key) for key in job.limit_keys)
+
+
+def _job_of(job: StoredJob) -> Groups:
+    return _NONE if job.node is None else ((job.namespace, job.node.run),)
+
+
+def _execution_of(job: StoredJob) -> Groups:
+    return _NONE if job.node is None else ((job.namespace, job.node.run, job.node.key),)

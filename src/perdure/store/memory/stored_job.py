@@ -12,6 +12,7 @@ from perdure.model.job import (
     FailedAttempt,
     Job,
     JobState,
+    NodeRef,
     Progress,
     Status,
 )
@@ -38,6 +39,7 @@ class StoredJob(Value):
     max_attempts: int | None = None
     deadline_at: datetime | None = None
     policy: bytes | None = None
+    node: NodeRef | None = None
     epoch: int = 0
     attempt: int = 0
     failures: int = 0
@@ -82,6 +84,9 @@ class StoredJob(Value):
             group=self.group,
             deadline_at=self.deadline_at,
             created_at=self.created_at,
+            priority=self.priority,
+            deaths=self.deaths,
+            node=self.node,
         )
 
     def as_job(self, *, with_values: bool) -> Job:
@@ -110,6 +115,7 @@ class StoredJob(Value):
             lease_until=self.lease_until,
             input=self.input if with_values else None,
             output=self.output if with_values else None,
+            node=self.node,
         )
 
     def as_state(self) -> JobState:

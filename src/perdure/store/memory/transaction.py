@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ class Transaction:
     def __init__(self, state: State, now: datetime) -> None:
         self.state = state
         self.now = now
-        self._undo: list[tuple[JobId, StoredJob | None]] = []
+        self._undo: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         self._hints: dict[HintKind, set[str]] = {}
         self._any_lane_is_ready = False
 
@@ -85,21 +85,33 @@ class Transaction:
     def hint_that_any_lane_is_ready(self) -> None:
         self._any_lane_is_ready = True
 
+    def put(self, put: Callable[[Any, Any], None], place: Any, before: Any, after: Any) -> None:
+        """Write what is at ``place``, so that it is as ``before`` again if this operation fails."""
+        self._undo.append((put, place, before))
+        put(place, after)
+
     def undo(self) -> None:
-        for id, before in reversed(self._undo):
-            self.state.put(id, before)
+        for put, place, before in reversed(self._undo):
+            put(place, before)
+
+    def on_undo(self, put: Callable[[Any, Any], None], place: Any, before: Any) -> None:
+        """Say how something is undone that was written by other means."""
+        self._undo.append((put, place, before))
 
     def _put(self, id: JobId, job: StoredJob | None) -> None:
-        self._undo.append((id, self.state.jobs.get(id)))
-        self.state.put(id, job)
+        self.put(self.state.put, id, self.state.jobs.get(id), job)
 
     def _hint_at(self, before: StoredJob, after: StoredJob) -> None:
         if after.status is Status.ACTIVE:
             return
         self.hint(HintKind.CHANGED, after.id)
         self.hint_if_queued(after)
+        self.hint_at_room(before)
+
+    def hint_at_room(self, before: StoredJob) -> None:
+        """Tell that a job no longer counts under the limits it counted under."""
         if before.limit_keys:
-            self.hint_that_any_lane_is_ready()  # it made room for others under its limits
+            self.hint_that_any_lane_is_ready()
 
     def hint_if_queued(self, job: StoredJob) -> None:
         if job.status is Status.WAITING:

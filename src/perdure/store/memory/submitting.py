@@ -1,0 +1,128 @@
+"""How runs begin, and what they open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from perdure.errors import RunExists
+from perdure.model.duration import nearest_duration
+from perdure.model.event import NewEvent, StoredEvent
+from perdure.model.hint import HintKind
+from perdure.model.job import NewJob
+from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
+from perdure.store.memory.inserting import insert
+from perdure.store.memory.removing import remove_tree
+from perdure.store.memory.stored_run import KeptEvent, Place, StoredRun, StoredWait
+from perdure.store.memory.transaction import Transaction
+
+
+def submit(transaction: Transaction, new: NewRun) -> Submitted:
+    """Add a run, or do with the one that has its id what ``on_existing`` says."""
+    existing = transaction.state.records.runs.get((new.namespace, new.id))
+    if existing is not None:
+        if new.on_existing == "use_existing":
+            return Submitted(run=existing.as_run(), is_new=False)
+        if new.on_existing == "fail":
+            raise RunExists(existing.id, existing.flow, existing.status)
+        remove_tree(transaction, existing.place)
+    return Submitted(run=_add(transaction, new).as_run(), is_new=True)
+
+
+def begin(
+    transaction: Transaction,
+    place: Place,
+    jobs: Iterable[NewJob],
+    waits: Iterable[NewWait],
+    children: Iterable[NewRun],
+) -> None:
+    """Insert what a run starts: jobs, waits and runs of its own."""
+    for job in jobs:
+        insert(transaction, job)
+    for wait in waits:
+        _open(transaction, place, wait)
+    for child in children:
+        if (child.namespace, child.id) not in transaction.state.records.runs:
+            _add(transaction, child)
+
+
+def add_events(
+    transaction: Transaction,
+    place: Place,
+    events: Iterable[NewEvent],
+    token: int | None = None,
+) -> None:
+    """Number events on from the last one."""
+    records, now = transaction.state.records, transaction.now
+    log = records.events.get(place)
+    if log is None:
+        log = []
+        transaction.put(records.put_events, place, None, log)
+    before = len(log)
+    log += [
+        KeptEvent(
+            event=StoredEvent(number=number, at=now, data=event.data, value=event.value),
+            token=token,
+        )
+        for number, event in enumerate(events, before + 1)
+    ]
+    transaction.on_undo(records.cut_events, place, before)
+
+
+def tell_parent(transaction: Transaction, child: StoredRun) -> None:
+    """Make the wait for a child that ended due at once."""
+    if child.parent is None:
+        return
+    wait = transaction.state.records.wait(child.namespace, child.parent.run, child.parent.key)
+    if wait is not None and wait.kind is WaitKind.CHILD and wait.name == child.id:
+        make_due(transaction, wait)
+
+
+def make_due(transaction: Transaction, wait: StoredWait, **changes: bool) -> None:
+    records, now = transaction.state.records, transaction.now
+    due_at = now if wait.due_at is None else min(wait.due_at, now)
+    transaction.put(records.put_wait, wait.place, wait, replace(wait, due_at=due_at, **changes))
+    transaction.hint(HintKind.DUE)
+
+
+def _add(transaction: Transaction, new: NewRun) -> StoredRun:
+    records, now = transaction.state.records, transaction.now
+    run = StoredRun(
+        id=new.id,
+        namespace=new.namespace,
+        flow=new.flow,
+        version=new.version,
+        status=new.status,
+        number=len(new.events),
+        parent=new.parent,
+        created_at=now,
+        updated_at=now,
+        finished_at=now if new.status in ENDED else None,
+        summary=new.summary,
+    )
+    transaction.put(records.put_run, run.place, None, run)
+    add_events(transaction, run.place, new.events)
+    begin(transaction, run.place, new.jobs, new.waits, new.children)
+    transaction.hint(HintKind.RUN, run.id)
+    if run.is_ended:
+        tell_parent(transaction, run)
+    return run
+
+
+def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
+    records, now = transaction.state.records, transaction.now
+    namespace, run = place
+    wait = StoredWait(
+        run=run,
+        namespace=namespace,
+        key=new.key,
+        kind=new.kind,
+        name=new.name,
+        opened_at=now,
+        due_at=None if new.delay is None else now + nearest_duration(new.delay),
+    )
+    before = records.wait(namespace, run, new.key)
+    transaction.put(records.put_wait, wait.place, before, wait)
+    if wait.due_at is not None:
+        transaction.hint(HintKind.DUE)
