@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from perdure.errors import Aborted
 from perdure.model.job import ClaimedJob, Progress
+from perdure.model.key import Key
 from perdure.model.payload import from_json, storable_text, to_json
 
 
@@ -73,16 +75,35 @@ class _Reported:
 _REPORTED = _Reported()
 
 
+class StepKeeper(Protocol):
+    """Where the results of one body's steps are kept."""
+
+    async def find(self, name: str) -> tuple[Any, ...]:
+        """The stored result, alone; nothing if there is none."""
+
+    async def save(self, name: str, value: Any) -> Any:
+        """Store a result, and return it as it will come back."""
+
+    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
+        """Do one of these from a thread that has no event loop."""
+
+
 class Context:
     """Declare a parameter ``ctx: Context`` to receive it."""
 
-    __slots__ = ("_job", "_report", "abort_signal", "worker")
+    __slots__ = ("_job", "_report", "_steps", "abort_signal", "worker")
 
     def __init__(
-        self, job: ClaimedJob, worker: str, report: Callable[[Progress], None], abort: AbortSignal
+        self,
+        job: ClaimedJob,
+        worker: str,
+        report: Callable[[Progress], None],
+        abort: AbortSignal,
+        steps: StepKeeper,
     ) -> None:
         self._job = job
         self._report = report
+        self._steps = steps
         self.worker = worker
         self.abort_signal = abort
 
@@ -112,9 +133,35 @@ class Context:
         return self._job.attempt
 
     @property
+    def run_id(self) -> str | None:
+        """The run it belongs to; None for a plain job."""
+        return None if self._job.node is None else self._job.node.run
+
+    @property
+    def node(self) -> str | None:
+        """The node of the flow that is executed; None for a plain job."""
+        return None if self._job.node is None else Key.parse(self._job.node.key).node
+
+    @property
+    def iteration(self) -> int:
+        """Of a loop, counted from 1; else 0."""
+        return 0 if self._job.node is None else Key.parse(self._job.node.key).iteration
+
+    @property
+    def item(self) -> int | None:
+        """Of a map, counted from 0; else None."""
+        return None if self._job.node is None else Key.parse(self._job.node.key).item
+
+    @property
     def idempotency_key(self) -> str:
-        """The same for every execution of this job: hand it to outside services."""
-        return self._job.claim.id
+        """The same for every execution of this job or node: hand it to outside services."""
+        node = self._job.node
+        if node is None:
+            return self._job.claim.id
+        key = Key.parse(node.key)
+        part = "" if not key.part else f"{key.part}:"
+        item = "" if key.item is None else f":{key.item}"
+        return f"{node.run}:{part}{key.node}:{key.iteration}{item}"
 
     @property
     def aborted(self) -> bool:
@@ -125,6 +172,43 @@ class Context:
         """Raise ``Aborted`` if the body should stop."""
         if self.abort_signal.reason is not None:
             raise Aborted(f"job {self.job_id}: {self.abort_signal.reason}")
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call ``function`` once for this job or node, and keep its result under ``name``.
+
+        However often the body is executed, the function has its result stored once and returns
+        what was stored from then on. The result is kept as JSON, and comes back as plain JSON
+        values the first time too. ``await`` it in an async task; in a sync task it simply returns.
+        What the function raises is raised, and nothing is stored.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._step_in_thread(name, function, args, kwargs)
+        return self._step(name, function, args, kwargs)
+
+    async def _step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        if found := await self._steps.find(name):
+            return found[0]
+        made = function(*args, **kwargs)
+        return await self._steps.save(name, await made if inspect.isawaitable(made) else made)
+
+    def _step_in_thread(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        if found := self._steps.wait(self._steps.find(name)):
+            return found[0]
+        return self._steps.wait(self._steps.save(name, function(*args, **kwargs)))
 
     def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
         """Report how far the body is, 0 to 100. Cheap: call it as often as you like.

@@ -11,10 +11,9 @@ def can_run(
     lane: Lane,
     *,
     queues: Collection[str],
-    tasks: Collection[str],
     tags: Collection[str] | None,
 ) -> bool:
-    """A worker runs what it has code for. Without tags it takes any job, else those it covers."""
-    if lane.queue not in queues or lane.task not in tasks:
+    """Whether it serves the queue. Without tags it takes any job, else those whose tags it has."""
+    if lane.queue not in queues:
         return False
     return tags is None or all(tag in tags for tag in lane.tags)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from perdure import clock
-from perdure.client.context import AbortSignal, Context
+from perdure.client.context import AbortSignal, Context, StepKeeper
 from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, ClaimedJob, Progress
@@ -75,6 +75,9 @@ class Crew(Protocol):
 
     def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """The slot is free. No outcome: the claim is lost, and nothing is written."""
+
+    def steps_of(self, attempt: Attempt) -> StepKeeper:
+        """Where the results of its steps are kept."""
 
 
 class Attempt:
@@ -166,7 +169,8 @@ class Attempt:
         try:
             if self.task.context_parameter is None:
                 return self.task.arguments(args, kwargs, None)
-            context = Context(self.job, self._crew.worker_id, self.report, self.abort)
+            steps = self._crew.steps_of(self)
+            context = Context(self.job, self._crew.worker_id, self.report, self.abort, steps)
             return self.task.arguments(args, kwargs, context)
         except (ValueError, TypeError) as error:
             raise Permanent(f"the stored input cannot be used: {error}") from error

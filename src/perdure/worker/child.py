@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import threading
+from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial, reduce
 from multiprocessing.connection import Connection
@@ -17,14 +18,23 @@ import msgspec
 
 from perdure.client.context import AbortSignal, Context
 from perdure.client.task import task as as_task
-from perdure.errors import Permanent
+from perdure.errors import Permanent, StoreError
 from perdure.model.job import Progress
 from perdure.model.outcome import Completed, Outcome
+from perdure.model.payload import from_json, to_json
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import failed_outcome
 from perdure.worker.bodies import encoded_result
-from perdure.worker.processes import Begun, Ended, Errand, Reported, StopAsked
+from perdure.worker.processes import (
+    Begun,
+    Ended,
+    Errand,
+    Reported,
+    StepAnswered,
+    StepAsked,
+    StopAsked,
+)
 
 
 def main(pipe: Connection) -> None:
@@ -41,6 +51,15 @@ class _Server:
         self._errands: SimpleQueue[Errand] = SimpleQueue()
         self._errand: Errand | None = None
         self._abort = AbortSignal()
+        self._answers: SimpleQueue[StepAnswered] = SimpleQueue()
+        self._asking = threading.Lock()
+
+    def ask(self, message: StepAsked) -> StepAnswered:
+        """Ask the parent about a step; one question at a time."""
+        with self._asking:
+            with self._sending:
+                self._send(message)
+            return self._answers.get()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
@@ -55,10 +74,12 @@ class _Server:
         try:
             while True:
                 data = self._pipe.recv_bytes()
-                message = msgspec.json.decode(data, type=Errand | StopAsked)
+                message = msgspec.json.decode(data, type=Errand | StopAsked | StepAnswered)
                 if isinstance(message, Errand):
                     self._abort = AbortSignal()
                     self._errands.put(message)
+                elif isinstance(message, StepAnswered):
+                    self._answers.put(message)
                 else:
                     self._abort.fire(message.reason)
         except (EOFError, OSError):
@@ -73,7 +94,8 @@ class _Server:
         try:
             task = _find(errand.module, errand.name)
             report = partial(self._report, errand)
-            context = Context(errand.job, errand.worker_id, report, self._abort)
+            steps = _ParentSteps(self, errand.payload_max_bytes)
+            context = Context(errand.job, errand.worker_id, report, self._abort, steps)
             args, kwargs = _arguments(task, errand, context)
             with self._sending:
                 self._send(Begun())
@@ -93,6 +115,33 @@ class _Server:
 
     def _send(self, message: Value) -> None:
         self._pipe.send_bytes(msgspec.json.encode(message))
+
+
+class _ParentSteps:
+    """Steps that the parent looks up and stores, which has the store."""
+
+    def __init__(self, server: _Server, payload_max_bytes: int) -> None:
+        self._server = server
+        self._payload_max_bytes = payload_max_bytes
+
+    async def find(self, name: str) -> tuple[Any, ...]:
+        answer = await self._ask(StepAsked(name=name))
+        return () if answer.value is None else (from_json(answer.value),)
+
+    async def save(self, name: str, value: Any) -> Any:
+        data = to_json(value, f"the result of step {name!r}", self._payload_max_bytes)
+        answer = await self._ask(StepAsked(name=name, value=msgspec.Raw(data)))
+        assert answer.value is not None
+        return from_json(answer.value)
+
+    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run(act)
+
+    async def _ask(self, message: StepAsked) -> StepAnswered:
+        answer = await asyncio.to_thread(self._server.ask, message)
+        if answer.error is not None:
+            raise StoreError(f"step {message.name!r}: {answer.error}")
+        return answer
 
 
 def _arguments(

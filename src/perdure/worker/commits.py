@@ -14,11 +14,22 @@ from datetime import timedelta
 
 from perdure.errors import StoreError
 from perdure.model.job import Status
-from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Settlement
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Settlement,
+)
 from perdure.rules.failure import describe
 from perdure.store.contract import Store
 from perdure.store.gathering import Batches
 from perdure.worker.attempt import Attempt
+from perdure.worker.run_commits import RunCommits
+from perdure.worker.run_commits import Settled as NodeSettled
 from perdure.worker.settings import WorkerSettings
 
 BATCH_MAX = 500
@@ -26,14 +37,24 @@ RETRY_SECONDS = 1.0
 _log = logging.getLogger("perdure.worker")
 
 Settled = Callable[[Attempt, Outcome, Status | None], None]
+NodesSettled = Callable[[NodeSettled], None]
 
 
 class Commits:
     """Takes outcomes, and tells what the store made of each: a status, or None if it was stale."""
 
-    def __init__(self, store: Store, settings: WorkerSettings, settled: Settled) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        runs: RunCommits,
+        settled: Settled,
+        node_settled: NodesSettled,
+    ) -> None:
         self._store = store
+        self._runs = runs
         self._settled = settled
+        self._node_settled = node_settled
         self._dropped = _dropped_kinds(settings)
         self._batches = Batches(self._write, batch_max=BATCH_MAX)
 
@@ -48,6 +69,23 @@ class Commits:
         await self._batches.flush()
 
     async def _write(self, batch: list[tuple[Attempt, Outcome]]) -> None:
+        nodes = [pair for pair in batch if moves_run(*pair)]
+        if nodes:
+            await self._write_nodes(nodes)
+            batch = [pair for pair in batch if not moves_run(*pair)]
+        if batch:
+            await self._write_jobs(batch)
+
+    async def _write_nodes(self, batch: list[tuple[Attempt, Outcome]]) -> None:
+        try:
+            settled = await self._runs.write(batch)
+        except Exception as error:
+            await self._write_apart(batch, error)
+        else:
+            for each in settled:
+                self._node_settled(each)
+
+    async def _write_jobs(self, batch: list[tuple[Attempt, Outcome]]) -> None:
         settlements = [self._settlement(attempt, outcome) for attempt, outcome in batch]
         try:
             statuses = await self._settle(settlements)
@@ -88,6 +126,11 @@ class Commits:
             progress=attempt.progress,
             is_dropped=isinstance(outcome, self._dropped),
         )
+
+
+def moves_run(attempt: Attempt, outcome: Outcome) -> bool:
+    """Whether an outcome is the affair of a run, rather than of the job alone."""
+    return attempt.job.node is not None and not isinstance(outcome, GivenBack | Released)
 
 
 def _dropped_kinds(settings: WorkerSettings) -> tuple[type, ...]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perdure.client.registry import TaskRegistry
+from perdure.model.graph import Call
 from perdure.model.lane import Lane
 from perdure.rules.lanes import can_run
 from perdure.rules.limits import governing_rules
 from perdure.store.contract import LaneRequest
+from perdure.worker.nodes import Code
 from perdure.worker.settings import WorkerSettings
 
 REQUEST_LANES_MAX = 200
 """Lanes that one claim asks for; with more of them, claims take turns through all."""
+JUDGED_MAX = 4096
+"""Lanes of which it is remembered whether this worker can run their jobs."""
 
 
 class KnownLanes:
     """Texts of lanes seen, and the claim requests for those this worker can run."""
 
-    def __init__(self, tasks: TaskRegistry, settings: WorkerSettings) -> None:
-        self._tasks = tasks
+    def __init__(self, code: Code, settings: WorkerSettings) -> None:
+        self._code = code
         self._settings = settings
         self._requests: dict[str, LaneRequest] = {}
+        self._judged: dict[Lane, LaneRequest | None] = {}
         self._fresh: set[str] = set()
         self._turn = 0
 
@@ -55,13 +59,36 @@ class KnownLanes:
         self._turn += REQUEST_LANES_MAX
         return (known[start:] + known[:start])[:REQUEST_LANES_MAX]
 
+    def serves(self, before: Lane, call: Call) -> bool:
+        """Whether a job of a run may go on with this call here, without asking the store.
+
+        Under a limit it may not: only a claim counts what is live.
+        """
+        lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=before.flow)
+        request = self._request_for(lane)
+        return request is not None and not request.rules
+
     def _add(self, text: str) -> bool:
         if text in self._requests:
             return True
-        lane = Lane.parse(text)
-        settings = self._settings
-        if not can_run(lane, queues=settings.queues, tasks=self._tasks, tags=settings.tags):
+        request = self._request_for(Lane.parse(text))
+        if request is None:
             return False
-        rules = governing_rules(lane, self._tasks[lane.task].limits, settings.limits)
-        self._requests[text] = LaneRequest(lane=text, queue=lane.queue, rules=rules)
+        self._requests[text] = request
         return True
+
+    def _request_for(self, lane: Lane) -> LaneRequest | None:
+        """How to claim from a lane, if this worker can run its jobs."""
+        if lane not in self._judged:
+            if len(self._judged) >= JUDGED_MAX:
+                self._judged.clear()
+            self._judged[lane] = self._judge(lane)
+        return self._judged[lane]
+
+    def _judge(self, lane: Lane) -> LaneRequest | None:
+        settings = self._settings
+        task = self._code.find(lane)
+        if task is None or not can_run(lane, queues=settings.queues, tags=settings.tags):
+            return None
+        rules = governing_rules(lane, task.limits, settings.limits)
+        return LaneRequest(lane=lane.text, queue=lane.queue, rules=rules)

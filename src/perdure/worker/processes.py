@@ -13,19 +13,21 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from perdure.client.context import AbortSignal
-from perdure.client.registry import TaskRegistry
+from perdure.client.context import AbortSignal, StepKeeper
 from perdure.errors import InvalidInput, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, Outcome
+from perdure.model.payload import from_json
+from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.bodies import tell
@@ -66,6 +68,20 @@ class Reported(Value, tag=True):
     progress: Progress
 
 
+class StepAsked(Value, tag=True):
+    """Child to parent: find the result of a step, or store it if there is a value."""
+
+    name: str
+    value: msgspec.Raw | None = None
+
+
+class StepAnswered(Value, tag=True):
+    """Parent to child: the stored result, if there is one; or why it could not be had."""
+
+    value: msgspec.Raw | None = None
+    error: str | None = None
+
+
 class Ended(Value, tag=True):
     """Child to parent: how the body ended. A completed output is plain JSON."""
 
@@ -84,12 +100,15 @@ class _Child:
         )
         self.process.start()
         theirs.close()
+        self._sending = threading.Lock()
 
     def send(self, message: Value) -> None:
-        self.pipe.send_bytes(msgspec.json.encode(message))
+        with self._sending:
+            self.pipe.send_bytes(msgspec.json.encode(message))
 
-    def receive(self) -> Begun | Reported | Ended:
-        return msgspec.json.decode(self.pipe.recv_bytes(), type=Begun | Reported | Ended)
+    def receive(self) -> Begun | Reported | StepAsked | Ended:
+        data = self.pipe.recv_bytes()
+        return msgspec.json.decode(data, type=Begun | Reported | StepAsked | Ended)
 
     def end(self) -> None:
         self.process.kill()
@@ -123,6 +142,7 @@ class Processes:
     ) -> None:
         try:
             errand = _errand(attempt, crew)
+            steps = crew.steps_of(attempt)
             child = self._take()
         except Exception as error:
             tell(loop, attempt.raised, error)
@@ -134,6 +154,8 @@ class Processes:
             while not isinstance(message := child.receive(), Ended):
                 if isinstance(message, Reported):
                     attempt.report(message.progress)
+                elif isinstance(message, StepAsked):
+                    child.send(_answer(message, steps))
                 else:
                     tell(loop, attempt.begun)
         except (EOFError, OSError):
@@ -218,6 +240,18 @@ class ProcessBody:
         return True
 
 
+def _answer(asked: StepAsked, steps: StepKeeper) -> StepAnswered:
+    """Look a step up, or store it, for a child that has no store."""
+    try:
+        if asked.value is None:
+            found = steps.wait(steps.find(asked.name))
+        else:
+            found = (steps.wait(steps.save(asked.name, from_json(asked.value))),)
+    except Exception as error:
+        return StepAnswered(error=f"{type(error).__name__}: {error}")
+    return StepAnswered(value=msgspec.Raw(msgspec.json.encode(found[0])) if found else None)
+
+
 def _errand(attempt: Attempt, crew: Crew) -> Errand:
     function = attempt.task.function
     args, kwargs = attempt.stored_call()
@@ -233,9 +267,9 @@ def _errand(attempt: Attempt, crew: Crew) -> Errand:
     )
 
 
-def check_importable(tasks: TaskRegistry) -> None:
+def check_importable(tasks: Iterable[Task[..., Any]]) -> None:
     """A child finds its task by module and name, so both must be there to be found."""
-    for task in tasks.values():
+    for task in tasks:
         if task.isolation != "process":
             continue
         # A function within another, or one without a name.

@@ -18,6 +18,7 @@ from perdure.model.worker import Survey
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.promote import promote_jobs
+from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.patience import Patience
 from perdure.worker.pauses import set_within
@@ -39,12 +40,14 @@ class Scout:
         lanes: KnownLanes,
         settings: WorkerSettings,
         housekeeper: Housekeeper,
+        waits: WaitDuty,
         found: Callable[[], None],
     ) -> None:
         self._store = store
         self._lanes = lanes
         self._settings = settings
         self._housekeeper = housekeeper
+        self._waits = waits
         self._found = found
         self._patience = Patience(settings.lease)
         self._hinted = asyncio.Event()
@@ -67,6 +70,7 @@ class Scout:
             if self._tending is not None:
                 self._tending.cancel()
                 await asyncio.wait([self._tending])
+            await self._waits.stop()
 
     async def _survey_until_stopped(self) -> None:
         while not self._is_stopping:
@@ -94,6 +98,8 @@ class Scout:
             self._store, self._settings.namespace
         ):
             self._hinted.set()  # what was promoted shows in the next survey
+        if _is_due(survey.next_wait_at, survey.now):
+            self._waits.tend()
         self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
         if not self._page:
@@ -113,8 +119,9 @@ class Scout:
 
     def _next_look(self, survey: Survey) -> float:
         wait = self._settings.poll.total_seconds()
-        if survey.next_due_at is not None:
-            wait = min(wait, _until(survey.next_due_at, survey.now))
+        for due_at in (survey.next_due_at, survey.next_wait_at):
+            if due_at is not None:
+                wait = min(wait, max(0.0, _until(due_at, survey.now)))
         for due_at in (survey.next_lease_end_at, survey.next_deadline_at):
             if due_at is not None:
                 wait = min(wait, max(DUTY_SECONDS, _until(due_at, survey.now)))

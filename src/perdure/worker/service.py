@@ -14,18 +14,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.client.registry import TaskRegistry
+from perdure.client.context import StepKeeper
+from perdure.engine.acting import Acting
+from perdure.engine.graphs import Graphs
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, Progress, Status
-from perdure.model.outcome import GivenBack, Outcome, Retried
+from perdure.model.outcome import Buried, Completed, Failed, GivenBack, Outcome, Retried
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
+from perdure.rules.deciding import Schedule
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Body, Stop
 from perdure.worker.bodies import CoroutineBody, ThreadBody, tell
 from perdure.worker.claims import ClaimLoop
-from perdure.worker.commits import Commits
+from perdure.worker.commits import Commits, moves_run
 from perdure.worker.events import (
     JobAborting,
     JobProgressed,
@@ -34,14 +37,19 @@ from perdure.worker.events import (
     WorkerStopped,
 )
 from perdure.worker.housekeeping.keeper import Housekeeper
+from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.leases import LeaseKeeper
+from perdure.worker.nodes import Code, continued, poison_pill, yields
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 from perdure.worker.report import Report
+from perdure.worker.run_commits import RunCommits
+from perdure.worker.run_commits import Settled as NodeSettled
 from perdure.worker.scout import Scout
 from perdure.worker.settings import WorkerSettings
 from perdure.worker.slots import Slots
+from perdure.worker.steps import AttemptSteps
 from perdure.worker.threads import Threads
 from perdure.worker.watch import ClaimWatch
 
@@ -50,6 +58,13 @@ UNCOMMITTED_MAX = 5_000
 FLUSH_SECONDS = 10.0
 """How long a stop waits for a store that does not answer."""
 SIGN_OFF_SECONDS = 2.0
+STATUS_AFTER = {
+    Completed: Status.COMPLETED,
+    Retried: Status.SCHEDULED,
+    Failed: Status.FAILED,
+    Buried: Status.DEAD,
+}
+"""How the outcome of a node's job is counted, whose row does not stay."""
 _log = logging.getLogger("perdure.worker")
 
 
@@ -59,7 +74,7 @@ class Service:
     def __init__(
         self,
         store: Store,
-        tasks: TaskRegistry,
+        code: Code,
         settings: WorkerSettings,
         info: WorkerInfo,
         codec: Codec,
@@ -71,7 +86,7 @@ class Service:
         self.abort_grace = settings.abort_grace
         self.hold_off = settings.hold_off
         self._store = store
-        self._tasks = tasks
+        self._code = code
         self._settings = settings
         self._info = info
         self._report = report
@@ -86,13 +101,16 @@ class Service:
         self._threads = Threads("perdure task")
         self._processes = Processes(self._threads)
         self._progress = ProgressWriter(store, self._progressed)
-        self._commits = Commits(store, settings, self._settled)
-        self._lanes = KnownLanes(tasks, settings)
+        self._lanes = KnownLanes(code, settings)
+        graphs = Graphs(code.flows.values())
+        runs = RunCommits(store, graphs, codec, code.flows, self._may_go_on, self._lanes_to_compare)
+        self._commits = Commits(store, settings, runs, self._settled, self._node_settled)
         self._claims = ClaimLoop(
             store, self._lanes, self._request, self._room, self._take, self._held_ids
         )
         housekeeper = Housekeeper(store, settings, info.id, report)
-        self._scout = Scout(store, self._lanes, settings, housekeeper, self._claims.look)
+        waits = WaitDuty(store, Acting(store, graphs, codec), settings.namespace)
+        self._scout = Scout(store, self._lanes, settings, housekeeper, waits, self._claims.look)
         self._watch = ClaimWatch(store, self._held.values, self._renewed)
         self._leases = LeaseKeeper(
             store.twin(), self._current_info, self._held_claims, settings.lease, self._renewed_aside
@@ -171,10 +189,12 @@ class Service:
             if (former := self._held.get(job.claim.id)) is not None:
                 # It was taken away and came back before anybody could tell us.
                 former.stop(Stop.CLAIM_LOST)
-            attempt = Attempt(job, self._tasks[job.lane.task], self, claimed.now)
+            attempt = Attempt(job, self._code.task_of(job.lane), self, claimed.now)
             self._held[job.claim.id] = attempt
             if self._is_stopping or not is_fresh:
                 attempt.finish(GivenBack())
+            elif job.node is not None and job.deaths >= self._settings.deaths_max:
+                attempt.finish(Buried(failure=poison_pill(job.deaths)))
             else:
                 self._slots.take(attempt)
         self._slots.fill()
@@ -204,13 +224,18 @@ class Service:
         self._progress.report(attempt, progress)
 
     def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        self._slots.ended(attempt)
-        self._claims.room_changed()
+        # A node keeps its slot until its commit tells whether its job goes on.
+        if outcome is None or not moves_run(attempt, outcome):
+            self._slots.ended(attempt)
+            self._claims.room_changed()
         if outcome is None:
             self._let_go(attempt)
             self._report.settled(attempt, GivenBack(), None)
         else:
             self._commits.add(attempt, outcome)
+
+    def steps_of(self, attempt: Attempt) -> StepKeeper:
+        return AttemptSteps(self._store, self, attempt, self._loop)
 
     # What comes back
 
@@ -221,6 +246,42 @@ class Service:
         if isinstance(outcome, Retried) and outcome.until is None:
             # Nobody hints at the end of our own hold-off, so look then.
             self._claims.look_at((outcome.delay + outcome.hold_off).total_seconds() + 0.01)
+
+    def _node_settled(self, settled: NodeSettled) -> None:
+        attempt, outcome = settled.attempt, settled.outcome
+        status = STATUS_AFTER.get(type(outcome)) if settled.is_written else None
+        if settled.goes_on is None:
+            self._slots.ended(attempt)
+            self._settled(attempt, outcome, status)
+            return
+        assert settled.answer is not None
+        self._report.settled(attempt, outcome, status)
+        job = continued(attempt.job, settled.goes_on)
+        task = self._code.task_of(job.lane)
+        following = Attempt(job, task, self, settled.answer.now or job.created_at)
+        if self._held.get(attempt.claim.id) is attempt:
+            self._held[attempt.claim.id] = following
+        if self._is_stopping or attempt.stopped_by is not None:
+            self._slots.ended(attempt)
+            following.finish(GivenBack() if attempt.stopped_by is None else None)
+        elif yields(settled.goes_on, settled.answer):
+            self._slots.ended(attempt)
+            following.finish(GivenBack())
+            self._claims.look()
+        else:
+            self._slots.go_on(following)
+
+    def _may_go_on(self, attempt: Attempt, schedule: Schedule) -> bool:
+        """Whether this worker can run the next node, and it is not less urgent than the last."""
+        if self._is_stopping or schedule.call.priority > attempt.job.priority:
+            return False
+        return self._lanes.serves(attempt.job.lane, schedule.call)
+
+    def _lanes_to_compare(self) -> list[str]:
+        """The lanes that may hold something more urgent, when there is no slot for it."""
+        if self._slots.room(may_claim_ahead=False) > 0:
+            return []
+        return [request.lane for request in self._lanes.requests()]
 
     def _let_go(self, attempt: Attempt) -> None:
         if self._held.get(attempt.claim.id) is attempt:
@@ -261,12 +322,12 @@ class Service:
                     self._claims.look()
                 elif self._lanes.note(hint.names):
                     self._claims.look()
-            case HintKind.SCHEDULED:
+            case HintKind.SCHEDULED | HintKind.DUE:
                 self._scout.look()
             case HintKind.ABORTING:
                 if not hint.names or not hint.names.isdisjoint(self._held):
                     self._watch.look()
-            case HintKind.CHANGED:
+            case HintKind.CHANGED | HintKind.RUN:
                 pass
 
     # Stopping

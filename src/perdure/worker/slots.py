@@ -73,6 +73,11 @@ class Slots:
         else:
             self._note_emptiness()
 
+    def go_on(self, attempt: Attempt) -> None:
+        """Start what follows an attempt in the slot that the attempt had."""
+        self._pace.ended += 1
+        self._start(attempt)
+
     def give_back_all(self) -> None:
         """Return everything that waits for a slot to the queue."""
         waiting, self._waiting = self._waiting, deque()

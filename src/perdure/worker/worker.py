@@ -18,6 +18,7 @@ from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
+from perdure.model.flow import BuiltFlow
 from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.limit import Limit
@@ -28,6 +29,7 @@ from perdure.rules.limits import check_worker_limits
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.worker.events import WorkerEvent
+from perdure.worker.nodes import Code, FlowCode
 from perdure.worker.processes import check_importable
 from perdure.worker.report import Report
 from perdure.worker.service import Service
@@ -47,6 +49,7 @@ E = TypeVar("E", bound=WorkerEvent)
 class Worker:
     """Claims jobs of the given tasks and queues, and runs them.
 
+    It runs plain jobs of its ``tasks``, and nodes of its ``flows`` in the versions it was given.
     ``run()`` blocks and handles signals; ``start()`` runs it in a thread; ``await serve()`` runs
     it on your own event loop. Without ``queues`` it serves those of its tasks. Without ``tags`` it
     takes any job; with them, jobs whose tags it has. Limits hold across the whole cluster.
@@ -59,7 +62,8 @@ class Worker:
         self,
         store: str | Store,
         *,
-        tasks: Sequence[Task[..., Any]],
+        tasks: Sequence[Task[..., Any]] = (),
+        flows: Sequence[BuiltFlow] = (),
         queues: Sequence[str] | None = None,
         concurrency: int = 10,
         limits: Sequence[Limit] = (),
@@ -79,10 +83,13 @@ class Worker:
         codec: Codec | None = None,
     ) -> None:
         self._tasks = TaskRegistry(tasks)
-        if not self._tasks:
-            raise InvalidInput("a worker needs tasks=[...]: it runs only what it has code for")
-        check_importable(self._tasks)
-        names = _checked_queues(queues, self._tasks)
+        self._flows = FlowCode(checked_list(flows, "flows", "flows"))
+        if not self._tasks and not self._flows:
+            raise InvalidInput(
+                "a worker needs tasks=[...] or flows=[...]: it runs only what it has code for"
+            )
+        check_importable([*self._tasks.values(), *self._flows.tasks])
+        names = _checked_queues(queues, self._own_queues)
         self._settings = WorkerSettings(
             namespace=one_namespace(namespace),
             queues=names,
@@ -123,6 +130,15 @@ class Worker:
         return tuple(self._tasks.values())
 
     @property
+    def flows(self) -> tuple[BuiltFlow, ...]:
+        """The flows it has code for, with those that they start."""
+        return tuple(self._flows.values())
+
+    @property
+    def _own_queues(self) -> list[str]:
+        return [*(task.queue for task in self._tasks.values()), *self._flows.queues]
+
+    @property
     def settings(self) -> WorkerSettings:
         return self._settings
 
@@ -147,7 +163,7 @@ class Worker:
             raise InvalidInput(f"worker {self.id} is running already; use scale() to resize it")
         changes: dict[str, Any] = {}
         if queues is not None:
-            names = _checked_queues(queues, self._tasks)
+            names = _checked_queues(queues, self._own_queues)
             limits = check_worker_limits(self._settings.limits, names, self._tasks)
             changes |= {"queues": names, "limits": limits}
         if concurrency is not None:
@@ -172,7 +188,12 @@ class Worker:
         store = self._store.twin()
         # Known before the store answers, so that a stop asked for meanwhile is not lost.
         self._service = Service(
-            store, self._tasks, self._settings, self._info(), self._codec, self._report
+            store,
+            Code(self._tasks, self._flows),
+            self._settings,
+            self._info(),
+            self._codec,
+            self._report,
         )
         self._service.scale(self._concurrency)
         try:
@@ -251,6 +272,7 @@ class Worker:
             tags=self._settings.tags,
             concurrency=self._concurrency,
             lease=self._settings.lease,
+            flows=tuple(self._flows),
         )
 
 
@@ -296,9 +318,9 @@ class WorkerHandle:
                 self._started.set_exception(error)
 
 
-def _checked_queues(queues: Sequence[str] | None, tasks: TaskRegistry) -> tuple[str, ...]:
+def _checked_queues(queues: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
     if queues is None:
-        return tuple(dict.fromkeys(task.queue for task in tasks.values()))
+        return tuple(dict.fromkeys(own))
     names = checked_list(queues, "queues", "names")
     if not names:
         raise InvalidInput("queues=[] serves nothing; leave it out to serve the tasks' own queues")

@@ -1,4 +1,4 @@
-"""Remove what is kept no longer: finished jobs, idle limits, and rows of workers that are gone."""
+"""Remove what is kept no longer: ended runs and jobs, idle limits, and workers that are gone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from perdure.model.job import Status
+from perdure.model.run import RunStatus
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 from perdure.worker.settings import WorkerSettings
@@ -28,10 +29,22 @@ def retention(settings: WorkerSettings) -> Mapping[Status, timedelta]:
     return {status: max(keep, WAITER_GRACE) for status, keep in wanted.items() if keep is not None}
 
 
+def run_retention(settings: WorkerSettings) -> Mapping[RunStatus, timedelta]:
+    """The same for ended runs."""
+    wanted = {
+        RunStatus.COMPLETED: settings.keep_completed,
+        RunStatus.CANCELLED: settings.keep_completed,
+        RunStatus.FAILED: settings.keep_failed,
+    }
+    return {status: max(keep, WAITER_GRACE) for status, keep in wanted.items() if keep is not None}
+
+
 async def prune(store: Store, settings: WorkerSettings) -> bool:
     """Remove a batch of it, and say whether that was all."""
     namespace = settings.namespace
     if await store.prune_jobs(namespace, retention(settings), BATCH) == BATCH:
+        return False
+    if await store.prune_runs(namespace, run_retention(settings), BATCH) == BATCH:
         return False
     if await store.prune_limits(namespace, LIMIT_IDLE, BATCH) == BATCH:
         return False

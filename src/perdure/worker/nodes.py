@@ -1,0 +1,155 @@
+"""What a worker needs to execute nodes: the code behind them, and what their outcomes mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.client.registry import TaskRegistry
+from perdure.errors import InvalidInput, Permanent, UnknownTask, WorkerDied
+from perdure.model.failure import Failure
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import Call, Graph, LoopNode
+from perdure.model.happening import AttemptFailed, FailedForGood, Finished, Happening
+from perdure.model.job import ClaimedJob, NewJob
+from perdure.model.key import Key
+from perdure.model.lane import Lane
+from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Retried
+from perdure.model.payload import Codec, from_json
+from perdure.model.run import CommitAnswer
+from perdure.model.task import Task
+from perdure.rules.failure import describe
+from perdure.worker.attempt import Attempt
+
+
+class Code:
+    """Everything that a worker has code for."""
+
+    def __init__(self, tasks: TaskRegistry, flows: FlowCode) -> None:
+        self.tasks = tasks
+        self.flows = flows
+
+    def task_of(self, lane: Lane) -> Task[..., Any]:
+        task = self.find(lane)
+        if task is None:
+            raise UnknownTask(lane.task, tuple(self.tasks))
+        return task
+
+    def find(self, lane: Lane) -> Task[..., Any] | None:
+        """The code for jobs of a lane, if it is here."""
+        if lane.flow:
+            return self.flows.task_of(lane)
+        return self.tasks[lane.task] if lane.task in self.tasks else None  # noqa: SIM401
+
+
+class FlowCode(Mapping[str, BuiltFlow]):
+    """The flows a worker has, with those that they start, by ``name@version``."""
+
+    def __init__(self, flows: Iterable[BuiltFlow]) -> None:
+        self._flows: dict[str, BuiltFlow] = {}
+        for flow in flows:
+            if not isinstance(flow, BuiltFlow):
+                raise InvalidInput(f"{flow!r} is not a flow; end it with .build()")
+            self._flows |= flow.with_children()
+
+    def __getitem__(self, text: str) -> BuiltFlow:
+        return self._flows[text]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._flows)
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def task_of(self, lane: Lane) -> Task[..., Any] | None:
+        """The code for jobs of a lane, if it is here."""
+        flow = self._flows.get(lane.flow)
+        return None if flow is None else flow.tasks.get(lane.task)
+
+    @property
+    def tasks(self) -> list[Task[..., Any]]:
+        return [task for flow in self._flows.values() for task in flow.tasks.values()]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that jobs of these flows go to."""
+        return list(dict.fromkeys(call.queue for call in self._calls()))
+
+    def _calls(self) -> Iterator[Call]:
+        for flow in self._flows.values():
+            for node in flow.graph.nodes.values():
+                for name in ("call", "body", "check", "undo"):
+                    if isinstance(call := getattr(node, name, None), Call):
+                        yield call
+
+
+def happening_of(
+    attempt: Attempt, outcome: Outcome, graph: Graph, code: FlowCode, codec: Codec
+) -> Happening:
+    """What the outcome of a node's job means for its run."""
+    assert attempt.job.node is not None
+    key = Key.parse(attempt.job.node.key)
+    match outcome:
+        case Completed():
+            return _finished(key, codec.decode(outcome.output), graph, code)
+        case Retried():
+            return AttemptFailed(key=key, attempt=attempt.job.attempt, failure=outcome.failure)
+        case Failed() | Buried():
+            return FailedForGood(key=key, failure=outcome.failure)
+        case Cancelled():
+            failure = outcome.failure or describe(Permanent("the attempt was aborted"))
+            return FailedForGood(key=key, failure=failure)
+        case _:
+            raise AssertionError(f"{outcome!r} leaves the node as it is")
+
+
+def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
+    """The same job as it goes on with another node."""
+    return replace(
+        job,
+        lane=following.lane,
+        input=following.input,
+        attempt=1,
+        failures=0,
+        postpones=0,
+        deaths=0,
+        max_attempts=None,
+        policy=following.policy,
+        priority=following.priority,
+        node=following.node,
+    )
+
+
+def yields(following: NewJob, answer: CommitAnswer) -> bool:
+    """Whether something waits that is more urgent than to go on.
+
+    By half a step of priority: what waits at the same priority does not interrupt a chain until
+    it has waited that long.
+    """
+    if answer.most_urgent_rank is None or answer.now is None:
+        return False
+    rank = answer.now.timestamp() + (following.priority - 0.5) * following.aging.total_seconds()
+    return answer.most_urgent_rank < rank
+
+
+def poison_pill(deaths: int) -> Failure:
+    return describe(WorkerDied(f"{deaths} workers died while they executed it"))
+
+
+def repeated_by(outcome: Outcome) -> Retried | None:
+    return outcome if isinstance(outcome, Retried) else None
+
+
+def _finished(key: Key, output: bytes, graph: Graph, code: FlowCode) -> Happening:
+    node = graph.nodes.get(key.node)
+    if not isinstance(node, LoopNode) or key.part or not isinstance(node.body, Call):
+        return Finished(key=key, output=output)
+    try:
+        check = code[graph.text].tasks[node.check.task]
+        args, kwargs = check.arguments([from_json(output)], {}, None)
+        is_done = bool(check.function(*args, **kwargs))
+    except Exception as error:
+        return FailedForGood(key=key, failure=describe(error))
+    return Finished(key=key, output=output, is_done=is_done)

@@ -1,0 +1,55 @@
+"""Steps: results that a body stores once, and gets back whenever it is executed again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from perdure.model.job import ClaimedJob
+from perdure.model.payload import from_json, to_json
+from perdure.model.run import StoredStep
+from perdure.model.task import checked_name
+from perdure.store.contract import Store
+from perdure.worker.attempt import Attempt, Crew
+
+
+class AttemptSteps:
+    """The steps of one attempt, read when the first is asked for and written under its claim."""
+
+    def __init__(
+        self, store: Store, crew: Crew, attempt: Attempt, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._store = store
+        self._crew = crew
+        self._job = attempt.job
+        self._loop = loop
+        self._known: dict[str, bytes] | None = None
+
+    async def find(self, name: str) -> tuple[Any, ...]:
+        checked_name(name, "step")
+        if self._known is None:
+            stored = await self._store.load_steps(owner_of(self._job))
+            self._known = {step.name: step.value for step in stored}
+        return (self._read(self._known[name]),) if name in self._known else ()
+
+    async def save(self, name: str, value: Any) -> Any:
+        assert self._known is not None
+        plain = to_json(value, f"the result of step {name!r}", self._crew.payload_max_bytes)
+        data = self._known[name] = self._crew.codec.encode(plain)
+        step = StoredStep(name=name, value=data)
+        await self._store.save_step(self._job.claim, owner_of(self._job), step)
+        return self._read(data)
+
+    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+
+    def _read(self, data: bytes) -> Any:
+        return from_json(self._crew.codec.decode(data))
+
+
+def owner_of(job: ClaimedJob) -> str:
+    """Whose steps they are: the same for every execution of a job, or of a node."""
+    if job.node is None:
+        return job.claim.id
+    return f"{job.namespace}/{job.node.run}/{job.node.key}"
