@@ -3,6 +3,7 @@
 from perdure.client.blocking import Client, JobHandle
 from perdure.client.client import AsyncClient
 from perdure.client.context import Context
+from perdure.client.flow import Flow
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
 from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
@@ -61,6 +62,7 @@ __all__ = [
     "DuplicateTask",
     "Failure",
     "FingerprintTaken",
+    "Flow",
     "GroupAbort",
     "IllegalTransition",
     "InvalidInput",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.model.graph import Definition, Graph
+from perdure.model.mermaid import mermaid
 from perdure.model.task import Task
 
 
@@ -35,9 +36,17 @@ class BuiltFlow:
     def version(self) -> str:
         return self.graph.version
 
+    def mermaid(self) -> str:
+        """A picture of it as text, which GitHub and many editors draw."""
+        return mermaid(self.graph)
+
     def with_children(self) -> dict[str, BuiltFlow]:
         """This flow and all below it, by ``name@version``."""
-        found = {self.graph.text: self}
-        for child in self.flows.values():
-            found |= child.with_children()
+        found: dict[str, BuiltFlow] = {}
+        to_visit = [self]
+        while to_visit:
+            flow = to_visit.pop()
+            if flow.graph.text not in found:
+                found[flow.graph.text] = flow
+                to_visit.extend(flow.flows.values())
         return found

@@ -127,6 +127,16 @@ class FlowNode(Value, omit_defaults=True, tag="child"):
 Node = TaskNode | RouteNode | MapNode | LoopNode | DelayNode | SignalNode | FlowNode
 
 
+def ports_of(node: Node) -> tuple[str, ...]:
+    """The ports that a node may end on, each once."""
+    ports = list(node.ports) if isinstance(node, RouteNode) else [ORDINARY]
+    for name in ("on_error", "on_timeout", "on_max"):
+        follows = getattr(node, name, FAIL)
+        if follows not in (FAIL, CONTINUE):
+            ports.append(follows)
+    return tuple(dict.fromkeys(ports))
+
+
 class Definition(Value, omit_defaults=True):
     """What is stored of a flow."""
 
@@ -180,8 +190,21 @@ class Graph:
 
     @cached_property
     def ends(self) -> list[str]:
-        """The nodes that nothing follows: their outputs are the run's."""
-        return [id for id, edges in self.outgoing.items() if not edges]
+        """The nodes that may end on a port that nothing follows: their outputs are the run's."""
+        return [id for id, node in self.nodes.items() if not self._is_followed(id, node)]
+
+    def _is_followed(self, id: str, node: Node) -> bool:
+        followed = {edge.port for edge in self.outgoing[id]}
+        return followed.issuperset(ports_of(node))
+
+    @cached_property
+    def signals(self) -> Mapping[str, list[str]]:
+        """The nodes that wait for each signal."""
+        found: dict[str, list[str]] = {}
+        for node in self.nodes.values():
+            if isinstance(node, SignalNode):
+                found.setdefault(node.signal, []).append(node.id)
+        return found
 
     @cached_property
     def children(self) -> list[FlowRef]:

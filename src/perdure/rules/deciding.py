@@ -7,13 +7,14 @@ at nothing else, however large the graph is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 
-from perdure.model.event import Arrival, Event, Then
+from perdure.errors import ValueMissing
+from perdure.model.event import NOTHING, Arrival, Event, Then
 from perdure.model.failure import Failure
 from perdure.model.graph import (
     Call,
@@ -40,6 +41,7 @@ from perdure.model.run import (
 )
 from perdure.model.value import Value
 from perdure.rules.fold import fold
+from perdure.rules.readiness import Counts, Standing
 
 NULL = b"null"
 
@@ -48,7 +50,7 @@ class Values(Protocol):
     """The values of a run's events, as JSON."""
 
     lists: dict[str, list[bytes]]
-    """Items of maps by node, remembered so that a long list is not read again for each."""
+    """Items of live maps by node, remembered so that a long list is not read again for each."""
 
     def json(self, number: int) -> bytes:
         """The value kept with an event; raises ``ValueMissing`` if it has to be read first."""
@@ -83,6 +85,7 @@ class Decision:
         """Keys that are given up: their jobs are taken away, their children cancelled."""
         self.children: list[StartChild] = []
         self.clears = False
+        """Everything that is live is given up, but for what this decision starts."""
         self.holds: bool | None = None
         self.version: str | None = None
 
@@ -106,9 +109,12 @@ class Following:
         self.mapped: list[tuple[str, int]] = []
         self.skipped: list[str] = []
         self.blocked: list[str] = []
-        self.arrived: dict[str, tuple[int, int, int]] = {}
+        self.arrived: dict[str, Counts] = {}
 
     def then(self) -> Then:
+        rest = self.waiting or self.children or self.mapped or self.skipped or self.blocked
+        if not rest and not self.arrived:  # as nearly always
+            return Then(started=tuple(self.started)) if self.started else NOTHING
         return Then(
             started=tuple(self.started),
             waiting=tuple(self.waiting),
@@ -133,13 +139,14 @@ class Deciding:
         self.decision = Decision()
         self.instant: list[tuple[str, int]] = []
         """Waits for a signal that is there already: node and the event it came with."""
-        self.empty: list[str] = []
-        """Maps without items, which are completed as soon as they start."""
+        self.full: list[str] = []
+        """Maps that have been started with no item left to do."""
         self.unusable: list[Unusable] = []
         """Nodes that were reached with an input they cannot take."""
         self._values = values
         self._fresh: dict[int, bytes] = {}
         self._ended: dict[str, NodeState] = {}
+        self._taken: set[int] = set()
 
     @property
     def next_number(self) -> int:
@@ -157,6 +164,19 @@ class Deciding:
         fresh = self._fresh.get(number)
         return self._values.json(number) if fresh is None else fresh
 
+    def json_of(self, numbers: Iterable[int]) -> list[msgspec.Raw]:
+        """The values of several events; asks for all that are not at hand at once."""
+        found: list[msgspec.Raw] = []
+        missing: list[int] = []
+        for number in numbers:
+            try:
+                found.append(msgspec.Raw(self.json(number)))
+            except ValueMissing as error:
+                missing.extend(error.numbers)
+        if missing:
+            raise ValueMissing(tuple(missing))
+        return found
+
     def provide(self, value: bytes) -> None:
         """Let the value of the event to come be used before it is emitted."""
         self._fresh[self.next_number] = value
@@ -165,18 +185,22 @@ class Deciding:
         """Everything that is live ends here, and so does what this decision was to start."""
         decision = self.decision
         decision.clears = True
-        for planned in (decision.schedules, decision.waits, decision.closes, decision.children):
+        for planned in (decision.schedules, decision.waits, decision.closes, decision.drops):
             planned.clear()
+        decision.children.clear()
 
     # What follows when a node ends
 
     def after_end(self, node: str, port: str, value: bytes | None, ref: int = 0) -> Following:
         """What follows when ``node`` ends on ``port``, with the value of the event to come."""
-        number = ref or self.next_number
+        following = Following()
+        if not self.graph.outgoing[node]:
+            return following
         if value is not None:
             self.provide(value)
-        self._ended[node] = NodeState(status=NodeStatus.COMPLETED, ref=number, port=port)
-        following = Following()
+        self._ended[node] = NodeState(
+            status=NodeStatus.COMPLETED, ref=ref or self.next_number, port=port
+        )
         for ready in self._decide_edges(following, node, port):
             self.start(following, ready)
         return following
@@ -184,8 +208,17 @@ class Deciding:
     def after_block(self, node: str) -> Following:
         """What follows when ``node`` failed and others are to be finished."""
         following = Following()
-        self._ended[node] = NodeState(status=NodeStatus.FAILED)
         for ready in self._decide_edges(following, node, None):
+            self.start(following, ready)
+        return following
+
+    def after_recount(self, standing: Standing) -> Following:
+        """What follows for the nodes that are not reached, when they were counted anew."""
+        following = Following()
+        following.arrived = dict(standing.arrived)
+        following.skipped = list(standing.skipped)
+        following.blocked = list(standing.blocked)
+        for ready in standing.ready:
             self.start(following, ready)
         return following
 
@@ -215,9 +248,11 @@ class Deciding:
 
     def _arrive(
         self, following: Following, target: str, is_active: bool, is_blocked: bool
-    ) -> tuple[int, int, int] | None:
+    ) -> Counts | None:
         """Count one more decided edge; the counts once all of the target's are."""
         degree = len(self.graph.incoming[target])
+        if degree == 1:
+            return 1, is_active, is_blocked
         known = following.arrived.get(target) or self.state.arrived.get(target) or (0, 0, 0)
         counts = (known[0] + 1, known[1] + is_active, known[2] + is_blocked)
         if counts[0] < degree:
@@ -229,9 +264,8 @@ class Deciding:
     # How nodes start
 
     def start(self, following: Following, id: str) -> None:
-        node = self.graph.nodes[id]
         try:
-            self._start(following, node)
+            self._start(following, self.graph.nodes[id])
         except Unusable as error:
             self.unusable.append(error)
             following.waiting.append(id)
@@ -241,14 +275,10 @@ class Deciding:
             case TaskNode() | RouteNode():
                 self.schedule(following, Key(node=node.id), node.call, self.input_of(node.id))
             case MapNode():
-                items = self.items_of(node)
-                if items:
-                    following.mapped.append((node.id, len(items)))
-                    launched = min(len(items), node.concurrency or len(items))
-                    self.launch_items(following, node, range(launched))
-                else:
-                    following.waiting.append(node.id)
-                    self.empty.append(node.id)
+                items = _items(node, self.input_of(node.id))
+                following.mapped.append((node.id, len(items)))
+                launched = min(len(items), node.concurrency or len(items))
+                self._launch(following, node, items, range(launched))
             case LoopNode():
                 self.call(
                     following, Key(node=node.id, iteration=1), node.body, self.input_of(node.id)
@@ -258,12 +288,9 @@ class Deciding:
             case DelayNode():
                 self._wait(following, node.id, WaitKind.TIMER, "", node.delay_ms)
             case SignalNode():
-                mail = self.state.mail.get(node.signal, ())
-                taken = {number for _, number in self.instant}
-                unread = [number for number in mail if number not in taken]
-                if unread:
+                if unread := self.unread(node.signal):
                     following.waiting.append(node.id)
-                    self.instant.append((node.id, unread[0]))
+                    self.instant.append((node.id, self.take(unread[0])))
                 else:
                     self._wait(following, node.id, WaitKind.SIGNAL, node.signal, node.timeout_ms)
 
@@ -272,20 +299,35 @@ class Deciding:
         node, state = self.graph.nodes[id], self.state.nodes[id]
         if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
             left = [item for item in range(progress.launched) if item not in progress.refs]
-            self.launch_items(following, node, left)
+            self._launch(following, node, _items(node, self.input_of(id)), left)
         elif isinstance(node, LoopNode) and state.part == "check":
-            key = Key(node=id, iteration=state.iteration, part="check")
-            self.schedule(following, key, node.check, self.json(state.ref))
+            self.check(following, node, state.iteration, self.json(state.ref))
         elif isinstance(node, LoopNode) and state.iteration > 1:
             key = Key(node=id, iteration=state.iteration)
             self.call(following, key, node.body, self.json(state.ref))
         else:
             self.start(following, id)
 
-    def launch_items(self, following: Following, node: MapNode, items: Iterable[int]) -> None:
-        values = self.items_of(node)
-        for item in items:
-            self.call(following, Key(node=node.id, item=item), node.body, values[item])
+    def launch_next(self, following: Following, node: MapNode, item: int) -> None:
+        """Start one more item of a map that is under way."""
+        # Its input is in the log by now. Remembered earlier, what a decision read that then came
+        # to nothing could be mistaken for it.
+        lists = self._values.lists
+        if node.id not in lists:
+            lists[node.id] = _items(node, self.input_of(node.id))
+        self._launch(following, node, lists[node.id], [item])
+
+    def forget_items(self, id: str) -> None:
+        self._values.lists.pop(id, None)
+
+    def _launch(
+        self, following: Following, node: MapNode, items: list[bytes], which: Sequence[int]
+    ) -> None:
+        for item in which:
+            self.call(following, Key(node=node.id, item=item), node.body, items[item])
+        if not which:
+            following.waiting.append(node.id)
+            self.full.append(node.id)
 
     def call(self, following: Following, key: Key, body: Call | FlowRef, input: bytes) -> None:
         """Start a job, or a child run, for a key."""
@@ -299,6 +341,11 @@ class Deciding:
         self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
         self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
 
+    def check(self, following: Following, node: LoopNode, iteration: int, output: bytes) -> None:
+        """Ask whether a loop is done."""
+        key = Key(node=node.id, iteration=iteration, part="check")
+        self.schedule(following, key, node.check, output)
+
     def schedule(self, following: Following, key: Key, call: Call, input: bytes) -> None:
         following.started.append(key.text)
         self.decision.schedules.append(Schedule(key=key, call=call, input=input))
@@ -310,6 +357,17 @@ class Deciding:
         delay = None if delay_ms is None else timedelta(milliseconds=delay_ms)
         self.decision.waits.append(NewWait(key=id, kind=kind, name=name, delay=delay))
 
+    # Signals
+
+    def unread(self, signal: str) -> list[int]:
+        """The signals of a name that nobody takes, oldest first."""
+        return [number for number in self.state.mail.get(signal, ()) if number not in self._taken]
+
+    def take(self, number: int) -> int:
+        """Keep a signal from being taken twice before the event that takes it is emitted."""
+        self._taken.add(number)
+        return number
+
     # Inputs and outputs
 
     def input_of(self, id: str) -> bytes:
@@ -317,12 +375,12 @@ class Deciding:
         node = self.graph.nodes[id]
         if not isinstance(node, TaskNode) or not node.gathers:
             return self.json(self.input_ref(id))
-        gathered = {
-            edge.name or edge.source: msgspec.Raw(self.json(source.ref))
+        taken = [
+            (edge.name or edge.source, source.ref)
             for edge in self.graph.incoming[id]
             if (source := self._taken_source(edge.source, edge.port)) is not None
-        }
-        return msgspec.json.encode(gathered)
+        ]
+        return self._object(taken)
 
     def input_ref(self, id: str) -> int:
         """The event whose value is the one input of a node that does not gather several."""
@@ -335,18 +393,10 @@ class Deciding:
                 return source.ref
         raise AssertionError(f"node {id!r} was started though no edge to it was taken")
 
-    def items_of(self, node: MapNode) -> list[bytes]:
-        known = self._values.lists.get(node.id)
-        if known is None:
-            known = self._values.lists[node.id] = _items(node, self.input_of(node.id))
-        return known
-
-    def gathered_items(self, map_state: MapState) -> bytes:
+    def gathered_items(self, progress: MapState) -> bytes:
         """The outputs of all items in their order."""
-        refs = map_state.refs
-        return msgspec.json.encode(
-            [msgspec.Raw(self.json(refs[n])) for n in range(map_state.count)]
-        )
+        refs = progress.refs
+        return msgspec.json.encode(self.json_of(refs[n] for n in range(progress.count)))
 
     def result(self) -> tuple[int, bytes | None]:
         """The run's output: that of the one node at its end, or of several by name."""
@@ -355,13 +405,17 @@ class Deciding:
             for id in self.graph.ends
             if (node := self.state.nodes.get(id)) is not None
             and node.status is NodeStatus.COMPLETED
+            and not any(edge.port == node.port for edge in self.graph.outgoing[id])
         ]
         if self.graph.definition.gathers:
-            outputs = {id: msgspec.Raw(self.json(ref)) for id, ref in reached}
-            return 0, msgspec.json.encode(outputs)
+            return 0, self._object(reached)
         if not reached:
             return 0, NULL
         return reached[0][1], None
+
+    def _object(self, refs: list[tuple[str, int]]) -> bytes:
+        values = self.json_of(ref for _, ref in refs)
+        return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
     def _taken_source(self, id: str, port: str) -> NodeState | None:
         """The source of an edge, if the edge was taken."""

@@ -1,0 +1,226 @@
+"""The flow builder: each call adds nodes, ``build()`` checks them all and makes the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, Unpack, get_args
+
+from perdure.client.flow_assembly import After, Assembly, Cursor
+from perdure.client.flow_branches import Branch, ForkStep, JoinStep, RouteKey, RouteStep
+from perdure.client.flow_calls import AnyTask, Function, NodeOptions, RouteOptions
+from perdure.client.flow_steps import (
+    Body,
+    DelayStep,
+    LoopStep,
+    MapStep,
+    Named,
+    SignalStep,
+    Step,
+    Steps,
+    ThenStep,
+)
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import OnFailure
+from perdure.model.task import checked_name
+
+_UNNAMED = "unnamed"
+
+
+class Flow(Steps):
+    """A flow in the making. Its methods add to it and return it.
+
+    Each node follows the one before, or what ``after=`` names: ``"a"`` takes the output of node a,
+    ``"a:port"`` only if it ended on that port (the key of a route, or the port that an
+    ``on_error=``, ``on_timeout=`` or ``on_max=`` names). A list or ``{name: node}`` gathers the
+    outputs in one object, by node or by name, where a task follows; anything else takes the one
+    output that is there. ``after=`` may name nodes that are added later.
+
+    A node is called what ``name=`` says, else like its task. A flow that is not built may stand
+    for its nodes in a branch, and needs no name then; a built one is a child flow, a run of its
+    own. Nothing is checked before :meth:`build`, which tells everything that is wrong at once.
+
+    ``on_failure="finish"`` lets branches that have nothing to do with a failed node come to their
+    end before the run fails.
+    """
+
+    def __init__(self, name: str | None = None, *, on_failure: OnFailure = "stop") -> None:
+        super().__init__()
+        self.name = name
+        self.on_failure: OnFailure = on_failure
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.name or _UNNAMED!r}, not built>"
+
+    def then(
+        self,
+        body: Body | Flow,
+        *,
+        name: str | None = None,
+        after: After | None = None,
+        gathers: bool | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self:
+        """Call a task, or run a child flow. A lambda or plain function needs ``name=``.
+
+        The task gets one value: the output before it, or the run's input. ``gathers=False``
+        takes the one output that is there out of several in ``after=[...]``. Options are
+        ``retries``, ``timeout``, ``queue``, ``priority`` and ``tags``, which override the task's;
+        ``on_error`` (``"fail"``, ``"continue"`` or a port); and ``undo``, a task that takes back
+        what this one did.
+        """
+        return self._record("then", ThenStep(body, Named(name, after), gathers, options))
+
+    def node(
+        self,
+        id: str,
+        body: Body,
+        *,
+        after: After | None = None,
+        gathers: bool | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self:
+        """Add a node of an arbitrary graph. Without ``after=`` it gets the run's input.
+
+        Otherwise as :meth:`then`; the next call follows this node.
+        """
+        step = ThenStep(body, Named(id, after), gathers, options, is_start=True)
+        return self._record("node", step)
+
+    def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Self:
+        """Run branches at the same time, each with the output before the fork.
+
+        A branch is a task, a built flow, a ``Flow()`` with its nodes, a list of those, or None to
+        hand the output on as it is. :meth:`join` brings them together; a fork at the end of a
+        flow makes its result an object of the outputs by node.
+        """
+        return self._record("fork", ForkStep({**(branches or {}), **more}))
+
+    def join(
+        self,
+        body: AnyTask | Function,
+        *,
+        name: str | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self:
+        """Call a task with an object of the outputs of all branches of the fork, by name."""
+        return self._record("join", JoinStep(body, name, options))
+
+    def route(
+        self,
+        key: AnyTask | Function | str,
+        branches: Mapping[Any, Branch],
+        default: Branch = None,
+        *,
+        keys: Sequence[RouteKey] | None = None,
+        name: str | None = None,
+        after: After | None = None,
+        **options: Unpack[RouteOptions],
+    ) -> Self:
+        """Take one branch: the one whose key ``key`` returns, else ``default``.
+
+        ``key`` is a function of the output before it, or the key of that object. The branch gets
+        that same output; None goes straight on. ``keys`` declares what may be returned, so that a
+        branch that is missing is found now. What comes next follows whichever branch was taken.
+        """
+        step = RouteStep(key, branches, default, Named(name, after), keys, options)
+        return self._record("route", step)
+
+    def map(
+        self,
+        body: Body,
+        *,
+        over: str | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+        after: After | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self:
+        """Call a task, or run a child flow, for each item of a list; gives a list in its order.
+
+        ``over`` is the key of the input under which the list is; without it the input is the
+        list. ``on_error="continue"`` puts null in the place of an item that failed.
+        """
+        return self._record("map", MapStep(body, Named(name, after), over, concurrency, options))
+
+    def loop(
+        self,
+        body: Body,
+        *,
+        until: AnyTask | Function | str,
+        max_iterations: int = 50,
+        on_max: str = "fail",
+        name: str | None = None,
+        after: After | None = None,
+        **options: Unpack[NodeOptions],
+    ) -> Self:
+        """Call a task, or run a child flow, again on its own output until that is done.
+
+        ``until`` is asked about the output after each iteration: a function or task that returns
+        True when it is done, or a key of the output. ``on_max`` says what follows the last
+        iteration if it is not: ``"fail"``, ``"continue"`` with the last output, or a port.
+        """
+        step = LoopStep(body, Named(name, after), until, max_iterations, on_max, options)
+        return self._record("loop", step)
+
+    def delay(
+        self, delay: Duration, *, name: str | None = None, after: After | None = None
+    ) -> Self:
+        """Wait, holding nothing meanwhile, and hand the output before it on."""
+        return self._record("delay", DelayStep(delay, Named(name, after)))
+
+    def wait_for_signal(
+        self,
+        signal: str,
+        *,
+        timeout: Duration | None = None,
+        on_timeout: str = "fail",
+        name: str | None = None,
+        after: After | None = None,
+    ) -> Self:
+        """Wait for a signal, holding nothing meanwhile; gives what came with it.
+
+        ``on_timeout`` is ``"fail"``, ``"continue"`` with null, or a port. The node is called like
+        the signal.
+        """
+        step = SignalStep(signal, Named(name, after), timeout, on_timeout)
+        return self._record("wait_for_signal", step)
+
+    def flow(
+        self,
+        flow: BuiltFlow,
+        *,
+        name: str | None = None,
+        after: After | None = None,
+        on_error: str = "fail",
+        undo: AnyTask | Function | None = None,
+    ) -> Self:
+        """Run a built flow as a run of its own; gives its result."""
+        options = NodeOptions(on_error=on_error, undo=undo)
+        return self._record("flow", ThenStep(flow, Named(name, after), None, options))
+
+    def build(self) -> BuiltFlow:
+        """Check everything, and make the flow that can be run.
+
+        Raises ``InvalidFlow`` with all that is wrong, each fault with its node and place.
+        """
+        assembly = Assembly(self.name if isinstance(self.name, str) else _UNNAMED)
+        assembly.nesting.append(self)
+        with assembly.telling("the flow"):
+            _check_name(self.name)
+        if self.on_failure not in get_args(OnFailure):
+            assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
+        cursor = self.add_all(assembly, Cursor())
+        return assembly.build(cursor, self.on_failure)
+
+    def _record(self, method: str, step: Step) -> Self:
+        self._steps.append((method, step))
+        return self
+
+
+def _check_name(name: str | None) -> None:
+    if name is None:
+        raise InvalidInput('a flow that is built needs a name: Flow("orders")')
+    if "@" in checked_name(name, "flow name"):
+        raise InvalidInput(f"flow name {name!r} must not contain '@', which sets off the version")

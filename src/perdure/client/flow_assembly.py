@@ -1,0 +1,230 @@
+"""A flow while it is put together: nodes, edges, the code behind them, and everything wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.client.flow_calls import AnyTask, Function, call_of, named_task
+from perdure.errors import InvalidFlow, InvalidInput
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import (
+    ORDINARY,
+    Call,
+    Definition,
+    Edge,
+    FlowRef,
+    Graph,
+    Node,
+    OnFailure,
+    ports_of,
+)
+from perdure.model.task import Task
+from perdure.rules.exclusion import Exclusion
+from perdure.rules.graph_check import check_graph
+from perdure.rules.graph_order import in_order
+
+After = str | Sequence[str] | Mapping[str, str]
+"""``"a"``; ``"a:port"``; a list of those; or a name for the input of each: ``{"x": "a"}``."""
+
+NESTING_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A port of a node that the next node is to follow."""
+
+    source: str
+    port: str = ORDINARY
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the next node is attached. Without ends it is a first one: it gets the run's input."""
+
+    ends: tuple[End, ...] = ()
+    branches: Mapping[str, Cursor] = field(default_factory=dict)
+    """Of a fork that may be joined here."""
+    fork: str = ""
+    """The place of a fork in here that is not joined."""
+
+
+class Assembly:
+    """Collects nodes and faults, so that all of them can be told at once."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        self.faults: list[str] = []
+        self.nesting: list[object] = []
+        """The flows that are being inlined, the outermost first."""
+        self.nodes: dict[str, Node] = {}
+        self._edges: list[Edge] = []
+        self._labels: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+        self._tasks: dict[str, tuple[AnyTask, str]] = {}
+        self._flows: dict[str, BuiltFlow] = {}
+        self._merges: list[str] = []
+
+    # Faults
+
+    def fault(self, label: str, message: str) -> None:
+        self.faults.append(f"{label}: {message}")
+
+    @contextmanager
+    def telling(self, label: str) -> Iterator[None]:
+        """Note what is refused inside, and go on to find what else is wrong."""
+        try:
+            yield
+        except InvalidInput as error:
+            self.fault(label, str(error))
+
+    def label(self, id: str) -> str:
+        return self._labels[id]
+
+    # Ids
+
+    def own_id(self, id: str, place: str) -> str:
+        """An id that was given, or follows from a task. May be there once."""
+        if id not in self._places:
+            return self._claim(id, id, place)
+        self.faults.append(
+            f"node {id!r} ({place}): there is a node of this id already ({self._places[id]}); "
+            "give one of them another name=..."
+        )
+        return self._claim(self._free(id), id, place)
+
+    def made_up_id(self, stem: str, place: str) -> str:
+        """An id for what needs none of its own: the first free of x, x-2, x-3 …"""
+        id = self._free(stem)
+        return self._claim(id, id, place)
+
+    def _free(self, stem: str) -> str:
+        id, number = stem, 1
+        while id in self._places:
+            number += 1
+            id = f"{stem}-{number}"
+        return id
+
+    def _claim(self, id: str, shown: str, place: str) -> str:
+        self._places[id] = place
+        self._labels[id] = f"node {shown!r} ({place})"
+        return id
+
+    # Code
+
+    def call(self, task: AnyTask, settings: Mapping[str, Any], label: str) -> Call:
+        """How a node calls a task; a stand-in if it cannot be called."""
+        known, where = self._tasks.setdefault(task.name, (task, label))
+        if known is not task:
+            self.fault(label, f"another task is named {task.name!r} too ({where}); rename one")
+        with self.telling(label):
+            return call_of(task, settings)
+        return Call(task=task.name, queue=task.queue, priority=task.priority)
+
+    def code(self, function: AnyTask | Function, name: str, label: str) -> AnyTask | None:
+        """A task as it is; a plain function as one of this flow's, called ``flow.name``."""
+        if isinstance(function, Task):
+            return function
+        if not callable(function):
+            self.fault(label, f"{function!r} is neither a task nor a function")
+            return None
+        with self.telling(label):
+            return named_task(function, f"{self.flow}.{name}")
+        return None
+
+    def child(self, flow: BuiltFlow) -> FlowRef:
+        self._flows.setdefault(flow.graph.text, flow)
+        return flow.graph.ref
+
+    # Nodes and edges
+
+    def entry(self, cursor: Cursor, after: After | None, label: str) -> tuple[Cursor, bool]:
+        """Where a node is attached, and whether it names several to follow."""
+        if after is not None:
+            return Cursor(ends=self._ends(after, label)), not isinstance(after, str)
+        if cursor.fork:
+            self.fault(
+                label,
+                f"follows a fork ({cursor.fork}) that is not joined; join it first with "
+                ".join(task), or attach this to one node with after=...",
+            )
+        return cursor, False
+
+    def _ends(self, after: After, label: str) -> tuple[End, ...]:
+        if isinstance(after, str):
+            return (_end(after, ""),)
+        if isinstance(after, Mapping):
+            named = [(source, name) for name, source in after.items()]
+        elif isinstance(after, Iterable):
+            named = [(source, "") for source in after]
+        else:
+            named = [(after, "")]
+        wrong = [each for pair in named for each in pair if not isinstance(each, str)]
+        if wrong:
+            self.fault(label, f"after={after!r} must name nodes by their ids; {wrong[0]!r} is none")
+            return ()
+        if not named:
+            self.fault(label, f"after={after!r} joins nothing; name the nodes that it follows")
+        return tuple(_end(source, name) for source, name in named)
+
+    def add(self, node: Node, entry: Cursor, *, gathers: bool = False) -> Cursor:
+        """Add a node where ``entry`` says; where the next one is attached."""
+        self.nodes[node.id] = node
+        for end in entry.ends:
+            name = end.name if gathers and end.name != end.source else ""
+            self._edges.append(Edge(source=end.source, target=node.id, port=end.port, name=name))
+        return Cursor(ends=(End(node.id),))
+
+    def merge(self, id: str) -> None:
+        """This node takes one of several values: only one of them may ever be there."""
+        self._merges.append(id)
+
+    # The result
+
+    def build(self, cursor: Cursor, on_failure: OnFailure) -> BuiltFlow:
+        definition = Definition(
+            name=self.flow,
+            nodes=tuple(self.nodes.values()),
+            edges=tuple(self._edges),
+            on_failure=on_failure,
+        )
+        faults = check_graph(definition, self._labels)
+        if not faults:
+            definition = in_order(definition)
+            graph = Graph(definition)
+            exclusion = Exclusion(graph)
+            faults = list(self._merge_faults(graph, exclusion))
+            gathers = bool(cursor.fork) or not exclusion.are_exclusive(_open_exits(graph))
+            definition = replace(definition, gathers=gathers)
+        if self.faults or faults:
+            raise InvalidFlow(self.flow, (*self.faults, *faults))
+        tasks = {name: task for name, (task, _) in self._tasks.items()}
+        return BuiltFlow(definition, tasks, dict(self._flows))
+
+    def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[str]:
+        for id in self._merges:
+            before = [(edge.source, edge.port) for edge in graph.incoming[id]]
+            if not exclusion.are_exclusive(before):
+                yield (
+                    f"{self._labels[id]}: takes one value, but more than one of those that it "
+                    "follows may be there; put a task before it that gathers them"
+                )
+
+
+def _end(text: str, name: str) -> End:
+    source, _, port = text.partition(":")
+    return End(source, port, name)
+
+
+def _open_exits(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Where a run may end."""
+    for id in graph.ends:
+        followed = {edge.port for edge in graph.outgoing[id]}
+        for port in ports_of(graph.nodes[id]):
+            if port not in followed:
+                yield id, port

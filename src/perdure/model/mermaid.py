@@ -1,0 +1,94 @@
+"""A flow as a picture in text, in the language of Mermaid. The same for equal definitions."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from perdure.model.graph import (
+    CONTINUE,
+    FAIL,
+    ORDINARY,
+    Call,
+    DelayNode,
+    Edge,
+    FlowNode,
+    FlowRef,
+    Graph,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+)
+
+# What Mermaid would read as markup, or as the end of a label.
+_MARKUP = re.compile(r'[#"<>&;`|\\\n\r\t]')
+
+
+def mermaid(graph: Graph) -> str:
+    """A ``flowchart TD``: one shape for each kind of node, ports and names on the edges."""
+    places = {id: f"n{number}" for number, id in enumerate(graph.nodes, 1)}
+    lines = ["flowchart TD"]
+    for id, node in graph.nodes.items():
+        lines.append(f"    {places[id]}{_shape(node)}")
+    for edges in graph.outgoing.values():
+        for edge in edges:
+            arrow = _arrow(graph.nodes[edge.source], edge)
+            lines.append(f"    {places[edge.source]} {arrow} {places[edge.target]}")
+    return "\n".join(lines) + "\n"
+
+
+def _shape(node: Node) -> str:
+    match node:
+        case TaskNode():
+            return f'["{_label(node.id, _called(node.id, node.call))}"]'
+        case RouteNode():
+            return f'{{"{_label(node.id)}"}}'
+        case MapNode():
+            return f'[/"{_label(node.id, _called(node.id, node.body), _map_note(node))}"/]'
+        case LoopNode():
+            note = f"again until done, at most {node.iterations_max} times"
+            return f'(["{_label(node.id, _called(node.id, node.body), note)}"])'
+        case DelayNode():
+            return f'("{_label(node.id, f"for {timedelta(milliseconds=node.delay_ms)}")}")'
+        case SignalNode():
+            return f'{{{{"{_label(node.id, _signal_note(node))}"}}}}'
+        case FlowNode():
+            return f'[["{_label(node.id, _called(node.id, node.body))}"]]'
+
+
+def _called(id: str, body: Call | FlowRef) -> str:
+    if isinstance(body, FlowRef):
+        return f"flow {body.text}"
+    return "" if body.task == id else f"calls {body.task}"
+
+
+def _map_note(node: MapNode) -> str:
+    over = "for each item" if node.over is None else f"for each of {node.over}"
+    return over if node.concurrency is None else f"{over}, {node.concurrency} at once"
+
+
+def _signal_note(node: SignalNode) -> str:
+    if node.timeout_ms is None:
+        return f"signal {node.signal}"
+    return f"signal {node.signal}, within {timedelta(milliseconds=node.timeout_ms)}"
+
+
+def _arrow(source: Node, edge: Edge) -> str:
+    """Dotted where an error, a timeout or a loop's bound leads on."""
+    unusual = {getattr(source, name, FAIL) for name in ("on_error", "on_timeout", "on_max")}
+    line = "-.->" if edge.port in unusual - {FAIL, CONTINUE} else "-->"
+    parts = [edge.port] if edge.port != ORDINARY else []
+    if edge.name:
+        parts.append(f"as {edge.name}")
+    return f'{line}|"{_escaped(", ".join(parts))}"|' if parts else line
+
+
+def _label(*lines: str) -> str:
+    return "<br/>".join(_escaped(line) for line in lines if line)
+
+
+def _escaped(text: str) -> str:
+    return _MARKUP.sub(lambda found: f"#{ord(found[0])};", text)

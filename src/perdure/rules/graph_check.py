@@ -1,0 +1,182 @@
+"""What is wrong with a definition: all of it at once, each fault with the node that it is about."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from perdure.model.graph import (
+    CONTINUE,
+    FAIL,
+    ORDINARY,
+    Definition,
+    Edge,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    TaskNode,
+    ports_of,
+)
+from perdure.rules.cycles import cycles_among
+
+NODES_MAX = 20_000
+NODE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+_LISTED_MAX = 20
+"""How many nodes one message names."""
+_COMPARED_MAX = 10
+"""How many unknown names are compared with all known ones for a suggestion."""
+
+
+def check_graph(definition: Definition, labels: Mapping[str, str] | None = None) -> list[str]:
+    """The faults of a definition; ``labels`` are what its nodes are called in them, by id."""
+    if not definition.nodes:
+        return ["it has no nodes: add one, for example with .then(task)"]
+    if len(definition.nodes) > NODES_MAX:
+        return [f"it has {len(definition.nodes)} nodes, more than the {NODES_MAX} allowed"]
+    checking = _Checking(definition, labels or {})
+    return [
+        *checking.duplicates(),
+        *(fault for node in definition.nodes for fault in checking.faults_of(node)),
+        *checking.edge_faults(),
+        *checking.unused_ports(),
+        *checking.reach_faults(),
+    ]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A suggestion to end a message with, or nothing."""
+    found = get_close_matches(name, list(known), n=3)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+class _Checking:
+    def __init__(self, definition: Definition, labels: Mapping[str, str]) -> None:
+        self._definition = definition
+        self._labels = labels
+        self._nodes = {node.id: node for node in definition.nodes}
+        self._fed = {edge.target for edge in definition.edges}
+        self._ports = {id: ports_of(node) for id, node in self._nodes.items()}
+        self._sound = [edge for edge in definition.edges if self._is_sound(edge)]
+        self._compared = 0
+
+    def duplicates(self) -> Iterator[str]:
+        counts = Counter(node.id for node in self._definition.nodes)
+        for id, count in counts.items():
+            if count > 1:
+                yield f"{self._label(id)}: {count} nodes have this id; ids must differ"
+        told = Counter(self._definition.edges)
+        for edge, count in told.items():
+            if count > 1:
+                yield f"{self._label(edge.target)}: follows {edge.source!r} {count} times alike"
+
+    def faults_of(self, node: Node) -> Iterator[str]:
+        label = self._label(node.id)
+        if not NODE_ID.fullmatch(node.id):
+            yield (
+                f"{label}: {node.id!r} cannot be an id; use 1 to 128 letters, digits, '_', '.' "
+                "and '-', not beginning with '.' or '-', and give it with name=..."
+            )
+        match node:
+            case TaskNode(gathers=True) if node.id not in self._fed:
+                yield f"{label}: it joins nothing; name the nodes that it follows"
+            case RouteNode():
+                yield from self._route_faults(node, label)
+            case MapNode(concurrency=int(concurrency)) if concurrency < 1:
+                yield f"{label}: concurrency={concurrency} must be at least 1"
+            case LoopNode(iterations_max=most) if most < 1:
+                yield f"{label}: max_iterations={most} must be at least 1"
+
+    def _route_faults(self, node: RouteNode, label: str) -> Iterator[str]:
+        if not node.ports:
+            yield f"{label}: a route needs at least one branch"
+        if ORDINARY in node.ports:
+            yield f"{label}: the key of a branch must not be empty"
+        if len(set(node.ports)) < len(node.ports):
+            yield f"{label}: two branches have the same key"
+        if node.on_error == CONTINUE:
+            yield (
+                f'{label}: on_error="continue" has no branch to go on with; name a port and give '
+                "it a node"
+            )
+
+    def edge_faults(self) -> Iterator[str]:
+        for edge in self._definition.edges:
+            if edge.target not in self._nodes:
+                near = self._nearest_node(edge.target)
+                yield f"{self._label(edge.source)}: is followed by {edge.target!r}, unknown{near}"
+            elif edge.source not in self._nodes:
+                near = self._nearest_node(edge.source)
+                yield f"{self._label(edge.target)}: follows {edge.source!r}, which is unknown{near}"
+            elif edge.port not in self._ports[edge.source]:
+                yield f"{self._label(edge.target)}: {self._port_fault(edge)}"
+
+    def _port_fault(self, edge: Edge) -> str:
+        ports, source = self._ports[edge.source], edge.source
+        if edge.port == ORDINARY:
+            written = ", ".join(repr(f"{source}:{port}") for port in ports)
+            return f"follows the route {source!r}, so it has to say from which port: {written}"
+        named = [port for port in ports if port != ORDINARY]
+        known = f"it has {', '.join(map(repr, named))}" if named else "it has none"
+        near = nearest(edge.port, named)
+        return f"follows port {edge.port!r} of {source!r}, which is unknown; {known}{near}"
+
+    def unused_ports(self) -> Iterator[str]:
+        used = {(edge.source, edge.port) for edge in self._definition.edges}
+        for id, node in self._nodes.items():
+            for option in ("on_error", "on_timeout", "on_max"):
+                port = getattr(node, option, FAIL)
+                if port not in (FAIL, CONTINUE) and (id, port) not in used:
+                    yield (
+                        f"{self._label(id)}: {option}={port!r} is a port that nothing follows; "
+                        f'add a node with after="{id}:{port}", or use "fail" or "continue"'
+                    )
+
+    def reach_faults(self) -> Iterator[str]:
+        """Cycles, and what is only behind them."""
+        following: dict[str, list[str]] = {id: [] for id in self._nodes}
+        for edge in self._sound:
+            following[edge.source].append(edge.target)
+        cycles = cycles_among(following)
+        for cycle in cycles:
+            where = ", ".join(self._label(id) for id in cycle[:_LISTED_MAX])
+            yield f"a cycle: {_path(cycle)}; use .loop(...) to repeat work ({where})"
+        on_cycles = {id for cycle in cycles for id in cycle}
+        hidden = [id for id in self._unreached(following) if id not in on_cycles]
+        if hidden:
+            names = ", ".join(self._label(id) for id in hidden[:_LISTED_MAX])
+            more = f" and {len(hidden) - _LISTED_MAX} more" if len(hidden) > _LISTED_MAX else ""
+            yield f"{names}{more}: cannot be reached, as everything before is part of a cycle"
+
+    def _unreached(self, following: Mapping[str, Sequence[str]]) -> list[str]:
+        soundly_fed = {edge.target for edge in self._sound}
+        # What follows something unknown is told of already, and counts as reached.
+        reached = {id for id in self._nodes if id not in soundly_fed}
+        reached |= {edge.target for edge in self._definition.edges if not self._is_sound(edge)}
+        to_visit = list(reached)
+        while to_visit:
+            for target in following.get(to_visit.pop(), ()):
+                if target not in reached:
+                    reached.add(target)
+                    to_visit.append(target)
+        return [id for id in self._nodes if id not in reached]
+
+    def _is_sound(self, edge: Edge) -> bool:
+        return edge.target in self._nodes and edge.port in self._ports.get(edge.source, ())
+
+    def _nearest_node(self, name: str) -> str:
+        self._compared += 1
+        return nearest(name, self._nodes) if self._compared <= _COMPARED_MAX else ""
+
+    def _label(self, id: str) -> str:
+        return self._labels.get(id, f"node {id!r}")
+
+
+def _path(cycle: Sequence[str]) -> str:
+    shown = list(cycle[:_LISTED_MAX])
+    if len(cycle) > _LISTED_MAX:
+        shown.append("…")
+    return " → ".join([*shown, cycle[0]])
