@@ -27,29 +27,10 @@ from tests.conformance.builders import (
     put_in,
     settle,
 )
+from tests.conformance.ears import Ear
 
 READY, SCHEDULED = HintKind.READY, HintKind.SCHEDULED
 CHANGED, ABORTING = HintKind.CHANGED, HintKind.ABORTING
-
-
-class Ear:
-    """Gathers what one handle hears."""
-
-    def __init__(self, store: Store) -> None:
-        self._heard: asyncio.Queue[Hint] = asyncio.Queue()
-        self.stop = store.subscribe(self._heard.put_nowait)
-
-    @property
-    def is_silent(self) -> bool:
-        return self._heard.empty()
-
-    async def hears(self, kind: HintKind, name: str) -> None:
-        """Wait until a hint of that kind names ``name``, or means anything."""
-        async with asyncio.timeout(5):
-            while True:
-                hint = await self._heard.get()
-                if hint.kind is kind and (not hint.names or name in hint.names):
-                    return
 
 
 Act = Callable[[Store, ManualClock, Claim], Awaitable[object]]

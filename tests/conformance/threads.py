@@ -13,7 +13,9 @@ T = TypeVar("T")
 THREADS = 4
 
 
-async def at_once(store: Store, work: Callable[[Store, int], Awaitable[T]]) -> list[T]:
+async def at_once(
+    store: Store, work: Callable[[Store, int], Awaitable[T]], count: int = THREADS
+) -> list[T]:
     """Run ``work`` on several threads at the same time, each with its own handle and number."""
 
     async def on_a_handle(number: int) -> T:
@@ -28,6 +30,6 @@ async def at_once(store: Store, work: Callable[[Store, int], Awaitable[T]]) -> l
         return asyncio.run(on_a_handle(number))
 
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(THREADS) as threads:
-        runs = [loop.run_in_executor(threads, on_a_loop, number) for number in range(THREADS)]
+    with ThreadPoolExecutor(count) as threads:
+        runs = [loop.run_in_executor(threads, on_a_loop, number) for number in range(count)]
         return await asyncio.gather(*runs)

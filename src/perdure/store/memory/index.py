@@ -34,17 +34,17 @@ class Index(Generic[Item, Id]):
 
     def move(self, before: Item | None, after: Item | None) -> None:
         """Follow one write: an item that came, changed or went."""
-        old, new = self._place(before), self._place(after)
-        if old == new:
+        old_groups = () if before is None else self._groups(before)
+        new_groups = () if after is None else self._groups(after)
+        if not old_groups and not new_groups:
             return
-        if old is not None:
-            groups, entry = old
-            for group in groups:
-                self._remove(group, entry)
-        if new is not None:
-            groups, entry = new
-            for group in groups:
-                insort(self._entries.setdefault(group, []), entry)
+        old, new = self._entry(before), self._entry(after)
+        if old_groups == new_groups and old == new:
+            return
+        for group in old_groups:
+            self._remove(group, old)
+        for group in new_groups:
+            insort(self._entries.setdefault(group, []), new)
 
     def groups(self) -> Iterator[Any]:
         return iter(self._entries)
@@ -70,11 +70,8 @@ class Index(Generic[Item, Id]):
     def _end(self, order: Any, group: Hashable) -> int:
         return bisect_right(self.entries(group), order, key=lambda entry: entry[0])
 
-    def _place(self, item: Item | None) -> tuple[Groups, tuple[Any, Id]] | None:
-        if item is None:
-            return None
-        groups = self._groups(item)
-        return (groups, (self._order(item), self._id(item))) if groups else None
+    def _entry(self, item: Item | None) -> Any:
+        return None if item is None else (self._order(item), self._id(item))
 
     def _remove(self, group: Hashable, entry: tuple[Any, Id]) -> None:
         entries = self._entries[group]
