@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from perdure.rules.lifecycle import Operation, after_take_over
 from perdure.store.contract import SURVEY_LANES_MAX, HousekeepingStore
 from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.moving import Move, move
+from perdure.store.sqlite.removing import remove_jobs
 from perdure.store.sqlite.rows import (
     JobRow,
     as_json,
@@ -91,7 +91,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
                     until=transaction.now - micros_in(kept_for),
                     limit=limit - removed,
                 )
-                _remove(transaction, old)
+                remove_jobs(transaction, old)
                 removed += len(old)
             return removed
 
@@ -134,7 +134,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
 
 
 def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey:
-    [(lanes, due_at, lease_end_at, deadline_at)] = transaction.rows(
+    [(lanes, due_at, lease_end_at, deadline_at, wait_at)] = transaction.rows(
         "survey", namespace=namespace, after_lane=after_lane, lanes_max=SURVEY_LANES_MAX
     )
     return Survey(
@@ -143,6 +143,7 @@ def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey
         next_due_at=moment_or_none(due_at),
         next_lease_end_at=moment_or_none(lease_end_at),
         next_deadline_at=moment_or_none(deadline_at),
+        next_wait_at=moment_or_none(wait_at),
     )
 
 
@@ -156,13 +157,16 @@ def _taken_over(job: JobRow, deaths_max: int) -> TakenOver:
         type=type_name(WorkerDied),
         message=f"the lease of worker {job.worker} ran out before it settled the job",
     )
+    after = after_take_over(Status(job.status), job.deaths + 1, deaths_max)
+    if job.run_id is not None:  # what a death too many means is for its run to decide
+        after = Status.WAITING
     return TakenOver(
         id=job.id,
         namespace=job.namespace,
         lane=Lane.parse(job.lane),
         worker=job.worker,
         attempt=job.attempt,
-        after=after_take_over(Status(job.status), job.deaths + 1, deaths_max),
+        after=after,
         failure=failure,
     )
 
@@ -180,11 +184,3 @@ def _expired(job: JobRow) -> Expired:
         attempt=job.attempt,
         failure=failure,
     )
-
-
-def _remove(transaction: Transaction, old: Sequence[tuple[Any, ...]]) -> None:
-    if old:
-        ids = as_json([id for _, id in old])
-        transaction.write("remove_failures", ids=ids)
-        transaction.write("remove_large_inputs", ids=ids)
-        transaction.write("remove_jobs", numbers=as_json([number for number, _ in old]))

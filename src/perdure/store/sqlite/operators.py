@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from perdure.errors import FingerprintTaken
+from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Moved, Status
@@ -79,6 +79,9 @@ def _apply(
     transaction: Transaction, operation: Operation, plan: Plan, jobs: Sequence[JobRow]
 ) -> list[Moved]:
     """Do it to the jobs it applies to, and leave the others as they are."""
+    for job in jobs:
+        if job.run_id is not None:
+            raise JobBelongsToRun(job.id, job.run_id)
     movable = [job for job in jobs if job.status in starts_from(operation)]
     moves = [plan(job, transaction.now) for job in movable]
     if operation is Operation.RETRY:

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
     Claim,
     ClaimedJob,
@@ -18,6 +18,7 @@ from perdure.model.job import (
     Job,
     JobState,
     NewJob,
+    NodeRef,
     Progress,
     QueueInfo,
     Status,
@@ -37,17 +38,18 @@ _MICROSECOND = timedelta(microseconds=1)
 JOB_ROW = """\
 job.rowid, job.id, job.namespace, job.queue, job.lane, job.status, job.epoch, job.attempt,
        job.deaths, job.worker, job.ready_at, job.deadline_at, job.fingerprint,
-       job.limit_keys IS NOT NULL"""
+       job.limit_keys IS NOT NULL, job.run_id"""
 
 CLAIMED_ROW = """\
 rank, id, epoch, namespace, lane, input, attempt, failures, postpones, max_attempts, policy,
-          job_group, deadline_at, created_at"""
+          job_group, deadline_at, created_at, priority, deaths, run_id, node_key"""
 
 RECORD_ROW = """\
 job.id, job.namespace, job.queue, job.task, job.lane, job.status, job.priority, job.job_group,
        job.fingerprint, job.attempt, job.failures, job.deaths, job.max_attempts, job.worker,
        job.epoch, job.progress, job.progress_message, job.progress_details, job.created_at,
-       job.ready_at, job.deadline_at, job.started_at, job.finished_at, job.lease_until"""
+       job.ready_at, job.deadline_at, job.started_at, job.finished_at, job.lease_until,
+       job.run_id, job.node_key"""
 
 STATUSES = {status.value: status for status in Status}
 """The same as ``Status(text)``, at a fraction of its cost."""
@@ -74,6 +76,7 @@ class JobRow(NamedTuple):
     deadline_at: int | None
     fingerprint: str | None
     is_limited: int
+    run_id: RunId | None
 
 
 def micros(at: datetime) -> int:
@@ -121,9 +124,12 @@ def new_row(job: NewJob, now: int) -> Row:
         now,
         ready_us,
         deadline_of(job, now),
-        job.input_hash,
+        # Nobody asks for the result of a node by its input, so they share one end of that index.
+        job.input_hash if job.node is None else 0,
         job.policy,
         job.input if len(job.input) <= INLINE_MAX_BYTES else None,
+        None if job.node is None else job.node.run,
+        None if job.node is None else job.node.key,
     )
 
 
@@ -149,6 +155,10 @@ def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
         group,
         deadline_at,
         created_at,
+        priority,
+        deaths,
+        run_id,
+        node_key,
     ) = row
     return ClaimedJob(
         claim=Claim(id=id, epoch=epoch),
@@ -163,6 +173,9 @@ def claimed_from(row: Row, large_inputs: dict[str, bytes]) -> ClaimedJob:
         group=group,
         deadline_at=moment_or_none(deadline_at),
         created_at=moment(created_at),
+        priority=priority,
+        deaths=deaths,
+        node=_node(run_id, node_key),
     )
 
 
@@ -171,7 +184,8 @@ def job_from(row: Row) -> Job:
     id, namespace, queue, task, lane, status, priority, group, fingerprint, *rest = row
     attempt, failures, deaths, max_attempts, worker, epoch, *rest = rest
     percent, message, details, *rest = rest
-    created_at, ready_at, deadline_at, started_at, finished_at, lease_until, *values = rest
+    created_at, ready_at, deadline_at, started_at, finished_at, lease_until, *rest = rest
+    run_id, node_key, *values = rest
     return Job(
         id=id,
         namespace=namespace,
@@ -197,6 +211,7 @@ def job_from(row: Row) -> Job:
         lease_until=moment_or_none(lease_until),
         input=values[0] if values else None,
         output=values[1] if values else None,
+        node=_node(run_id, node_key),
     )
 
 
@@ -234,6 +249,12 @@ def worker_from(row: Row, running: Sequence[JobId]) -> WorkerState:
         seen_at=moment(seen_at),
         running=tuple(running),
     )
+
+
+def _node(run_id: RunId | None, node_key: str | None) -> NodeRef | None:
+    if run_id is None or node_key is None:
+        return None
+    return NodeRef(run=run_id, key=node_key)
 
 
 def _progress(percent: float, message: str, details: bytes | None) -> Progress:

@@ -9,9 +9,10 @@ from typing import Any
 
 from perdure.store.sql.statements import fill, load_statements
 from perdure.store.sqlite.rows import CLAIMED_ROW, JOB_ROW, RECORD_ROW
+from perdure.store.sqlite.run_rows import NODE_JOB_ROW, RUN_ROW, WAIT_ROW
 
 PACKAGE = "perdure.store.sqlite"
-_FILES = ("jobs", "operators", "limits", "reads", "housekeeping")
+_FILES = ("jobs", "runs", "operators", "limits", "reads", "housekeeping")
 
 ROWS_MAX = 64
 """Rows that one statement writes. A power of two, as all sizes are, so that few texts exist."""
@@ -24,6 +25,9 @@ def statements_of(prefix: str) -> Mapping[str, str]:
         "job_row": JOB_ROW,
         "claimed_row": CLAIMED_ROW,
         "record_row": RECORD_ROW,
+        "node_job_row": NODE_JOB_ROW,
+        "run_row": RUN_ROW,
+        "wait_row": WAIT_ROW,
     }
     found: dict[str, str] = {}
     for file in _FILES:

@@ -49,8 +49,15 @@ class Transaction:
         """Run a statement that changes rows; answers how many."""
         return self._execute(self.sql[name], parameters).rowcount
 
+    def run(self, name: str, parameters: Row) -> Sequence[Row]:
+        """Run a statement whose parameters go by position: the cheapest way there is."""
+        return self._execute(self.sql[name], parameters).fetchall()
+
     def write_rows(self, name: str, rows: Sequence[Row]) -> None:
         """Run a statement on many rows of parameters, in as few steps as it takes."""
+        if len(rows) == 1:
+            self._execute(self._text_for(name, rows), rows[0])
+            return
         for batch in in_batches(rows):
             self._execute(self._text_for(name, batch), _flat(batch))
 

@@ -40,8 +40,16 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
            SELECT min(deadline_at)
            FROM {prefix}jobs INDEXED BY {prefix}jobs_deadline
            WHERE deadline_at IS NOT NULL
+             AND run_id IS NULL
              AND namespace = :namespace
              AND status IN ('waiting', 'scheduled', 'paused')
+       ),
+       (
+           SELECT min(due_at)
+           FROM {prefix}waits INDEXED BY {prefix}waits_due
+           WHERE due_at IS NOT NULL
+             AND is_held = 0
+             AND namespace = :namespace
        );
 
 -- name: lead
@@ -75,6 +83,7 @@ SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_deadline
 WHERE job.namespace = :namespace
   AND job.deadline_at <= :now
+  AND job.run_id IS NULL
   AND job.status IN ('waiting', 'scheduled', 'paused')
 ORDER BY job.deadline_at
 LIMIT :limit;
@@ -98,6 +107,10 @@ WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: remove_large_inputs
 DELETE FROM {prefix}large_inputs
+WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: remove_steps_of_jobs
+DELETE FROM {prefix}steps
 WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: idle_limits

@@ -6,7 +6,7 @@
 -- The same id again changes nothing: an insert may be repeated.
 INSERT INTO {prefix}jobs (
     id, namespace, queue, task, lane, job_group, status, priority, rank, max_attempts, fingerprint,
-    created_at, ready_at, deadline_at, input_hash, policy, input
+    created_at, ready_at, deadline_at, input_hash, policy, input, run_id, node_key
 )
 VALUES {rows}
 ON CONFLICT (id) DO NOTHING;

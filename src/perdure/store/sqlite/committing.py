@@ -1,0 +1,197 @@
+"""One step of a run: checked against the run and the claims that it settles, then written.
+
+Nothing of a step is written before it is known that all of it can be, so steps that share a
+transaction do not undo each other. The common step (one event, one job that goes on in place)
+takes four statements, each by primary key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import Claim, NewJob, Status
+from perdure.model.outcome import Settlement
+from perdure.model.reach import check_times
+from perdure.model.run import (
+    ENDED,
+    CommitAnswer,
+    CommitResult,
+    CommitState,
+    Continues,
+    Ends,
+    RunCommit,
+)
+from perdure.rules.rank import rank_of
+from perdure.store.sqlite.holding import change_version, hold, let_go
+from perdure.store.sqlite.inserting import insert_jobs
+from perdure.store.sqlite.rows import INLINE_MAX_BYTES, as_json, deadline_of, moment
+from perdure.store.sqlite.run_rows import RUN_ROW_COLUMNS, NodeJobRow, RunRow
+from perdure.store.sqlite.settling import settle_jobs
+from perdure.store.sqlite.submitting import child_ended, insert_children, open_waits
+from perdure.store.sqlite.transaction import Transaction
+
+_DONE = CommitResult(state=CommitState.DONE)
+_CONFLICT = CommitResult(state=CommitState.CONFLICT)
+
+
+def commit_runs(
+    transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
+) -> CommitAnswer:
+    results = [_commit(transaction, commit) for commit in commits]
+    namespaces = {commit.namespace for commit in commits}
+    return CommitAnswer(
+        results=results,
+        most_urgent_rank=_lowest_rank(transaction, namespaces, lanes) if lanes else None,
+        now=moment(transaction.now),
+    )
+
+
+def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
+    settlements = commit.settlements
+    first = settlements[0].claim.id if settlements else None
+    found = transaction.run("run_and_job", (first, commit.run, commit.namespace))
+    if not found:
+        return _CONFLICT
+    run = RunRow._make(found[0][:RUN_ROW_COLUMNS])
+    if run.token == commit.token and run.number == commit.expected + len(commit.events):
+        return _DONE
+    if run.number != commit.expected:
+        return _CONFLICT
+    jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []
+    jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
+    stale = [
+        settlement.claim
+        for settlement, job in zip(settlements, jobs, strict=True)
+        if not _is_current(settlement.claim, job)
+    ]
+    if stale:
+        return CommitResult(state=CommitState.STALE, stale=tuple(stale))
+    _write(transaction, commit, run, jobs)
+    return _DONE
+
+
+_GONE = NodeJobRow(0, -1, "", 0, 0, 0)
+
+
+def _job_of(transaction: Transaction, commit: RunCommit, id: JobId) -> NodeJobRow:
+    found = transaction.run("node_job", (id, commit.run, commit.namespace))
+    return NodeJobRow._make(found[0]) if found else _GONE
+
+
+def _is_current(claim: Claim, job: NodeJobRow) -> bool:
+    return job.epoch == claim.epoch and job.status == Status.ACTIVE
+
+
+def _write(
+    transaction: Transaction, commit: RunCommit, run: RunRow, jobs: Sequence[NodeJobRow]
+) -> None:
+    now, number = transaction.now, commit.expected
+    events = []
+    for event in commit.events:
+        number += 1
+        events.append((run.serial, number, now, event.data, event.value))
+    transaction.write_rows("insert_events", events)
+    transaction.run("step_run", (number, commit.token, now, run.serial))
+    if commit.status != run.status or commit.summary is not None or commit.version is not None:
+        _change_run(transaction, commit, run)
+    if commit.closes or commit.drops or commit.clears:
+        let_go(transaction, commit)
+    if commit.holds is not None:
+        hold(transaction, commit, is_held=commit.holds)
+    if commit.version is not None:
+        change_version(transaction, commit, run.flow)
+    for settlement, job in zip(commit.settlements, jobs, strict=True):
+        match settlement.then:
+            case Continues(job=following):
+                _continue(transaction, settlement.claim.id, job, following)
+            case Ends():
+                _end(transaction, settlement.claim.id, job)
+            case repeats:
+                outcome = Settlement(claim=settlement.claim, outcome=repeats.outcome)
+                settle_jobs(transaction, [outcome])
+    if commit.jobs:
+        insert_jobs(transaction, commit.jobs)
+    if commit.waits:
+        open_waits(transaction, commit.namespace, commit.run, commit.waits)
+    if commit.children:
+        insert_children(transaction, commit.children)
+    if commit.snapshot is not None:
+        snapshot = commit.snapshot
+        transaction.write(
+            "replace_snapshot", serial=run.serial, number=snapshot.number, data=snapshot.data
+        )
+    transaction.hint(HintKind.RUN, (commit.run,))
+
+
+def _change_run(transaction: Transaction, commit: RunCommit, run: RunRow) -> None:
+    is_ended = commit.status in ENDED
+    transaction.write(
+        "change_run",
+        serial=run.serial,
+        status=commit.status,
+        is_ended=is_ended,
+        version=commit.version,
+        summary=commit.summary,
+        now=transaction.now,
+    )
+    if is_ended and run.parent_run is not None and run.parent_key is not None:
+        child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
+
+
+def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
+    check_times(following)
+    now, lane, node = transaction.now, following.lane, following.node
+    is_large = len(following.input) > INLINE_MAX_BYTES
+    transaction.run(
+        "continue_job",
+        (
+            lane.queue,
+            lane.task,
+            lane.text,
+            following.group,
+            following.priority,
+            rank_of(moment(now), following.priority, following.aging),
+            following.max_attempts,
+            now,
+            now,
+            now,
+            deadline_of(following, now),
+            following.policy,
+            None if is_large else following.input,
+            None if node is None else node.key,
+            job.number,
+        ),
+    )
+    _forget(transaction, id, job)
+    if is_large:
+        transaction.write_rows("insert_large_inputs", [(id, following.input)])
+
+
+def _end(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
+    transaction.run("remove_node_job", (job.number,))
+    _forget(transaction, id, job)
+
+
+def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
+    """Leave nothing behind of what the job executed before."""
+    if job.is_large:
+        transaction.run("forget_large_input", (id,))
+    if job.troubles:
+        transaction.run("forget_failures", (id,))
+    if job.is_limited:
+        transaction.hint_any(HintKind.READY)
+
+
+def _lowest_rank(
+    transaction: Transaction, namespaces: Iterable[str], lanes: Sequence[str]
+) -> float | None:
+    ranks: list[float] = []
+    for namespace in namespaces:
+        # Where nothing waits at all, as in a chain of steps, there is no need to ask for each lane.
+        if transaction.run("is_any_waiting", (namespace,)):
+            wanted = as_json(list(lanes))
+            [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, lanes=wanted)
+            ranks += [] if rank is None else [rank]
+    return min(ranks, default=None)

@@ -1,0 +1,113 @@
+"""How runs begin: with their first events, and everything that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.errors import RunExists
+from perdure.model.hint import HintKind
+from perdure.model.ids import RunId
+from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
+from perdure.store.sqlite.inserting import insert_jobs
+from perdure.store.sqlite.removing import remove_run
+from perdure.store.sqlite.rows import micros_in
+from perdure.store.sqlite.run_rows import run_from
+from perdure.store.sqlite.transaction import Transaction
+
+
+def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
+    existing = _find(transaction, run)
+    if existing is not None:
+        if run.on_existing == "fail":
+            raise RunExists(run.id, existing.flow, existing.status)
+        if run.on_existing == "use_existing":
+            return Submitted(run=existing, is_new=False)
+        remove_run(transaction, run.namespace, run.id)
+    _insert(transaction, run)
+    submitted = _find(transaction, run)
+    assert submitted is not None
+    return Submitted(run=submitted, is_new=True)
+
+
+def insert_children(transaction: Transaction, children: Sequence[NewRun]) -> None:
+    """Add runs that another one starts; one that is there already is left as it is."""
+    for child in children:
+        _insert(transaction, child)
+
+
+def open_waits(
+    transaction: Transaction, namespace: str, run: RunId, waits: Sequence[NewWait]
+) -> None:
+    now = transaction.now
+    rows = [
+        (
+            namespace,
+            run,
+            wait.key,
+            wait.kind.value,
+            wait.name,
+            now,
+            None if wait.delay is None else now + micros_in(wait.delay),
+        )
+        for wait in waits
+    ]
+    transaction.write_rows("open_waits", rows)
+    if any(wait.delay is not None for wait in waits):
+        transaction.hint_any(HintKind.DUE)
+
+
+def child_ended(
+    transaction: Transaction, namespace: str, child: RunId, parent: RunId, key: str
+) -> None:
+    """Make the wait of a parent due, so that somebody goes on with it."""
+    if transaction.write(
+        "child_ended",
+        namespace=namespace,
+        run=parent,
+        key=key,
+        child=child,
+        now=transaction.now,
+    ):
+        transaction.hint_any(HintKind.DUE)
+
+
+def _insert(transaction: Transaction, run: NewRun) -> None:
+    now, parent = transaction.now, run.parent
+    inserted = transaction.run(
+        "insert_run",
+        (
+            run.id,
+            run.namespace,
+            run.flow,
+            run.version,
+            run.status.value,
+            len(run.events),
+            None if parent is None else parent.run,
+            None if parent is None else parent.key,
+            now,
+            now,
+            now if run.status in ENDED else None,
+            run.summary,
+        ),
+    )
+    if not inserted:
+        return
+    [(serial,)] = inserted
+    events = [
+        (serial, number, now, event.data, event.value)
+        for number, event in enumerate(run.events, start=1)
+    ]
+    transaction.write_rows("insert_events", events)
+    if run.jobs:
+        insert_jobs(transaction, run.jobs)
+    if run.waits:
+        open_waits(transaction, run.namespace, run.id, run.waits)
+    insert_children(transaction, run.children)
+    if parent is not None and run.status in ENDED:
+        child_ended(transaction, run.namespace, run.id, parent.run, parent.key)
+    transaction.hint(HintKind.RUN, (run.id,))
+
+
+def _find(transaction: Transaction, run: NewRun) -> Run | None:
+    rows = transaction.rows("get_run", namespace=run.namespace, run=run.id)
+    return run_from(rows[0]) if rows else None
