@@ -45,11 +45,12 @@ class Then(Value, omit_defaults=True):
 NOTHING = Then()
 
 
-class Origin(Value):
-    """The point of another run that a fork goes on from."""
+class Origin(Value, omit_defaults=True):
+    """The point of another run that a fork goes on from, and who forked it."""
 
     run: RunId
     number: int
+    by: str | None = None
 
 
 class Parent(Value):
@@ -126,12 +127,15 @@ class RunPaused(Value, omit_defaults=True, tag=True):
 
 class RunUnpaused(Value, omit_defaults=True, tag=True):
     by: str | None = None
+    then: Then = NOTHING
 
 
 class CompensationStarted(Value, omit_defaults=True, tag=True):
     """The run ends as ``outcome`` once everything completed is undone."""
 
     outcome: str
+    undoes: tuple[str, ...]
+    """The nodes to undo, in this order."""
     then: Then
     failure: Failure | None = None
     node: str = ""
@@ -177,8 +181,11 @@ class RunForked(Value, omit_defaults=True, tag=True):
 
 
 class RunMigrated(Value, omit_defaults=True, tag=True):
+    """``then`` has all arrivals anew, because they are counted by the edges of a version."""
+
     version: str
     by: str | None = None
+    then: Then = NOTHING
 
 
 class OutputChanged(Value, tag=True):

@@ -57,7 +57,12 @@ class NodeState(Value):
     iteration: int = 0
     part: str = ""
     """Of a live loop: ``check`` while it is asked whether it is done."""
+    end_number: int = 0
+    """The event with which it was completed."""
+    has_failed: bool = False
+    """It failed, and the run went on from there: its status is completed."""
     is_undone: bool = False
+    """Its undo task ended, or was taken away while it may have been running."""
 
 
 class MapState(Value):
@@ -99,6 +104,8 @@ class RunState(Value):
     is_paused: bool = False
     ends_as: RunStatus | None = None
     """While compensating: how it ends afterwards."""
+    undoes: tuple[str, ...] = ()
+    """While compensating: the nodes that are still to be undone, the next one first."""
     result_ref: int = 0
     failure: Failure | None = None
     failed_node: str = ""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from perdure.errors import EventLogCorrupt
 from perdure.model.event import (
+    NOTHING,
     CompensationStarted,
     Event,
     ItemCompleted,
@@ -35,22 +36,32 @@ from perdure.model.event import (
 from perdure.model.graph import CONTINUE, ORDINARY
 from perdure.model.ids import RunId
 from perdure.model.key import Key
-from perdure.model.run import LiveKind, MapState, NodeState, NodeStatus, RunState, RunStatus
+from perdure.model.run import (
+    ENDED,
+    LiveKind,
+    MapState,
+    NodeState,
+    NodeStatus,
+    RunState,
+    RunStatus,
+)
 
 Changes = dict[str, Any]
+"""Fields of the state, as they are after the event."""
+
+_SKIPPED = NodeState(status=NodeStatus.SKIPPED)
+_BLOCKED = NodeState(status=NodeStatus.BLOCKED)
 
 
 def fold(state: RunState, event: Event) -> RunState:
     """The state after one more event."""
-    number = state.number + 1
-    changes: Changes = {"number": number}
+    changes: Changes = {"number": state.number + 1}
     _FOLDS[type(event)](state, event, changes)
-    then = getattr(event, "then", None)
-    if then is not None:
+    then: Then = getattr(event, "then", NOTHING)
+    if then is not NOTHING:
         _follow(state, changes, then)
-    folded = replace(state, **changes)
-    status = _status(folded)
-    return folded if folded.status is status else replace(folded, status=status)
+    changes["status"] = _status(state, changes)
+    return replace(state, **changes)
 
 
 def check_contiguous(run: RunId, expected: int, number: int) -> None:
@@ -59,57 +70,78 @@ def check_contiguous(run: RunId, expected: int, number: int) -> None:
         raise EventLogCorrupt(run, f"event {expected} is missing: {number} follows")
 
 
-def _status(state: RunState) -> RunStatus:
-    if state.is_ended:
-        return state.status
-    if state.is_paused:
+def _status(state: RunState, changes: Changes) -> RunStatus:
+    status: RunStatus = changes.get("status", state.status)
+    if status in ENDED:
+        return status
+    if changes.get("is_paused", state.is_paused):
         return RunStatus.PAUSED
-    if state.ends_as is not None:
+    if changes.get("ends_as", state.ends_as) is not None:
         return RunStatus.COMPENSATING
-    return RunStatus.RUNNING if state.jobs or not state.live else RunStatus.WAITING
+    if changes.get("jobs", state.jobs) or not changes.get("live", state.live):
+        return RunStatus.RUNNING
+    return RunStatus.WAITING
 
 
 def _follow(state: RunState, changes: Changes, then: Then) -> None:
     """What an event led to at once."""
     nodes = changes.get("nodes", state.nodes)
     live = changes.get("live", state.live)
-    jobs = changes.get("jobs", state.jobs)
     maps = changes.get("maps", state.maps)
-    children = changes.get("children", state.children)
-    for id, count in then.mapped:
-        maps = maps.set(id, MapState(count=count, launched=0, refs=Map()))
-    for keys, kind in (
-        (then.started, LiveKind.JOB),
-        (then.waiting, LiveKind.WAIT),
-        ((text for text, _ in then.children), LiveKind.CHILD),
-    ):
-        for text in keys:
-            live = live.set(text, kind)
-            jobs += kind is LiveKind.JOB
-            key = Key.parse(text)
-            if key.part != "undo":
-                nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
-            if key.item is not None:
-                map_state = maps[key.node]
-                launched = max(map_state.launched, key.item + 1)
-                maps = maps.set(key.node, replace(map_state, launched=launched))
-    for text, run in then.children:
-        children = children.set(text, run)
+    reached: dict[str, NodeState] = {}
+    launched: dict[str, int] = {}
+    if then.mapped:
+        changes["maps"] = maps = maps.update(
+            {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
+        )
+    keys: tuple[str, ...] = then.started
+    if keys:
+        changes["jobs"] = changes.get("jobs", state.jobs) + len(keys)
+        live = live.update(dict.fromkeys(keys, LiveKind.JOB))
+    if then.waiting:
+        keys = (*keys, *then.waiting)
+        live = live.update(dict.fromkeys(then.waiting, LiveKind.WAIT))
+    if then.children:
+        started = dict(then.children)
+        keys = (*keys, *started)
+        live = live.update(dict.fromkeys(started, LiveKind.CHILD))
+        changes["children"] = changes.get("children", state.children).update(started)
+    for text in keys:
+        key = Key.parse(text)
+        if key.part != "undo":
+            reached[key.node] = _live_node(nodes.get(key.node), key)
+        if key.item is not None:
+            launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
+    for id, count in launched.items():
+        progress = maps[id]
+        changes["maps"] = maps = maps.set(
+            id, replace(progress, launched=max(progress.launched, count))
+        )
     for id in then.skipped:
-        nodes = nodes.set(id, NodeState(status=NodeStatus.SKIPPED))
+        reached[id] = _SKIPPED
     for id in then.blocked:
-        nodes = nodes.set(id, NodeState(status=NodeStatus.BLOCKED))
-    changes.update(nodes=nodes, live=live, jobs=jobs, maps=maps, children=children)
-    if then.arrived:
-        arrived = changes.get("arrived", state.arrived)
-        for each in then.arrived:
-            arrived = arrived.set(each.node, (each.decided, each.active, each.blocked))
-        changes["arrived"] = arrived
+        reached[id] = _BLOCKED
+    changes["live"] = live
+    changes["nodes"] = nodes.update(reached)
+    _arrive(state, changes, then, reached)
 
 
 def _live_node(before: NodeState | None, key: Key) -> NodeState:
     ref = 0 if before is None else before.ref
     return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
+
+
+def _arrive(state: RunState, changes: Changes, then: Then, reached: dict[str, NodeState]) -> None:
+    """Count the edges that are decided, of nodes that have not been reached."""
+    arrived = changes.get("arrived", state.arrived)
+    if arrived:
+        for id in reached:
+            if id in arrived:
+                changes["arrived"] = arrived = arrived.delete(id)
+    if then.arrived:
+        changes["arrived"] = arrived.update(
+            {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
+        )
 
 
 def _leave(state: RunState, changes: Changes, text: str) -> None:
@@ -118,17 +150,21 @@ def _leave(state: RunState, changes: Changes, text: str) -> None:
     kind = live.get(text)
     if kind is not None:
         changes["live"] = live.delete(text)
-        changes["jobs"] = changes.get("jobs", state.jobs) - (kind is LiveKind.JOB)
+        if kind is LiveKind.JOB:
+            changes["jobs"] = changes.get("jobs", state.jobs) - 1
 
 
 def _leave_all(state: RunState, changes: Changes) -> None:
     """The run ends, or turns to undoing: whatever is live is cancelled."""
-    nodes = changes.get("nodes", state.nodes)
-    for id in {Key.parse(text).node for text in state.live if not text.startswith("undo:")}:
-        former = nodes[id]
-        if former.status is NodeStatus.LIVE:
-            nodes = nodes.set(id, replace(former, status=NodeStatus.CANCELLED))
-    changes.update(nodes=nodes, live=Map(), jobs=0)
+    cancelled: dict[str, NodeState] = {}
+    for text in state.live:
+        key = Key.parse(text)
+        former = state.nodes[key.node]
+        if key.part == "undo":  # nobody knows how far it came
+            cancelled[key.node] = replace(former, is_undone=True)
+        elif former.status is NodeStatus.LIVE:
+            cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
+    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0)
 
 
 def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
@@ -138,18 +174,25 @@ def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
 
 
 def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> None:
-    ref = event.ref or changes["number"]
-    former = state.nodes.get(event.node)
-    text = _text_of(event.node, event.iteration)
-    _leave(state, changes, text)
-    if former is not None and former.iteration:
+    id, number = event.node, changes["number"]
+    if event.iteration:
+        text = f"{id}#{event.iteration}"
+        _leave(state, changes, text)
         _leave(state, changes, f"check:{text}")
+    else:
+        _leave(state, changes, id)
     done = NodeState(
-        status=NodeStatus.COMPLETED, ref=ref, port=event.port, iteration=event.iteration
+        status=NodeStatus.COMPLETED,
+        ref=event.ref or number,
+        port=event.port,
+        iteration=event.iteration,
+        end_number=number,
     )
-    changes["nodes"] = state.nodes.set(event.node, done)
+    changes["nodes"] = state.nodes.set(id, done)
     if event.cause == "signal":
         changes["mail"] = _taken(state.mail, event.ref)
+    elif event.cause == "items":
+        changes["maps"] = state.maps.delete(id)
 
 
 def _taken(mail: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
@@ -176,8 +219,8 @@ def _item_ended(state: RunState, changes: Changes, text: str) -> None:
 def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
     key = Key.parse(event.key)
     _leave(state, changes, event.key)
-    former = state.nodes[key.node]
     if key.part != "check":  # which has no output of its own
+        former = state.nodes[key.node]
         changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
 
 
@@ -191,23 +234,23 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
         _item_ended(state, changes, event.key)
         return
     _leave(state, changes, event.key)
-    former = state.nodes.get(key.node) or NodeState(status=NodeStatus.LIVE)
+    if key.item is not None:  # the map gives up its other items
+        _leave_items(state, changes, key.node)
     if event.handled:
-        port = ORDINARY if event.handled == CONTINUE else event.handled
         ended = NodeState(
             status=NodeStatus.COMPLETED,
             ref=changes["number"],
-            port=port,
+            port=ORDINARY if event.handled == CONTINUE else event.handled,
             iteration=key.iteration,
+            end_number=changes["number"],
+            has_failed=True,
         )
-        if key.item is not None:  # the other items of a map that goes on from a port
-            _leave_items(state, changes, key.node)
+        if key.node in state.maps:
+            changes["maps"] = state.maps.delete(key.node)
     else:
-        ended = replace(former, status=NodeStatus.FAILED)
+        ended = replace(state.nodes[key.node], status=NodeStatus.FAILED)
         if not state.failed_node:
             changes.update(failure=event.failure, failed_node=key.node)
-        if key.item is not None:
-            _leave_items(state, changes, key.node)
     changes["nodes"] = state.nodes.set(key.node, ended)
 
 
@@ -224,17 +267,22 @@ def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -
 
 
 def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
-    changes.update(is_paused=True, reason=event.reason, by=event.by)
+    changes["is_paused"] = True
+    if state.ends_as is None:  # else they say why it is being undone
+        changes.update(reason=event.reason, by=event.by)
 
 
 def _unpaused(state: RunState, event: RunUnpaused, changes: Changes) -> None:
-    changes.update(is_paused=False, reason=None, by=None)
+    changes["is_paused"] = False
+    if state.ends_as is None:
+        changes.update(reason=None, by=None)
 
 
 def _compensation_started(state: RunState, event: CompensationStarted, changes: Changes) -> None:
     _leave_all(state, changes)
     changes.update(
         ends_as=RunStatus(event.outcome),
+        undoes=event.undoes,
         failure=event.failure,
         failed_node=event.node,
         reason=event.reason,
@@ -255,6 +303,7 @@ def _undo_ended(state: RunState, changes: Changes, node: str) -> None:
     _leave(state, changes, f"undo:{node}")
     undone = replace(state.nodes[node], is_undone=True)
     changes["nodes"] = state.nodes.set(node, undone)
+    changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
 
 
 def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> None:
@@ -268,6 +317,7 @@ def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
         failure=event.failure,
         failed_node=event.node,
         ends_as=None,
+        undoes=(),
         is_paused=False,
     )
 
@@ -279,6 +329,7 @@ def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> No
         reason=event.reason,
         by=event.by,
         ends_as=None,
+        undoes=(),
         is_paused=False,
     )
 
@@ -298,22 +349,25 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         by=None,
         is_paused=False,
         ends_as=None,
+        undoes=(),
+        result_ref=0,
         live=Map(),
         jobs=0,
     )
 
 
+def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
+    _run_retried(state, event, changes)
+    changes["parent"] = None  # which waits for the run that this one was copied from
+
+
 def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None:
-    changes["version"] = event.version
+    changes.update(version=event.version, arrived=Map())
 
 
 def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> None:
     changed = replace(state.nodes[event.node], ref=changes["number"])
     changes["nodes"] = state.nodes.set(event.node, changed)
-
-
-def _text_of(node: str, iteration: int) -> str:
-    return f"{node}#{iteration}" if iteration else node
 
 
 _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
@@ -333,7 +387,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunFailed: _run_failed,
     RunCancelled: _run_cancelled,
     RunRetried: _run_retried,
-    RunForked: _run_retried,
+    RunForked: _run_forked,
     RunMigrated: _run_migrated,
     OutputChanged: _output_changed,
 }
