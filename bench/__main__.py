@@ -7,15 +7,16 @@ import asyncio
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import raw_postgres, raw_sqlite
+from bench import raw_postgres, raw_sqlite, raw_steps
 from bench.backlog import fill_postgres, fill_sqlite, with_backlog
 from bench.drain import drain, raw_drain_postgres, raw_drain_sqlite
 from bench.enqueue import enqueue_bulk, enqueue_single
 from bench.figures import Figure, print_table
+from bench.flows import fan_ms, many_at_once, step_ms, waiting_bytes
 from bench.idle import statements_per_minute
 from bench.latency import start_latency
 from tests.postgres_server import PostgresServer
@@ -73,6 +74,17 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
         name = f"pg: drain, {processes} process{'es' if processes > 1 else ''}"
         figures.append(Figure(name, "jobs/s", ours, raw, "ratio >= 0.5", lambda _, r: r >= 0.5))
     figures += await latency_figures("pg", places, repeat, p50=3, p99=15)
+    figures += await run_figures(
+        "pg", places, options, partial(raw_steps.step_ms_postgres, raw_url)
+    )
+    say("PostgreSQL: 200 runs at once")
+    ours, raw = [], []
+    for _ in repeat:
+        raw.append(await raw_steps.batched_steps_postgres(raw_url, 200))
+        ours.append(await many_at_once(next(places), 200))
+    figures.append(
+        Figure("pg: 200 runs at once", "steps/s", ours, raw, ">= 8,000/s", lambda v, _: v >= 8_000)
+    )
     if not options.skip_backlog:
         say(f"PostgreSQL: claiming with {options.rows:,} waiting and finished rows")
         figures.append(await backlog_figure("pg", places, options, repeat))
@@ -109,9 +121,47 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
         name = f"sqlite: drain, {processes} process{'es' if processes > 1 else ''}"
         figures.append(Figure(name, "jobs/s", ours, raw, ">= 10,000/s", lambda v, _: v >= 10_000))
     figures += await latency_figures("sqlite", places, repeat)
+
+    async def raw_step_ms(steps: int) -> float:
+        return 1000 / raw_steps.steps_sqlite(next(raws), steps)
+
+    figures += await run_figures("sqlite", places, options, raw_step_ms)
     if not options.skip_backlog:
         say(f"SQLite: claiming with {options.rows:,} waiting and finished rows")
         figures.append(await backlog_figure("sqlite", places, options, repeat))
+    return figures
+
+
+async def run_figures(
+    name: str,
+    places: Iterator[str],
+    options: argparse.Namespace,
+    raw_step_ms: Callable[[int], Awaitable[float]],
+) -> list[Figure]:
+    """What a step costs, alone and in long runs; a fan; and what waiting runs hold."""
+    say(f"{name}: steps of runs")
+    is_postgres = name == "pg"
+    repeat = range(options.repeat)
+    raw = [await raw_step_ms(500) for _ in repeat]
+    figures = []
+    for length, runs in ((10, 50), (100, 6), (1_000, 2)):
+        ours = [await step_ms(next(places), length, runs) for _ in repeat]
+        aim, is_met = "", None
+        if is_postgres and length == 10:
+            aim, is_met = "ratio <= 2", lambda _, r: r <= 2
+        elif length == 10:
+            aim, is_met = "<= 0.2 ms", lambda v, _: v <= 0.2
+        elif figures:
+            short = figures[0].value
+            aim, is_met = "<= 1.2 x of 10", lambda v, _, short=short: v <= 1.2 * short
+        figures.append(Figure(f"{name}: step of {length:,}", "ms", ours, raw, aim, is_met))
+    fans = [await fan_ms(next(places), 10) for _ in repeat]
+    is_quick = partial(_is_below, 50) if is_postgres else None
+    figures.append(
+        Figure(f"{name}: 1 -> 100 -> join", "ms", fans, (), "< 50 ms" if is_quick else "", is_quick)
+    )
+    held = [await waiting_bytes(next(places), 10_000) for _ in repeat[:1]]
+    figures.append(Figure(f"{name}: memory of 10,000 waiting runs", "bytes each", held))
     return figures
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.flow_tasks import FLOWS
 from bench.tasks import noop, stamp
 from perdure import Worker
 from perdure.worker.events import WorkerStarted
@@ -16,21 +17,21 @@ from perdure.worker.events import WorkerStarted
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     url, concurrency = sys.argv[1], int(sys.argv[2])
-    worker = Worker(url, tasks=[noop, stamp], concurrency=concurrency)
+    worker = Worker(url, tasks=[noop, stamp], flows=FLOWS, concurrency=concurrency)
     worker.on(WorkerStarted, lambda _: print("started", flush=True))
     worker.run()
 
 
 @contextmanager
-def worker_processes(url: str, count: int, concurrency: int = 100) -> Iterator[None]:
-    """Run worker processes, all of them started, until the block ends."""
+def worker_processes(url: str, count: int, concurrency: int = 100) -> Iterator[list[int]]:
+    """Run worker processes, all of them started, until the block ends; their ids."""
     command = [sys.executable, "-m", "bench.worker_process", url, str(concurrency)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline().strip() == "started", "a worker did not start"
-        yield
+        yield [child.pid for child in children]
     finally:
         for child in children:
             child.terminate()
