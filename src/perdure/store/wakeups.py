@@ -40,7 +40,11 @@ class Hub:
     def publish(self, hint: Hint) -> None:
         with self._lock:
             listeners = list(self._listeners.items())
+        ours = _running_loop()
         for token, (loop, listener) in listeners:
+            if loop is ours:  # no need to wake a loop that runs this very line
+                loop.call_soon(_call, listener, hint)
+                continue
             try:
                 loop.call_soon_threadsafe(_call, listener, hint)
             except RuntimeError:  # its loop is closed: it will never hear anything again
@@ -62,6 +66,13 @@ def hub_of(place: str) -> Hub:
         if hub is None:
             hub = _hubs[place] = Hub()
         return hub
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _call(listener: Listener, hint: Hint) -> None:

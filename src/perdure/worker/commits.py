@@ -116,6 +116,8 @@ class Commits:
             await self._write([(attempt, outcome)])
         elif isinstance(outcome, Completed | Buried | Cancelled):
             await self._write([(attempt, Failed(failure=describe(error)))])
+        elif attempt.job.node is not None:
+            self._node_settled(NodeSettled(attempt, outcome, False, None, None))
         else:
             self._settled(attempt, outcome, None)
 

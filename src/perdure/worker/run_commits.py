@@ -21,7 +21,7 @@ from perdure.engine.plan import Plan
 from perdure.errors import PerdureError, StoreError, ValueMissing
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, NewJob
-from perdure.model.outcome import Outcome
+from perdure.model.outcome import Outcome, Released, Settlement
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
 from perdure.rules.deciding import Schedule
@@ -106,13 +106,16 @@ class RunCommits:
             return
         for key, run in zip(missing, await self._loader.load_many(missing), strict=True):
             if isinstance(run, PerdureError):
-                _log.error("outcomes of run %s are not written: %s", key[1], run)
-                settled += [
-                    Settled(attempt, outcome, False, None, None)
-                    for attempt, outcome in groups.pop(key)
-                ]
+                settled += await self._park(groups.pop(key), run)
             else:
                 self._keep(key, run)
+
+    async def _park(self, items: list[Item], error: PerdureError) -> list[Settled]:
+        """Keep the jobs of a run whose log cannot be used from being executed over and over."""
+        _log.error("outcomes are not written, and their jobs parked: %s", error)
+        released = [Settlement(claim=attempt.claim, outcome=Released()) for attempt, _ in items]
+        await self._store.settle_jobs(released)
+        return [Settled(attempt, outcome, False, None, None) for attempt, outcome in items]
 
     async def _planned(self, run: CachedRun, items: list[Item]) -> _Planned:
         while True:
