@@ -1,28 +1,35 @@
 """Durable jobs for Python: SQLite to start with, PostgreSQL to share."""
 
-from perdure.client.blocking import Client, JobHandle
+from perdure.client.blocking import Client, JobHandle, RunHandle
 from perdure.client.client import AsyncClient
 from perdure.client.context import Context
 from perdure.client.flow import Flow
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
 from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
+from perdure.client.run_handles import AsyncRunHandle
+from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
 from perdure.client.task import task
 from perdure.errors import (
     Aborted,
     AttemptTimeout,
     DeadlineExceeded,
     DuplicateTask,
+    EventLogCorrupt,
     FingerprintTaken,
     IllegalTransition,
+    InvalidFlow,
     InvalidInput,
     InvalidStoreUrl,
+    JobBelongsToRun,
     JobCancelled,
     JobDead,
     JobDisabled,
     JobEnded,
     JobFailed,
     JobNotFound,
+    LoopExhausted,
+    MigrationRefused,
     NoResult,
     PayloadNotSerialisable,
     PayloadTooLarge,
@@ -30,17 +37,31 @@ from perdure.errors import (
     Permanent,
     ResultTimeout,
     RetryLater,
+    RunCancelled,
+    RunEnded,
+    RunEndedBadly,
+    RunExists,
+    RunFailed,
+    RunNotFound,
+    RunNotPaused,
+    RunNotRetryable,
+    RunStuck,
+    RunTimeout,
     SchemaMismatch,
     StaleClaim,
     StoreError,
     StoreUnreachable,
+    UnknownEvent,
+    UnknownFlow,
     UnknownTask,
+    WaitTimedOut,
 )
 from perdure.model.failure import Failure
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
 from perdure.model.payload import Codec
 from perdure.model.retry import Retry
+from perdure.model.run import RunStatus
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
 
@@ -52,7 +73,9 @@ __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
     "AsyncJobQueue",
+    "AsyncRunHandle",
     "AttemptTimeout",
+    "ChildRun",
     "Client",
     "Codec",
     "Concurrency",
@@ -60,14 +83,18 @@ __all__ = [
     "DeadlineExceeded",
     "Depth",
     "DuplicateTask",
+    "EventLogCorrupt",
+    "EventRecord",
     "Failure",
     "FingerprintTaken",
     "Flow",
     "GroupAbort",
     "IllegalTransition",
+    "InvalidFlow",
     "InvalidInput",
     "InvalidStoreUrl",
     "Job",
+    "JobBelongsToRun",
     "JobCancelled",
     "JobDead",
     "JobDisabled",
@@ -78,6 +105,8 @@ __all__ = [
     "JobQueue",
     "JobRecord",
     "JobUpdate",
+    "LoopExhausted",
+    "MigrationRefused",
     "NoResult",
     "PayloadNotSerialisable",
     "PayloadTooLarge",
@@ -89,6 +118,20 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "RunCancelled",
+    "RunEnded",
+    "RunEndedBadly",
+    "RunExists",
+    "RunFailed",
+    "RunHandle",
+    "RunMoved",
+    "RunNotFound",
+    "RunNotPaused",
+    "RunNotRetryable",
+    "RunRecord",
+    "RunStatus",
+    "RunStuck",
+    "RunTimeout",
     "SchemaMismatch",
     "Spacing",
     "StaleClaim",
@@ -96,7 +139,10 @@ __all__ = [
     "StoreError",
     "StoreUnreachable",
     "Task",
+    "UnknownEvent",
+    "UnknownFlow",
     "UnknownTask",
+    "WaitTimedOut",
     "Worker",
     "task",
 ]

@@ -285,6 +285,13 @@ class RunCancelled(RunEndedBadly):
     """It was cancelled."""
 
 
+class RunTimeout(PerdureError, TimeoutError):
+    def __init__(self, run_id: str, timeout: float, status: str) -> None:
+        super().__init__(f"run {run_id!r} has no result after {timeout:g} s; it is {status}")
+        self.run_id = run_id
+        self.status = status
+
+
 class RunStuck(PerdureError):
     """``run_flow``: the run waits for something that nothing here will bring."""
 

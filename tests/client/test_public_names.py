@@ -22,7 +22,7 @@ def test_the_names_of_the_contract_are_public() -> None:
 
 
 def test_every_error_that_a_caller_may_catch_is_public() -> None:
-    raised_on_workers_only = {"WorkerDied", "ProcessDied"}
+    raised_on_workers_only = {"WorkerDied", "ProcessDied", "ValueMissing"}
     tree = {
         name
         for name, value in vars(errors).items()

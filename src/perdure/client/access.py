@@ -7,6 +7,7 @@ from typing import Self
 
 from perdure.client.lazy_store import LazyStore
 from perdure.client.waiting import Waiting
+from perdure.client.watched import WatchedJobs, WatchedRuns
 from perdure.errors import InvalidInput
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.payload import Codec, PlainCodec
@@ -26,7 +27,8 @@ class Access:
             codec=codec or PlainCodec(), payload_max_bytes=_positive(payload_max_bytes)
         )
         self.store = LazyStore(place)
-        self.waiting = Waiting(self.store)
+        self.waiting = Waiting(self.store, WatchedJobs())
+        self.waiting_for_runs = Waiting(self.store, WatchedRuns())
 
     @property
     def codec(self) -> Codec:
@@ -48,6 +50,7 @@ class Access:
 
     async def close(self) -> None:
         await self.waiting.close()
+        await self.waiting_for_runs.close()
         await self.store.close()
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Unpack
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, Unpack
 
 from perdure.client.client import AsyncClient
 from perdure.client.enqueueing import AnyTask, Calls, checked_kwargs
 from perdure.client.face import Face, OpenableFace, mirrors, waits
 from perdure.client.handles import AsyncJobHandle
+from perdure.client.portal import Portal
 from perdure.client.records import JobUpdate
+from perdure.client.run_handles import AsyncRunHandle
+from perdure.client.run_records import EventRecord
+from perdure.client.submitting import AnyFlow
 from perdure.model.duration import Duration
-from perdure.model.ids import JobId
+from perdure.model.ids import JobId, RunId
 from perdure.model.job import Progress, Status
+from perdure.model.run import OnExisting, RunStatus
 from perdure.rules.enqueueing import CallOptions, split_options
+
+U = TypeVar("U")
 
 
 class JobHandle(Face[AsyncJobHandle]):
@@ -55,17 +62,48 @@ class JobHandle(Face[AsyncJobHandle]):
 
     @mirrors(AsyncJobHandle.watch)
     def watch(self) -> Iterator[JobUpdate]:
-        updates = self._twin.watch()
+        return _followed(self._portal, self._twin.watch())
 
-        async def following() -> JobUpdate | None:
-            return await anext(updates, None)
 
-        try:
-            while (update := self._portal.run(following())) is not None:
-                yield update
-        finally:
-            if not self._portal.is_closed:
-                self._portal.run(updates.aclose())
+class RunHandle(Face[AsyncRunHandle]):
+    """One run, as a :class:`Client` knows it."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, twin: AsyncRunHandle) -> None:
+        self._client = client  # which would close itself if only its handles were left
+        self._portal = client._portal
+        self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    @property
+    def id(self) -> RunId:
+        return self._twin.id
+
+    @property
+    def is_new(self) -> bool:
+        return self._twin.is_new
+
+    @property
+    def status(self) -> RunStatus:
+        """Its status now; each use asks the store."""
+        return self._portal.run(self._twin.status())
+
+    result = waits(AsyncRunHandle.result)
+    record = waits(AsyncRunHandle.record)
+    events = waits(AsyncRunHandle.events)
+    outputs = waits(AsyncRunHandle.outputs)
+    children = waits(AsyncRunHandle.children)
+    signal = waits(AsyncRunHandle.signal)
+    pause = waits(AsyncRunHandle.pause)
+    unpause = waits(AsyncRunHandle.unpause)
+    cancel = waits(AsyncRunHandle.cancel)
+
+    @mirrors(AsyncRunHandle.watch)
+    def watch(self) -> Iterator[EventRecord]:
+        return _followed(self._portal, self._twin.watch())
 
 
 class Client(OpenableFace[AsyncClient]):
@@ -145,6 +183,35 @@ class Client(OpenableFace[AsyncClient]):
     resume_queue = waits(AsyncClient.resume_queue)
     paused_queues = waits(AsyncClient.paused_queues)
 
+    @mirrors(AsyncClient.submit)
+    def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> RunHandle:
+        # Prepared here: what writes the input as JSON is the caller's.
+        submission = self._twin._submitting.prepared(flow, input, id, on_conflict)
+        return RunHandle(self, self._portal.run(self._twin._submit(submission)))
+
+    def run_handle(self, id: str, flow: AnyFlow | None = None) -> RunHandle:
+        """A handle on a run that was submitted elsewhere; ``flow`` lets it give typed results."""
+        return RunHandle(self, self._twin.run_handle(id, flow))
+
+    @mirrors(AsyncClient.fork)
+    def fork(self, id: str, **options: Any) -> RunHandle:
+        return RunHandle(self, self._portal.run(self._twin.fork(id, **options)))
+
+    run = waits(AsyncClient.run)
+    runs = waits(AsyncClient.runs)
+    count_runs = waits(AsyncClient.count_runs)
+    signal = waits(AsyncClient.signal)
+    pause = waits(AsyncClient.pause)
+    unpause = waits(AsyncClient.unpause)
+    cancel = waits(AsyncClient.cancel)
+
     def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
         jobs = list(calls.jobs)  # made here: the functions in them are the caller's
         """Insert calls, which were made on the caller's thread: their inputs may belong to it."""
@@ -154,3 +221,17 @@ class Client(OpenableFace[AsyncClient]):
             store = self._portal.run(self._twin._access.store.opened())
             inserted = store.insert_in_blocking_transaction(connection, jobs)
         return [JobHandle(self, each) for each in self._twin._handles(calls, inserted)]
+
+
+def _followed(portal: Portal, updates: AsyncGenerator[U, None]) -> Iterator[U]:
+    """What an async generator yields, each waited for in the portal."""
+
+    async def following() -> U | None:
+        return await anext(updates, None)
+
+    try:
+        while (update := portal.run(following())) is not None:
+            yield update
+    finally:
+        if not portal.is_closed:
+            portal.run(updates.aclose())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from perdure.client.access import Access, Openable
+from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Calls, Enqueueing, checked_kwargs
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.records import (
@@ -22,8 +22,12 @@ from perdure.client.records import (
 )
 from perdure.client.registry import TaskRegistry
 from perdure.client.results import decoded_result
-from perdure.errors import InvalidInput, JobNotFound, NoResult
+from perdure.client.run_ids import run_id
+from perdure.client.run_records import RunMoved
+from perdure.client.runs import AsyncRuns
+from perdure.errors import InvalidInput, JobNotFound, NoResult, RunNotFound
 from perdure.model.duration import Duration, as_duration
+from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
 from perdure.model.job import (
     DEFAULT_NAMESPACE,
@@ -38,6 +42,7 @@ from perdure.model.job import (
 )
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
+from perdure.model.run import OnExisting
 from perdure.model.task import Task, checked_name
 from perdure.model.worker import WorkerState
 from perdure.rules.enqueueing import CallOptions, checked_limit
@@ -48,12 +53,14 @@ JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
 
 
-class AsyncClient(Openable):
+class AsyncClient(AsyncRuns):
     """Asks for work and watches it. Opens its store on first use, or with ``async with``.
 
-    Belongs to one event loop. ``tasks`` are those that may be enqueued by name. ``namespace="*"``
-    is an operator's client: it sees the jobs of all namespaces and acts on them by id.
-    ``aging`` is the waiting time that makes up for one step of priority.
+    Belongs to one event loop. ``tasks`` are those that may be enqueued by name, ``flows`` those
+    that may be submitted by name, and ``on_conflict`` is what ``submit`` does when a run of that
+    id is there. ``namespace="*"`` is an operator's client: it sees the jobs and runs of all
+    namespaces and acts on them by id. ``aging`` is the waiting time that makes up for one step of
+    priority.
     """
 
     def __init__(
@@ -62,6 +69,8 @@ class AsyncClient(Openable):
         *,
         namespace: str = DEFAULT_NAMESPACE,
         tasks: Iterable[Task[..., Any]] = (),
+        flows: Iterable[BuiltFlow] = (),
+        on_conflict: OnExisting = "fail",
         aging: Duration = "5m",
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
@@ -69,7 +78,8 @@ class AsyncClient(Openable):
         interval = as_duration(aging, "aging")
         if not interval:
             raise InvalidInput(f"aging={aging!r} must be above zero")
-        super().__init__(Access(store, namespace, codec, payload_max_bytes))
+        access = Access(store, namespace, codec, payload_max_bytes)
+        super().__init__(access, flows, on_conflict, interval)
         self._enqueueing = Enqueueing(self._access, TaskRegistry(tasks), interval)
 
     async def close(self) -> None:
@@ -273,8 +283,23 @@ class AsyncClient(Openable):
         moved = await store.enable_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.ENABLE, _id(id), moved)
 
-    async def retry(self, id: str) -> Moved:
-        """Start a failed, dead or cancelled job anew, with a fresh budget of tries."""
+    async def retry(self, id: str, *, by: str | None = None) -> Moved | RunMoved:
+        """Start a failed, dead or cancelled job anew, with a fresh budget of tries.
+
+        If there is no job of this id, the run of this id: it goes on from the nodes that failed
+        or were stopped, keeping what is completed. ``by`` is kept in the
+        log of the run.
+        """
+        store = await self._access.store.opened()
+        job = JobId(run_id(id))  # which may be longer than that of a job
+        if moved := await store.retry_jobs(self._access.visible, [job]):
+            return changed_by(Operation.RETRY, job, moved)
+        try:
+            return await self._retry_run(id, by)
+        except RunNotFound:
+            raise JobNotFound(id) from None
+
+    async def _retry_job(self, id: str) -> Moved:
         store = await self._access.store.opened()
         moved = await store.retry_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.RETRY, _id(id), moved)

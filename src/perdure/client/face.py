@@ -17,7 +17,7 @@ from perdure.client.portal import Portal
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-Twin = TypeVar("Twin")
+Twin = TypeVar("Twin", covariant=True)
 OpenableTwin = TypeVar("OpenableTwin", bound=Openable)
 
 _COPIED = ("__name__", "__doc__")

@@ -96,7 +96,7 @@ class AsyncJobHandle:
 
     async def retry(self) -> Moved:
         """Start it anew after it failed, died or was cancelled."""
-        return await self._client.retry(self.id)
+        return await self._client._retry_job(self.id)
 
     async def watch(self) -> AsyncGenerator[JobUpdate, None]:
         """Its state now and after each change of status or progress; ends after the final one.

@@ -1,21 +1,24 @@
-"""Waiting for jobs, together: one subscription and one read serve everybody who waits in a client.
+"""Waiting, together: one subscription and one read serve everybody who waits in a client.
 
 A waiter is registered before the store is read, so a change is either in what is read or told
-by a hint afterwards. A hint that names other jobs costs nothing; one without names costs a read,
-a few times a second at most; a slow poll stands behind both. While nobody waits, nothing is read.
+by a hint afterwards. A hint that names others costs nothing; one without names costs a read, a
+few times a second at most; a slow poll stands behind both. While nobody waits, nothing is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from perdure.client.lazy_store import LazyStore
+from perdure.client.watched import Watched
 from perdure.errors import StoreError
-from perdure.model.hint import Hint, HintKind
-from perdure.model.ids import JobId
-from perdure.model.job import JobState
+from perdure.model.hint import Hint
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
 
 POLL_SECONDS = 2.0
 CLOSE_POLL_SECONDS = 0.5
@@ -25,31 +28,31 @@ SPACING_SECONDS = 0.02
 LINGER_SECONDS = 5.0
 """How long the subscription outlives the last waiter, so that waiting in turn does not renew it."""
 READ_MAX = 10_000
-"""Jobs that one read is about; with more of them it takes several."""
+"""Names that one read is about; with more of them it takes several."""
 
 
-class Watch:
-    """What one waiter sees of one job: always the latest, never the same twice."""
+class Watch(Generic[K, S]):
+    """What one waiter sees of one thing: always the latest, never the same twice."""
 
-    __slots__ = ("_error", "_news", "id", "is_close", "latest")
+    __slots__ = ("_error", "_news", "is_close", "key", "latest")
 
-    def __init__(self, id: JobId, *, is_close: bool) -> None:
-        self.id = id
+    def __init__(self, key: K, *, is_close: bool) -> None:
+        self.key = key
         self.is_close = is_close
-        self.latest: JobState | None = None
-        """None before the first read, and when there is no such job."""
+        self.latest: S | None = None
+        """None before the first read, and when there is no such thing."""
         self._news = asyncio.Event()
         self._error: BaseException | None = None
 
-    async def next(self) -> JobState | None:
-        """Wait for a state that was not returned yet; None when there is no such job."""
+    async def next(self) -> S | None:
+        """Wait for a state that was not returned yet; None when there is no such thing."""
         await self._news.wait()
         self._news.clear()
         if self._error is not None:
             raise self._error
         return self.latest
 
-    def tell(self, state: JobState | None) -> None:
+    def tell(self, state: S | None) -> None:
         if state is None or state != self.latest:
             self.latest = state
             self._news.set()
@@ -59,27 +62,29 @@ class Watch:
         self._news.set()
 
 
-class Waiting:
-    """Everybody who waits in one client. All of it runs on the client's event loop."""
+class Waiting(Generic[K, S]):
+    """Everybody who waits for one sort of thing in one client, on the client's event loop."""
 
-    def __init__(self, store: LazyStore) -> None:
+    def __init__(self, store: LazyStore, watched: Watched[K, S]) -> None:
         self._store = store
-        self._watches: dict[JobId, set[Watch]] = {}
+        self._watched = watched
+        self._watches: dict[str, set[Watch[K, S]]] = {}
         self._close_count = 0
-        self._due: set[JobId] = set()
+        self._due: set[str] = set()
         self._woken = asyncio.Event()
         self._read_all_at = 0.0
         self._all_read_at = 0.0
         self._reader: asyncio.Task[None] | None = None
 
     @contextmanager
-    def watch(self, id: JobId, *, is_close: bool = False) -> Iterator[Watch]:
-        """Be told the job's state, now and whenever it changes."""
+    def watch(self, key: K, *, is_close: bool = False) -> Iterator[Watch[K, S]]:
+        """Be told its state, now and whenever it changes."""
         if self._store.is_closed:
             raise StoreError(f"this client of {self._store.url} is closed; make a new one")
-        watch = Watch(id, is_close=is_close)
-        self._watches.setdefault(id, set()).add(watch)
-        self._due.add(id)
+        watch: Watch[K, S] = Watch(key, is_close=is_close)
+        name = self._watched.name(key)
+        self._watches.setdefault(name, set()).add(watch)
+        self._due.add(name)
         if is_close:
             self._close_count += 1
             soon = asyncio.get_running_loop().time() + CLOSE_POLL_SECONDS
@@ -90,7 +95,7 @@ class Waiting:
         try:
             yield watch
         finally:
-            self._leave(watch)
+            self._leave(name, watch)
 
     async def close(self) -> None:
         """End the waiting; whoever still waits is told why."""
@@ -98,13 +103,13 @@ class Waiting:
             self._reader.cancel()
             await asyncio.wait([self._reader])
 
-    def _leave(self, watch: Watch) -> None:
-        together = self._watches[watch.id]
+    def _leave(self, name: str, watch: Watch[K, S]) -> None:
+        together = self._watches[name]
         together.remove(watch)
         self._close_count -= watch.is_close
         if not together:
-            del self._watches[watch.id]
-            self._due.discard(watch.id)
+            del self._watches[name]
+            self._due.discard(name)
             self._woken.set()
 
     async def _read_while_needed(self) -> None:
@@ -113,8 +118,8 @@ class Waiting:
             store = await self._store.opened()
             unsubscribe = store.subscribe(self._hear)
             try:
-                while ids := await self._next_ids():
-                    await self._read(ids)
+                while names := await self._next_names():
+                    await self._read(names)
             finally:
                 unsubscribe()
         except Exception as failure:
@@ -124,23 +129,24 @@ class Waiting:
             for watch in self._everybody():
                 watch.fail(error)
 
-    async def _read(self, ids: list[JobId]) -> None:
+    async def _read(self, names: list[str]) -> None:
         # Only those who wait already: to one who comes during the read, its answer is the past.
-        asking = [watch for id in ids for watch in self._watches.get(id, ())]
+        asking = [watch for name in names for watch in self._watches.get(name, ())]
+        keys = list(dict.fromkeys(watch.key for watch in asking))
         store = await self._store.opened()
         try:
-            states = await store.job_states(ids)
+            states = await self._watched.read(store, keys)
         except Exception as error:
             for watch in asking:
                 watch.fail(error)
         else:
             for watch in asking:
-                watch.tell(states.get(watch.id))
+                watch.tell(states.get(watch.key))
         # Those who have what they waited for leave, before it is decided what to read next.
         await asyncio.sleep(0)
 
-    async def _next_ids(self) -> list[JobId]:
-        """The jobs to read next, once there is a reason to; none when nobody waits any more."""
+    async def _next_names(self) -> list[str]:
+        """What to read next, once there is a reason to; nothing when nobody waits any more."""
         loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
@@ -163,16 +169,16 @@ class Waiting:
         return CLOSE_POLL_SECONDS if self._close_count else POLL_SECONDS
 
     def _hear(self, hint: Hint) -> None:
-        if hint.kind is not HintKind.CHANGED or not self._watches:
+        if hint.kind is not self._watched.hint or not self._watches:
             return
         if hint.names:
             named = hint.names & self._watches.keys()
-            self._due.update(JobId(id) for id in named)
+            self._due.update(named)
             if not named:
                 return
         else:
             self._read_all_at = min(self._read_all_at, self._all_read_at + SPACING_SECONDS)
         self._woken.set()
 
-    def _everybody(self) -> list[Watch]:
+    def _everybody(self) -> list[Watch[K, S]]:
         return [watch for together in self._watches.values() for watch in together]

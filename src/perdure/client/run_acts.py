@@ -1,0 +1,100 @@
+"""What is done to runs: each act is decided on and committed, and decided anew on a conflict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from perdure.client.access import Access
+from perdure.client.run_records import RunMoved
+from perdure.engine.acting import Acting
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.graphs import Graphs
+from perdure.errors import InvalidInput, RunEnded, RunNotFound
+from perdure.model.happening import CancelAsked, Happening, Signalled
+from perdure.model.ids import RunId
+from perdure.model.run import ENDED, Run
+
+CHILDREN_AT_ONCE = 50
+
+
+class RunActs:
+    """The part of a client that acts on runs; an operator's client finds them in any namespace."""
+
+    def __init__(self, access: Access) -> None:
+        self.graphs = Graphs()
+        self._access = access
+
+    async def acting(self) -> Acting:
+        store = await self._access.store.opened()
+        return Acting(store, self.graphs, self._access.codec)
+
+    async def found(self, id: RunId) -> Run:
+        store = await self._access.store.opened()
+        run = await store.get_run(self._access.visible, id)
+        if run is None:
+            raise RunNotFound(id)
+        return run
+
+    async def namespace_of(self, id: RunId) -> str:
+        visible = self._access.visible
+        return (await self.found(id)).namespace if visible is None else visible
+
+    async def load(self, id: RunId) -> CachedRun:
+        acting = await self.acting()
+        return await acting.loader.load(await self.namespace_of(id), id)
+
+    async def act(self, id: RunId, happening: Happening) -> RunMoved:
+        before = await self.found(id)
+        acting = await self.acting()
+        after = await acting.act(before.namespace, id, happening)
+        return _moved(before, after)
+
+    async def signal(self, id: RunId, signal: Signalled) -> RunMoved:
+        """Deliver a signal, if some node of the run's flow waits for one of that name."""
+        run = await self.found(id)
+        store = await self._access.store.opened()
+        graph = await self.graphs.load(store, run.namespace, f"{run.flow}@{run.version}")
+        if signal.name not in graph.signals:
+            known = ", ".join(map(repr, sorted(graph.signals))) or "none at all"
+            raise InvalidInput(
+                f"no node of run {id!r} (flow {run.flow!r}) waits for a signal {signal.name!r}; "
+                f"its flow knows {known}"
+            )
+        return await self.act(id, signal)
+
+    async def cancel(self, id: RunId, asked: CancelAsked) -> RunMoved:
+        """Cancel a run, and then every live run below it."""
+        before = await self.found(id)
+        acting = await self.acting()
+        after = await acting.act(before.namespace, id, asked)
+        await self._cancel_children(acting, after, asked)
+        return _moved(before, after)
+
+    async def _cancel_children(self, acting: Acting, run: CachedRun, asked: CancelAsked) -> None:
+        reason = asked.reason or f"its parent, run {run.id!r}, was cancelled"
+        of_child = CancelAsked(reason=reason, by=asked.by, compensates=asked.compensates)
+
+        async def cancel(child: RunId) -> None:
+            try:
+                cancelled = await acting.act(run.namespace, child, of_child)
+            except (RunEnded, RunNotFound):
+                return  # it was faster
+            await self._cancel_children(acting, cancelled, asked)
+
+        live = await self._live(run.namespace, run.state.children.values())
+        for first in range(0, len(live), CHILDREN_AT_ONCE):
+            chunk = live[first : first + CHILDREN_AT_ONCE]
+            await asyncio.gather(*(cancel(child) for child in chunk))
+
+    async def _live(self, namespace: str, ids: Iterable[RunId]) -> list[RunId]:
+        asked = [(namespace, id) for id in ids]
+        if not asked:
+            return []
+        store = await self._access.store.opened()
+        runs = await store.run_states(asked)
+        return [run.id for run in runs if run is not None and run.status not in ENDED]
+
+
+def _moved(before: Run, after: CachedRun) -> RunMoved:
+    return RunMoved(id=after.id, before=before.status, after=after.state.status)

@@ -1,0 +1,54 @@
+"""Ids and other texts that callers give to runs, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import clock
+from perdure.errors import InvalidInput
+from perdure.model.ids import RunId
+from perdure.model.payload import storable_text
+from perdure.model.run import RUN_ID_MAX_BYTES
+from perdure.model.task import checked_name
+
+CHILD_MARK = "/"
+"""Stands between the id of a run and what names its child."""
+REASON_MAX = 2_000
+
+
+def new_run_id(id: Any) -> RunId:
+    """The id for a new run: the caller's own, or one that is made up."""
+    if id is None:
+        return RunId(clock.new_id())
+    checked = run_id(id)
+    if len(checked.encode()) > RUN_ID_MAX_BYTES:
+        size = len(checked.encode())
+        raise InvalidInput(
+            f"run id {checked[:40]!r}... has {size} bytes, more than the {RUN_ID_MAX_BYTES} allowed"
+        )
+    if CHILD_MARK in checked:
+        raise InvalidInput(
+            f"run id {id!r} must not contain {CHILD_MARK!r}, which names the children of a run"
+        )
+    return checked
+
+
+def run_id(id: Any) -> RunId:
+    """An id by which a run may be looked up, a child's included."""
+    if not isinstance(id, str) or not id or storable_text(id) != id:
+        raise InvalidInput(
+            f"run id {id!r} must be a text of 1 to {RUN_ID_MAX_BYTES} bytes that can be stored"
+        )
+    return RunId(id)
+
+
+def checked_by(by: Any) -> str | None:
+    return None if by is None else checked_name(by, "by")
+
+
+def checked_reason(reason: Any) -> str | None:
+    if reason is None:
+        return None
+    if not isinstance(reason, str) or len(reason) > REASON_MAX:
+        raise InvalidInput(f"reason={reason!r} must be a text of at most {REASON_MAX} characters")
+    return storable_text(reason)

@@ -1,0 +1,161 @@
+"""From a flow and an input to a run: what is refused, and what an id that is taken means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, get_args
+
+from msgspec.structs import replace
+
+from perdure.client.access import Access
+from perdure.client.run_acts import RunActs
+from perdure.client.run_ids import new_run_id
+from perdure.client.run_input import check_input
+from perdure.engine.new_jobs import Place, new_run
+from perdure.engine.run_values import RunValues
+from perdure.errors import InvalidInput, RunEnded, RunExists, RunNotFound, UnknownFlow
+from perdure.model.flow import BuiltFlow
+from perdure.model.happening import CancelAsked
+from perdure.model.ids import RunId
+from perdure.model.payload import from_json, to_json
+from perdure.model.run import NewRun, OnExisting, Submitted
+from perdure.model.task import checked_list
+from perdure.model.value import Value
+from perdure.rules import decide
+
+AnyFlow = BuiltFlow | str
+
+
+class Submission(Value):
+    """A run that may be submitted: everything about it was checked."""
+
+    flow: BuiltFlow
+    id: RunId
+    input: bytes
+    """As JSON."""
+    on_conflict: OnExisting
+
+
+class Submitting:
+    """The part of a client that begins runs."""
+
+    def __init__(
+        self,
+        access: Access,
+        acts: RunActs,
+        flows: Iterable[BuiltFlow],
+        on_conflict: OnExisting,
+        aging: timedelta,
+    ) -> None:
+        self._access = access
+        self._acts = acts
+        self._flows = _by_name(flows)
+        self._on_conflict = checked_policy(on_conflict)
+        self._aging_ms = round(aging / timedelta(milliseconds=1))
+        for flow in self._flows.values():
+            acts.graphs.add(flow)
+
+    def flow_named(self, flow: AnyFlow) -> BuiltFlow:
+        """The flow that is meant; passing it is enough, its name needs it to be known here."""
+        if isinstance(flow, str):
+            known = self._flows.get(flow)
+            if known is None:
+                raise UnknownFlow(flow, tuple(self._flows))
+            return known
+        return checked_flow(flow)
+
+    def prepared(
+        self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
+    ) -> Submission:
+        """Check everything that can be checked before anything is written."""
+        self._access.own("submit a run")
+        meant = self.flow_named(flow)
+        what = f"the input of flow {meant.name!r}"
+        data = to_json(input, what, self._access.storing.payload_max_bytes)
+        check_input(meant, from_json(data))
+        submission = Submission(
+            flow=meant,
+            id=new_run_id(id),
+            input=data,
+            on_conflict=self._on_conflict if on_conflict is None else checked_policy(on_conflict),
+        )
+        self._new_run(submission, "fail")
+        return submission
+
+    async def submit(self, submission: Submission) -> Submitted:
+        namespace = self._access.own("submit a run")
+        store = await self._access.store.opened()
+        await self._acts.graphs.save(store, namespace, submission.flow)
+        if submission.on_conflict == "terminate_existing":
+            return await self._replace(submission)
+        submitted = await store.submit_run(self._new_run(submission, submission.on_conflict))
+        if submitted.run.flow != submission.flow.name:
+            raise InvalidInput(
+                f"run {submission.id!r} exists already and is of flow {submitted.run.flow!r}, not "
+                f"of {submission.flow.name!r}; choose another id"
+            )
+        return submitted
+
+    async def _replace(self, submission: Submission) -> Submitted:
+        """End the run that has the id, as an operator would, and take its place."""
+        store = await self._access.store.opened()
+        namespace = self._access.own("submit a run")
+        while True:
+            existing = await store.get_run(namespace, submission.id)
+            if existing is None:
+                try:
+                    return await store.submit_run(self._new_run(submission, "fail"))
+                except RunExists:
+                    continue  # somebody was faster, and is to be replaced
+            try:
+                reason = "replaced by a new run of this id"
+                await self._acts.cancel(submission.id, CancelAsked(reason=reason))
+            except (RunEnded, RunNotFound):
+                pass  # there is nothing left to end
+            new = self._new_run(submission, "terminate_existing")
+            return await store.submit_run(new)
+
+    def _new_run(self, submission: Submission, on_existing: OnExisting) -> NewRun:
+        flow, codec = submission.flow, self._access.codec
+        self._acts.graphs.add(flow)
+        decision, state = decide.submit(
+            flow.graph,
+            submission.id,
+            submission.input,
+            RunValues(codec),
+            aging_ms=self._aging_ms,
+            replaced=on_existing == "terminate_existing",
+        )
+        if state.failure is not None:
+            raise InvalidInput(f"the input of flow {flow.name!r}: {state.failure.message}")
+        place = Place(self._access.namespace, self._acts.graphs, codec)
+        run = new_run(place, submission.id, flow.graph, decision, state)
+        return replace(run, on_existing=on_existing)
+
+
+def checked_policy(on_conflict: Any) -> OnExisting:
+    if on_conflict not in get_args(OnExisting):
+        known = ", ".join(map(repr, get_args(OnExisting)))
+        raise InvalidInput(f"on_conflict={on_conflict!r} must be one of {known}")
+    policy: OnExisting = on_conflict
+    return policy
+
+
+def checked_flow(flow: Any) -> BuiltFlow:
+    if isinstance(flow, BuiltFlow):
+        return flow
+    hint = "; call .build() on it" if callable(getattr(flow, "build", None)) else ""
+    raise InvalidInput(f"{flow!r} is not a flow that was built{hint or ': Flow(...).build()'}")
+
+
+def _by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:
+    known: dict[str, BuiltFlow] = {}
+    for flow in checked_list(flows, "flows", "flows"):
+        other = known.setdefault(checked_flow(flow).name, flow)
+        if other.version != flow.version:
+            raise InvalidInput(
+                f"flows=[...] has two versions of flow {flow.name!r}, so its name would mean "
+                "either; keep one, and pass the other to submit(...) itself"
+            )
+    return known
