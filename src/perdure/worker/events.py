@@ -33,6 +33,10 @@ class JobEvent(WorkerEvent):
     task: str
     queue: str
     attempt: int
+    run_id: str | None = None
+    """Of a node's job: the run it belongs to."""
+    node: str | None = None
+    """Of a node's job: the node, with its iteration or item."""
 
 
 class JobStarted(JobEvent):

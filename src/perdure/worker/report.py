@@ -42,16 +42,19 @@ class Report:
     def job(
         self, kind: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
     ) -> None:
-        if self.listeners.wants(kind):
-            event = kind(
-                worker=self.worker,
-                job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
-                task=job.lane.task,
-                queue=job.lane.queue,
-                attempt=job.attempt,
-                **details,
-            )
-            self.listeners.emit(event)
+        if not self.listeners.wants(kind):
+            return
+        if isinstance(job, ClaimedJob) and job.node is not None:
+            details |= {"run_id": job.node.run, "node": job.node.key}
+        event = kind(
+            worker=self.worker,
+            job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
+            task=job.lane.task,
+            queue=job.lane.queue,
+            attempt=job.attempt,
+            **details,
+        )
+        self.listeners.emit(event)
 
     def taken_over(self, job: TakenOver) -> None:
         """Count and tell what became of a job whose worker was gone."""
