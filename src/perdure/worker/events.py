@@ -33,9 +33,9 @@ class JobEvent(WorkerEvent):
     task: str
     queue: str
     attempt: int
-    run_id: str | None = None
+    run_id: str | None
     """Of a node's job: the run it belongs to."""
-    node: str | None = None
+    node: str | None
     """Of a node's job: the node, with its iteration or item."""
 
 

@@ -44,14 +44,15 @@ class Report:
     ) -> None:
         if not self.listeners.wants(kind):
             return
-        if isinstance(job, ClaimedJob) and job.node is not None:
-            details |= {"run_id": job.node.run, "node": job.node.key}
+        node = job.node if isinstance(job, ClaimedJob) else None
         event = kind(
             worker=self.worker,
             job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
             task=job.lane.task,
             queue=job.lane.queue,
             attempt=job.attempt,
+            run_id=None if node is None else node.run,
+            node=None if node is None else node.key,
             **details,
         )
         self.listeners.emit(event)
