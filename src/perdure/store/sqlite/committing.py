@@ -2,7 +2,7 @@
 
 Nothing of a step is written before it is known that all of it can be, so steps that share a
 transaction do not undo each other. The common step (one event, one job that goes on in place)
-takes four statements, each by primary key.
+takes three statements, each by primary key, and changes two pages.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     if not found:
         return _CONFLICT
     run = RunRow._make(found[0][:RUN_ROW_COLUMNS])
-    if run.token == commit.token and run.number == commit.expected + len(commit.events):
-        return _DONE
     if run.number != commit.expected:
-        return _CONFLICT
+        return _DONE if _is_repeated(transaction, commit, run) else _CONFLICT
+    if not commit.events and run.token == commit.token:
+        return _DONE
     jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []
     jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
     stale = [
@@ -73,6 +73,12 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
 
 
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
+
+
+def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bool:
+    """Whether this very step was written before, whatever followed it."""
+    found = transaction.run("token_of_event", (run.serial, commit.expected + 1))
+    return bool(commit.events) and any(token == commit.token for (token,) in found)
 
 
 def _job_of(transaction: Transaction, commit: RunCommit, id: JobId) -> NodeJobRow:
@@ -91,9 +97,11 @@ def _write(
     events = []
     for event in commit.events:
         number += 1
-        events.append((run.serial, number, now, event.data, event.value))
-    transaction.write_rows("insert_events", events)
-    transaction.run("step_run", (number, commit.token, now, run.serial))
+        events.append((run.serial, number, now, commit.token, event.data, event.value))
+    if events:
+        transaction.write_rows("insert_events", events)
+    else:
+        transaction.run("touch_run", (commit.token, now, run.serial))
     if commit.status != run.status or commit.summary is not None or commit.version is not None:
         _change_run(transaction, commit, run)
     if commit.closes or commit.drops or commit.clears:

@@ -9,11 +9,26 @@ from perdure.model.ids import RunId
 from perdure.model.run import ENDED, Run, RunStatus, Wait, WaitKind
 from perdure.store.sqlite.rows import Row, moment, moment_or_none
 
-RUN_ROW = """\
-run.id, run.namespace, run.flow, run.version, run.status, run.number, run.parent_run,
-       run.parent_key, run.created_at, run.updated_at, run.finished_at, run.summary"""
+LAST_NUMBER = """\
+coalesce((
+           SELECT max(event.number)
+           FROM {prefix}events AS event
+           WHERE event.run_serial = run.serial
+       ), 0)"""
 
-RUN_COLUMNS = RUN_ROW.count(",") + 1
+RUN_ROW = """\
+run.id, run.namespace, run.flow, run.version, run.status, run.parent_run, run.parent_key,
+       run.created_at, run.finished_at, run.summary, run.updated_at,
+       {last_number},
+       (
+           SELECT event.at
+           FROM {prefix}events AS event
+           WHERE event.run_serial = run.serial
+           ORDER BY event.number DESC
+           LIMIT 1
+       )"""
+
+RUN_COLUMNS = 13
 
 WAIT_ROW = """\
 wait.run_id, wait.namespace, wait.key, wait.kind, wait.name, wait.opened_at, wait.due_at"""
@@ -56,8 +71,8 @@ RUN_ROW_COLUMNS = len(RunRow._fields)
 
 
 def run_from(row: Row) -> Run:
-    id, namespace, flow, version, status, number, parent_run, parent_key, *rest = row
-    created_at, updated_at, finished_at, summary = rest
+    id, namespace, flow, version, status, parent_run, parent_key, *rest = row
+    created_at, finished_at, summary, updated_at, number, last_event_at = rest
     return Run(
         id=id,
         namespace=namespace,
@@ -67,7 +82,7 @@ def run_from(row: Row) -> Run:
         number=number,
         parent=None if parent_run is None else Parent(run=parent_run, key=parent_key),
         created_at=moment(created_at),
-        updated_at=moment(updated_at),
+        updated_at=moment(max(updated_at, last_event_at or 0)),
         finished_at=moment_or_none(finished_at),
         summary=summary,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.store.sql.statements import fill, load_statements
 from perdure.store.sqlite.rows import CLAIMED_ROW, JOB_ROW, RECORD_ROW
-from perdure.store.sqlite.run_rows import NODE_JOB_ROW, RUN_ROW, WAIT_ROW
+from perdure.store.sqlite.run_rows import LAST_NUMBER, NODE_JOB_ROW, RUN_ROW, WAIT_ROW
 
 PACKAGE = "perdure.store.sqlite"
 _FILES = ("jobs", "runs", "operators", "limits", "reads", "housekeeping")
@@ -21,13 +21,14 @@ ROWS_MAX = 64
 @lru_cache(maxsize=64)
 def statements_of(prefix: str) -> Mapping[str, str]:
     place = {
-        "prefix": prefix,
         "job_row": JOB_ROW,
         "claimed_row": CLAIMED_ROW,
         "record_row": RECORD_ROW,
         "node_job_row": NODE_JOB_ROW,
         "run_row": RUN_ROW,
         "wait_row": WAIT_ROW,
+        "last_number": LAST_NUMBER,
+        "prefix": prefix,  # the last one, because others contain it
     }
     found: dict[str, str] = {}
     for file in _FILES:

@@ -81,7 +81,6 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
             run.flow,
             run.version,
             run.status.value,
-            len(run.events),
             None if parent is None else parent.run,
             None if parent is None else parent.key,
             now,
@@ -94,7 +93,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
         return
     [(serial,)] = inserted
     events = [
-        (serial, number, now, event.data, event.value)
+        (serial, number, now, None, event.data, event.value)
         for number, event in enumerate(run.events, start=1)
     ]
     transaction.write_rows("insert_events", events)

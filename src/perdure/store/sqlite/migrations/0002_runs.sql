@@ -13,6 +13,8 @@ DROP INDEX {prefix}jobs_deadline;
 CREATE INDEX {prefix}jobs_deadline ON {prefix}jobs (namespace, deadline_at)
 WHERE deadline_at IS NOT NULL AND run_id IS NULL AND status IN ('waiting', 'scheduled', 'paused');
 
+-- What each step changes is not in here but in its events, so that most steps leave the row alone:
+-- a page less to write. The number of the last event is the run's version.
 CREATE TABLE {prefix}runs (
     -- What events, snapshots and steps are kept under; they are removed with the row.
     serial      INTEGER NOT NULL PRIMARY KEY,
@@ -21,15 +23,13 @@ CREATE TABLE {prefix}runs (
     flow        TEXT    NOT NULL,
     version     TEXT    NOT NULL,
     status      TEXT    NOT NULL,
-    -- Of the last event.
-    number      INTEGER NOT NULL CHECK (number >= 0),
-    -- Of the last commit.
-    token       INTEGER,
     parent_run  TEXT,
     parent_key  TEXT,
     created_at  INTEGER NOT NULL,
-    updated_at  INTEGER NOT NULL,
     finished_at INTEGER,
+    -- Of the last commit without events. Where there are some, they have token and time.
+    token       INTEGER,
+    updated_at  INTEGER NOT NULL,
     summary     BLOB    NOT NULL,
 
     UNIQUE (id, namespace),
@@ -45,8 +45,6 @@ CREATE TABLE {prefix}runs (
     END),
     CHECK ((parent_run IS NULL) = (parent_key IS NULL))
 );
-
--- None of these holds what each step of a run changes: number, token and updated_at.
 
 -- The newest runs, those of one status, and the children of a parent.
 CREATE INDEX {prefix}runs_created ON {prefix}runs (created_at, id);
@@ -68,6 +66,8 @@ CREATE TABLE {prefix}events (
     run_serial INTEGER NOT NULL,
     number     INTEGER NOT NULL,
     at         INTEGER NOT NULL,
+    -- Of the commit that wrote it.
+    token      INTEGER,
     data       BLOB    NOT NULL,
     value      BLOB,
     PRIMARY KEY (run_serial, number)

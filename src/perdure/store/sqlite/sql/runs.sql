@@ -16,20 +16,20 @@ WHERE namespace = :namespace
 -- name: insert_run
 -- Nothing is returned when the id is taken.
 INSERT INTO {prefix}runs (
-    id, namespace, flow, version, status, number, parent_run, parent_key, created_at, updated_at,
+    id, namespace, flow, version, status, parent_run, parent_key, created_at, updated_at,
     finished_at, summary
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING serial;
 
 -- name: insert_events
-INSERT INTO {prefix}events (run_serial, number, at, data, value)
+INSERT INTO {prefix}events (run_serial, number, at, token, data, value)
 VALUES {rows};
 
 -- name: run_and_job
 -- All that a step has to be checked against: the run, and the job that it settles.
-SELECT run.serial, run.number, run.token, run.status, run.flow, run.parent_run, run.parent_key,
+SELECT run.serial, {last_number}, run.token, run.status, run.flow, run.parent_run, run.parent_key,
        {node_job_row}
 FROM {prefix}runs AS run
 LEFT JOIN {prefix}jobs AS job
@@ -46,11 +46,16 @@ WHERE job.id = ?
   AND job.run_id = ?
   AND job.namespace = ?;
 
--- name: step_run
+-- name: token_of_event
+SELECT token
+FROM {prefix}events
+WHERE run_serial = ?
+  AND number = ?;
+
+-- name: touch_run
 -- Whoever calls this, and what follows, has read the rows in the same transaction.
 UPDATE {prefix}runs
-SET number     = ?,
-    token      = ?,
+SET token      = ?,
     updated_at = ?
 WHERE serial = ?;
 
@@ -210,7 +215,12 @@ SELECT serial, :number, :data
 FROM {prefix}runs
 WHERE id = :run
   AND namespace = :namespace
-  AND number >= :number
+  AND EXISTS (
+      SELECT 1
+      FROM {prefix}events
+      WHERE run_serial = serial
+        AND number = :number
+  )
 ON CONFLICT (run_serial) DO UPDATE
 SET number = excluded.number,
     data   = excluded.data
