@@ -8,9 +8,12 @@ from typing import Any
 from perdure.clock import Clock
 from perdure.model.hint import Hint
 from perdure.store.postgres.address import Address
-from perdure.store.postgres.connections import Connections, Record
+from perdure.store.postgres.connections import Connection, Connections, Record
+from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.statements import statements_in
 from perdure.store.postgres.wakeups import Wakeups
+
+_SCAN = "SET LOCAL enable_seqscan = on"
 
 
 class Access:
@@ -36,5 +39,20 @@ class Access:
     async def _fetch(self, statement: str, *arguments: Any) -> list[Record]:
         return await self._connections.fetch(self._statements[statement], *arguments)
 
+    async def _scan(self, statement: str, *arguments: Any) -> list[Record]:
+        """Rows of a statement that may read the whole table, and is best left to do so in order."""
+
+        async def work(connection: Connection, _: bool) -> list[Record]:
+            async with connection.transaction(readonly=True):
+                await connection.execute(_SCAN)
+                rows: list[Record] = await connection.fetch(statement, *arguments)
+                return rows
+
+        return await self._connections.run(work)
+
     def _publish(self, *hints: Hint) -> None:
         self._wakeups.publish(hints)
+
+    def _publish_moves(self, moves: Moves) -> None:
+        self._wakeups.publish_nearby(moves.hints_nearby())
+        self._wakeups.publish(moves.hints())

@@ -1,4 +1,4 @@
-"""Which hints a write calls for, from what it did to each job."""
+"""Which hints a write calls for, from what it did to each job and run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class Moves:
         self._changed: set[str] = set()
         self._stopped: set[str] = set()
         self._ready: set[str] = set()
+        self._stepped: set[str] = set()
+        self._moved_runs: set[str] = set()
         self._is_scheduled = False
+        self._is_due = False
         self._frees_limit = False
 
     def queued(self, status: str, lane: str) -> None:
@@ -42,7 +45,23 @@ class Moves:
     def frees_limit(self) -> None:
         self._frees_limit = True
 
+    def taken(self, jobs: Iterable[tuple[str, bool, bool]]) -> None:
+        """Jobs were taken from their run: id, whether it was held, whether under a limit."""
+        for id, was_held, was_limited in jobs:
+            if was_held:
+                self._stopped.add(id)
+            self._frees_limit = self._frees_limit or was_limited
+
+    def stepped(self, run: str, *, is_moved: bool) -> None:
+        """A run got events; ``is_moved`` when it got another status too."""
+        (self._moved_runs if is_moved else self._stepped).add(run)
+
+    def due(self) -> None:
+        """A wait was opened with a time, or became due."""
+        self._is_due = True
+
     def hints(self) -> Iterator[Hint]:
+        """What every process should know."""
         if self._stopped:
             yield Hint(kind=HintKind.ABORTING, names=frozenset(self._stopped))
         if self._changed:
@@ -53,3 +72,15 @@ class Moves:
             yield Hint(kind=HintKind.READY, names=frozenset(self._ready))
         if self._is_scheduled:
             yield Hint(kind=HintKind.SCHEDULED)
+        if self._is_due:
+            yield Hint(kind=HintKind.DUE)
+        if self._moved_runs:
+            yield Hint(kind=HintKind.RUN, names=frozenset(self._moved_runs))
+
+    def hints_nearby(self) -> Iterator[Hint]:
+        """What this process alone is told: a notification for each step would cost too much.
+
+        Who follows a run from another process looks for new events by itself.
+        """
+        if self._stepped:
+            yield Hint(kind=HintKind.RUN, names=frozenset(self._stepped))

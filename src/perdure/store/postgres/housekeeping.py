@@ -33,6 +33,7 @@ class PostgresHousekeeping(Access, HousekeepingStore):
             next_due_at=row[2],
             next_lease_end_at=row[3],
             next_deadline_at=row[4],
+            next_wait_at=row[5],
         )
 
     async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:

@@ -11,7 +11,21 @@ from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.statements import PACKAGE, place_in_sql, statements_in
 from perdure.store.sql.migrations import foreign_tables, load_migrations, pending
 
-_TABLES = ("jobs", "failures", "limits", "limit_starts", "queues", "workers", "duties")
+_TABLES = (
+    "jobs",
+    "failures",
+    "limits",
+    "limit_starts",
+    "queues",
+    "workers",
+    "duties",
+    "runs",
+    "events",
+    "snapshots",
+    "waits",
+    "definitions",
+    "steps",
+)
 
 
 async def migrate(connection: Connection, address: Address) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.errors import FingerprintTaken
+from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, Moved
@@ -63,7 +63,9 @@ class PostgresOperators(Access, OperatorStore):
     async def _act(self, statement: str, *arguments: Any) -> list[Moved]:
         rows = await self._fetch(statement, *arguments)
         answers, moves = [], Moves()
-        for id, old, new, lane, frees_limit in rows:
+        for id, old, new, lane, frees_limit, run in rows:
+            if run is not None:
+                raise JobBelongsToRun(id, run)
             before, after = STATUS_OF[old], STATUS_OF[new]
             answers.append(Moved(id=JobId(id), before=before, after=after))
             if before is not after:

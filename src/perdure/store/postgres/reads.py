@@ -20,11 +20,9 @@ from perdure.model.job import (
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import ReadStore
 from perdure.store.postgres.access import Access
-from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.rows import STATUS_OF, failed_attempt, job, job_state
 from perdure.store.sql.statements import fill
 
-_SCAN = "SET LOCAL enable_seqscan = on"
 _LISTED_IN_ORDER = frozenset(
     {Status.FAILED, Status.DEAD, Status.CANCELLED, Status.DISABLED, Status.PAUSED}
 )
@@ -85,17 +83,6 @@ class PostgresReads(Access, ReadStore):
             )
             for row in await self._fetch("workers", namespace)
         ]
-
-    async def _scan(self, statement: str, *arguments: Any) -> list[Record]:
-        """Rows of a statement that may read the whole table, and is best left to do so in order."""
-
-        async def work(connection: Connection, _: bool) -> list[Record]:
-            async with connection.transaction(readonly=True):
-                await connection.execute(_SCAN)
-                rows: list[Record] = await connection.fetch(statement, *arguments)
-                return rows
-
-        return await self._connections.run(work)
 
 
 def filtered(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.model.failure import Cause, Failure
-from perdure.model.ids import WorkerId
+from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import (
     Claim,
     ClaimedJob,
@@ -18,6 +18,7 @@ from perdure.model.job import (
     Job,
     JobState,
     NewJob,
+    NodeRef,
     Progress,
     Status,
 )
@@ -39,7 +40,7 @@ by_rank = itemgetter(12, 0)
 """Orders the rows of a claim: lowest rank first, then oldest id."""
 STARTED_AT = 13
 """Where a row of a claim has the moment of the claim."""
-LEFT_OVER = 14
+LEFT_OVER = 18
 """Where a claim from several lanes says that it locked more than it took."""
 
 STATUS_OF: dict[str, Status] = {status.value: status for status in Status}
@@ -61,6 +62,9 @@ def claimed_job(row: Record, namespace: str) -> ClaimedJob:
         group=row[9],
         deadline_at=row[10],
         created_at=row[11],
+        priority=row[14],
+        deaths=row[15],
+        node=node_ref(row[16], row[17]),
     )
 
 
@@ -91,7 +95,12 @@ def job(row: Record) -> Job:
         lease_until=row[21],
         input=row[22],
         output=row[23],
+        node=node_ref(row[24], row[25]),
     )
+
+
+def node_ref(run: str | None, key: str | None) -> NodeRef | None:
+    return None if run is None or key is None else NodeRef(run=RunId(run), key=key)
 
 
 def job_state(row: Record) -> JobState:
@@ -144,7 +153,15 @@ def new_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         [job.run_at for job in jobs],
         [job.deadline for job in jobs],
         [job.deadline_at for job in jobs],
+        [None if job.node is None else job.node.run for job in jobs],
+        [None if job.node is None else job.node.key for job in jobs],
     )
+
+
+def node_job_columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+    """Jobs of runs as the statements take them that insert them with their run."""
+    id, namespace, queue, task, lane, group, _fingerprint, *rest = new_job_columns(jobs)
+    return id, namespace, queue, task, lane, group, *rest
 
 
 def like_job_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
@@ -152,7 +169,7 @@ def like_job_columns(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     first = jobs[0]
     shared = _beside_input(first)
     for job in jobs:
-        if _beside_input(job) != shared:
+        if job.node is not None or _beside_input(job) != shared:
             return None
     return (
         [job.id for job in jobs],

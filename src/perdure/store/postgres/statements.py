@@ -11,6 +11,8 @@ from perdure.store.sql.statements import load_statements
 PACKAGE = "perdure.store.postgres"
 _FILES = (
     "claims",
+    "commits",
+    "effects",
     "housekeeping",
     "inserts",
     "jobs",
@@ -18,6 +20,8 @@ _FILES = (
     "migrations",
     "operators",
     "reads",
+    "runs",
+    "submits",
 )
 
 

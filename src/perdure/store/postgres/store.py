@@ -20,10 +20,13 @@ from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.migrations import migrate
 from perdure.store.postgres.operators import PostgresOperators
 from perdure.store.postgres.reads import PostgresReads
+from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
 
 
-class PostgresStore(PostgresJobs, PostgresOperators, PostgresReads, PostgresHousekeeping, Store):
+class PostgresStore(
+    PostgresJobs, PostgresRuns, PostgresOperators, PostgresReads, PostgresHousekeeping, Store
+):
     """A handle on the tables in one schema of one database.
 
     Options of the URL: ``schema`` (default perdure), ``pool`` (connections at once),

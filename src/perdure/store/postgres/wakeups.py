@@ -67,12 +67,16 @@ class Wakeups:
     def publish(self, hints: Iterable[Hint]) -> None:
         """Tell this process now, and the others soon."""
         hints = list(hints)
-        for hint in hints:
-            self._near.publish(hint)
+        self.publish_nearby(hints)
         if hints and not self._is_closed:
             merge(self._pending, hints)
             if self._sender is None:
                 self._sender = asyncio.create_task(self._send())
+
+    def publish_nearby(self, hints: Iterable[Hint]) -> None:
+        """Tell this process only."""
+        for hint in hints:
+            self._near.publish(hint)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         stop_near = self._near.subscribe(listener)

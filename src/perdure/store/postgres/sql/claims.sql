@@ -29,7 +29,7 @@ SET status      = 'active',
     limit_keys  = NULL
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
 RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
-          deadline_at, created_at, rank, started_at;
+          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;
 
 -- name: claim_from_lanes
 WITH open_lanes AS MATERIALIZED (
@@ -91,6 +91,6 @@ SET status      = 'active',
     limit_keys  = NULL
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT $7))
 RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
-          deadline_at, created_at, rank, started_at,
+          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key,
           -- Locked and not taken: others that looked meanwhile have to be told to look again.
           (SELECT count(*) FROM picked) > $7;

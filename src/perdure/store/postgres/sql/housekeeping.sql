@@ -50,9 +50,19 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            SELECT deadline_at
            FROM {schema}.jobs
            WHERE deadline_at IS NOT NULL
+             AND run_id IS NULL
              AND status IN ('waiting', 'scheduled', 'paused')
              AND namespace = $2
            ORDER BY deadline_at
+           LIMIT 1
+       ),
+       (
+           SELECT due_at
+           FROM {schema}.waits
+           WHERE NOT is_held
+             AND due_at IS NOT NULL
+             AND namespace = $2
+           ORDER BY due_at
            LIMIT 1
        );
 
@@ -83,6 +93,8 @@ WHERE ctid = ANY (ARRAY (SELECT place FROM due))
 RETURNING id, lane;
 
 -- name: take_over_expired
+-- A job of a run goes back to the queue however often it killed its workers: whether that is the
+-- end of it is the run's to decide.
 WITH expired AS MATERIALIZED (
     SELECT ctid AS place, worker AS holder
     FROM {schema}.jobs
@@ -97,14 +109,16 @@ taken AS (
     UPDATE {schema}.jobs
     SET status = CASE
             WHEN status = 'aborting' THEN 'cancelled'
-            WHEN deaths + 1 >= $4 THEN 'dead'
+            WHEN deaths + 1 >= $4 AND run_id IS NULL THEN 'dead'
             ELSE 'waiting'
         END,
         finished_at = CASE
-            WHEN status = 'aborting' OR deaths + 1 >= $4
+            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL
             THEN coalesce($1::timestamptz, statement_timestamp())
         END,
-        worker      = CASE WHEN status = 'aborting' OR deaths + 1 >= $4 THEN holder END,
+        worker      = CASE
+            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL THEN holder
+        END,
         deaths      = deaths + 1,
         epoch       = epoch + 1,
         lease_until = NULL
@@ -130,6 +144,7 @@ WITH late AS MATERIALIZED (
     SELECT ctid AS place
     FROM {schema}.jobs
     WHERE deadline_at IS NOT NULL
+      AND run_id IS NULL
       AND status IN ('waiting', 'scheduled', 'paused')
       AND namespace = $2
       AND deadline_at <= coalesce($1::timestamptz, statement_timestamp())
@@ -196,6 +211,10 @@ unlocked AS MATERIALIZED (
 ),
 history AS (
     DELETE FROM {schema}.failures
+    WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
+),
+results AS (
+    DELETE FROM {schema}.steps
     WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
 )
 DELETE FROM {schema}.jobs

@@ -4,15 +4,15 @@
 -- name: insert_jobs
 INSERT INTO {schema}.jobs (
     id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
-    priority, max_attempts, created_at, ready_at, deadline_at, status, rank
+    priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
 )
 SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
-       priority, max_attempts, now, ready_at, deadline_at,
+       priority, max_attempts, run_id, node_key, now, ready_at, deadline_at,
        CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END,
        date_part('epoch', ready_at) + priority * aging
 FROM (
     SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
-           priority, aging, max_attempts, moment.now,
+           priority, aging, max_attempts, run_id, node_key, moment.now,
            coalesce(run_at, moment.now + delay) AS ready_at,
            coalesce(deadline_at, moment.now + deadline) AS deadline_at
     FROM unnest(
@@ -20,9 +20,11 @@ FROM (
         CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS text[]), CAST($9 AS bytea[]),
         CAST($10 AS bytea[]), CAST($11 AS bigint[]), CAST($12 AS integer[]),
         CAST($13 AS double precision[]), CAST($14 AS integer[]), CAST($15 AS interval[]),
-        CAST($16 AS timestamptz[]), CAST($17 AS interval[]), CAST($18 AS timestamptz[])
+        CAST($16 AS timestamptz[]), CAST($17 AS interval[]), CAST($18 AS timestamptz[]),
+        CAST($19 AS text[]), CAST($20 AS text[])
     ) AS line (id, namespace, queue, task, lane, job_group, fingerprint, policy, input,
-               input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at)
+               input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
+               run_id, node_key)
     CROSS JOIN (
         SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())
     ) AS moment (now)

@@ -1,5 +1,6 @@
 -- What people do to jobs. $1 is the namespace (null: any), $2 the ids, $3 the moment that counts as
--- now, where it matters. All answer: id, status before, status after, lane, whether it leaves a limit.
+-- now, where it matters. All answer: id, status before, status after, lane, whether it leaves a limit,
+-- and its run. A job of a run is not theirs to act on, and keeps them from acting on the others.
 --
 -- Each first locks the rows it is about, waiting for whoever changes them just now, then moves
 -- those to which it applies. They are found again by id, which follows a row that was waited for
@@ -9,7 +10,7 @@
 
 -- name: abort_jobs
 WITH found AS MATERIALIZED (
-    SELECT id, status
+    SELECT id, status, run_id
     FROM {schema}.jobs
     WHERE id = ANY ($2::text[])
       AND ($1::text IS NULL OR namespace = $1)
@@ -27,16 +28,18 @@ moved AS (
     FROM found
     WHERE jobs.id = found.id
       AND found.status IN ('active', 'waiting', 'scheduled', 'paused', 'disabled')
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false,
+       found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: abort_group
 -- $2 is the group.
 WITH found AS MATERIALIZED (
-    SELECT id, status
+    SELECT id, status, run_id
     FROM {schema}.jobs
     WHERE job_group = $2
       AND namespace = $1
@@ -55,16 +58,18 @@ moved AS (
     FROM found
     WHERE jobs.id = found.id
       AND found.status IN ('active', 'waiting', 'scheduled', 'paused', 'disabled')
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false,
+       found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: disable_jobs
 -- Raising the epoch takes the claim from a holder.
 WITH found AS MATERIALIZED (
-    SELECT id, status, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
+    SELECT id, status, run_id, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
     FROM {schema}.jobs
     WHERE id = ANY ($2::text[])
       AND ($1::text IS NULL OR namespace = $1)
@@ -82,16 +87,17 @@ moved AS (
     FROM found
     WHERE jobs.id = found.id
       AND found.status IN ('active', 'waiting', 'scheduled', 'paused')
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane, found.was_limited
 )
 SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane,
-       coalesce(moved.was_limited, false)
+       coalesce(moved.was_limited, false), found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: enable_jobs
 WITH found AS MATERIALIZED (
-    SELECT id, status
+    SELECT id, status, run_id
     FROM {schema}.jobs
     WHERE id = ANY ($2::text[])
       AND ($1::text IS NULL OR namespace = $1)
@@ -110,15 +116,17 @@ moved AS (
     FROM found
     WHERE jobs.id = found.id
       AND found.status = 'disabled'
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false,
+       found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
 -- name: retry_jobs
 WITH found AS MATERIALIZED (
-    SELECT id, status
+    SELECT id, status, run_id
     FROM {schema}.jobs
     WHERE id = ANY ($2::text[])
       AND ($1::text IS NULL OR namespace = $1)
@@ -148,9 +156,11 @@ moved AS (
     CROSS JOIN (SELECT coalesce($3::timestamptz, statement_timestamp())) AS moment (now)
     WHERE jobs.id = found.id
       AND found.status IN ('failed', 'dead', 'cancelled')
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false,
+       found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 
@@ -193,7 +203,7 @@ LIMIT 1;
 
 -- name: resume_jobs
 WITH found AS MATERIALIZED (
-    SELECT id, status
+    SELECT id, status, run_id
     FROM {schema}.jobs
     WHERE id = ANY ($2::text[])
       AND ($1::text IS NULL OR namespace = $1)
@@ -209,9 +219,11 @@ moved AS (
     FROM found
     WHERE jobs.id = found.id
       AND found.status = 'paused'
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
     RETURNING jobs.id, jobs.status, jobs.lane
 )
-SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane, false,
+       found.run_id
 FROM found
 LEFT JOIN moved ON moved.id = found.id;
 

@@ -3,7 +3,7 @@
 -- name: get_job
 SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
        max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, input, output
+       ready_at, deadline_at, started_at, finished_at, lease_until, input, output, run_id, node_key
 FROM {schema}.jobs
 WHERE id = $2
   AND ($1::text IS NULL OR namespace = $1)
@@ -14,7 +14,7 @@ WHERE id = $2
 -- combination is planned by itself.
 SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
        max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
 FROM {schema}.jobs
 WHERE {filter}
 ORDER BY id DESC
@@ -52,7 +52,7 @@ page AS MATERIALIZED (
 )
 SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
        max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
 FROM {schema}.jobs
 WHERE id = ANY (ARRAY (SELECT id FROM page))
 ORDER BY id DESC;

@@ -1,0 +1,275 @@
+-- One step of each of many runs. $1 is always the moment that counts as now (null: the database's
+-- own).
+
+-- name: commit_runs
+-- Commits, claims and jobs refer to each other by position: looking into an array costs the same
+-- for one commit and for a thousand, where a join would compare each with each.
+--
+-- Everything is judged by rows that are locked, hence by their newest versions, however long they
+-- had to be waited for. The writes find those rows again by key: from what this statement's
+-- snapshot shows of a row PostgreSQL follows it to the version that was locked.
+WITH locked AS MATERIALIZED (
+    -- In the order of the caller, which sorts them: two batches never wait for each other.
+    -- For each commit: the run's serial, 0 if the run is not as expected, -1 if this very commit
+    -- was written before, by a try whose answer was lost.
+    SELECT array_agg(CASE
+               WHEN run.token = given.token THEN -1
+               WHEN run.number = given.expected THEN run.serial
+               WHEN EXISTS (
+                   SELECT
+                   FROM {schema}.events
+                   WHERE events.run_serial = run.serial
+                     AND events.number = given.expected + 1
+                     AND events.token = given.token
+               ) THEN -1
+               ELSE 0
+           END) AS serials,
+           array_agg(run.status IS DISTINCT FROM given.status) AS is_moved
+    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
+        AS given (namespace, id, expected, token, status)
+    LEFT JOIN LATERAL (
+        SELECT serial, number, token, status
+        FROM {schema}.runs
+        WHERE runs.id = given.id
+          AND runs.namespace = given.namespace
+        FOR UPDATE
+    ) AS run ON true
+),
+held AS MATERIALIZED (
+    -- For each claim: 0 if it is not current, else 1, 2 more if the job has a history of failures,
+    -- and 4 more if it is live under a limit.
+    SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
+           coalesce(
+               array_agg(line.commit) FILTER (
+                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[line.commit] > 0),
+               '{}'
+           ) AS stale
+    FROM unnest($9::integer[], $10::text[], $11::integer[]) AS line (commit, id, epoch)
+    LEFT JOIN LATERAL (
+        SELECT 1
+               + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
+               + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
+        FROM {schema}.jobs
+        WHERE jobs.id = line.id
+          AND jobs.epoch = line.epoch
+          AND jobs.lease_until IS NOT NULL
+          -- Runs come first, for everybody.
+          AND (SELECT serials FROM locked)[line.commit] > 0
+        FOR UPDATE
+    ) AS job ON true
+),
+good AS MATERIALIZED (
+    -- The serials of runs whose commits are carried out; nothing above zero for the others.
+    SELECT CASE
+               WHEN held.stale = '{}' THEN locked.serials
+               ELSE ARRAY (
+                   SELECT CASE WHEN number = ANY (held.stale) THEN 0 ELSE serial END
+                   FROM unnest(locked.serials) WITH ORDINALITY AS each (serial, number)
+               )
+           END AS serials
+    FROM locked
+    CROSS JOIN held
+),
+logged AS (
+    INSERT INTO {schema}.events (run_serial, number, at, token, data, value)
+    SELECT (SELECT serials FROM good)[line.commit], line.number,
+           coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[line.commit],
+           line.data, line.value
+    FROM unnest($13::integer[], $14::bigint[], $15::bytea[], $16::bytea[])
+        AS line (commit, number, data, value)
+    WHERE (SELECT serials FROM good)[line.commit] > 0
+),
+stepped AS (
+    UPDATE {schema}.runs
+    SET number      = given.number,
+        token       = given.token,
+        status      = given.status,
+        updated_at  = coalesce($1::timestamptz, statement_timestamp()),
+        finished_at = CASE
+            WHEN given.status IN ('completed', 'failed', 'cancelled')
+            THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
+        END,
+        summary     = coalesce(given.summary, runs.summary)
+    FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bytea[]) WITH ORDINALITY
+        AS given (token, status, number, summary, commit)
+    WHERE runs.serial = (SELECT serials FROM good)[given.commit]
+    RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
+),
+-- The end of a child is what its parent waits for. Sorted, as whoever closes waits sorts them.
+woken AS (
+    UPDATE {schema}.waits
+    SET due_at = least(waits.due_at, ended.finished_at)
+    FROM (
+        SELECT namespace, id, finished_at, parent_run, parent_key
+        FROM stepped
+        WHERE parent_run IS NOT NULL
+          AND finished_at IS NOT NULL
+        ORDER BY parent_run, namespace, parent_key
+    ) AS ended
+    WHERE waits.run_id = ended.parent_run
+      AND waits.namespace = ended.namespace
+      AND waits.key = ended.parent_key
+      AND waits.kind = 'child'
+      AND waits.name = ended.id
+    RETURNING waits.key
+),
+ended AS (
+    DELETE FROM {schema}.jobs
+    USING unnest($9::integer[], $10::text[], $12::text[]) AS line (commit, id, fate)
+    WHERE jobs.id = line.id
+      AND line.fate = 'ends'
+      AND (SELECT serials FROM good)[line.commit] > 0
+),
+-- With the job, or with the part of the run that it executed until now.
+forgotten AS (
+    DELETE FROM {schema}.failures
+    USING unnest($9::integer[], $10::text[], $12::text[]) WITH ORDINALITY
+        AS line (commit, id, fate, number)
+    WHERE failures.job_id = line.id
+      AND line.fate <> 'repeats'
+      AND (SELECT claims FROM held)[line.number] & 2 > 0
+      AND (SELECT serials FROM good)[line.commit] > 0
+),
+given_jobs AS MATERIALIZED (
+    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+           max_attempts, run_id, node_key, is_continued, now, ready_at,
+           coalesce(deadline_at, now + deadline) AS deadline_at,
+           date_part('epoch', ready_at) + priority * aging AS rank
+    FROM (
+        SELECT line.*, moment.now, coalesce(line.run_at, moment.now + line.delay) AS ready_at
+        FROM unnest(
+            $17::integer[], $18::boolean[], $19::text[], $20::text[], $21::text[], $22::text[],
+            $23::text[], $24::text[], $25::bytea[], $26::bytea[], $27::bigint[], $28::integer[],
+            $29::double precision[], $30::integer[], $31::interval[], $32::timestamptz[],
+            $33::interval[], $34::timestamptz[], $35::text[], $36::text[]
+        ) AS line (commit, is_continued, id, namespace, queue, task, lane, job_group, policy,
+                   input, input_hash, priority, aging, max_attempts, delay, run_at, deadline,
+                   deadline_at, run_id, node_key)
+        CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+        WHERE (SELECT serials FROM good)[line.commit] > 0
+    ) AS line
+),
+-- As new in all but its id, its claim and its lease.
+continued AS (
+    UPDATE {schema}.jobs
+    SET queue            = given_jobs.queue,
+        task             = given_jobs.task,
+        lane             = given_jobs.lane,
+        job_group        = given_jobs.job_group,
+        policy           = given_jobs.policy,
+        input            = given_jobs.input,
+        input_hash       = given_jobs.input_hash,
+        priority         = given_jobs.priority,
+        max_attempts     = given_jobs.max_attempts,
+        node_key         = given_jobs.node_key,
+        created_at       = given_jobs.now,
+        ready_at         = given_jobs.now,
+        started_at       = given_jobs.now,
+        deadline_at      = given_jobs.deadline_at,
+        rank             = given_jobs.rank,
+        attempt          = 1,
+        failures         = 0,
+        postpones        = 0,
+        deaths           = 0,
+        avoid_worker     = NULL,
+        avoid_until      = NULL,
+        limit_keys       = NULL,
+        progress         = 0,
+        progress_message = '',
+        progress_details = NULL
+    FROM given_jobs
+    WHERE jobs.id = given_jobs.id
+      AND given_jobs.is_continued
+),
+repeated AS (
+    UPDATE {schema}.jobs
+    SET status = CASE
+            WHEN line.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+            ELSE 'scheduled'
+        END,
+        worker       = NULL,
+        lease_until  = NULL,
+        failures     = jobs.failures + CASE WHEN line.is_postponed THEN 0 ELSE 1 END,
+        postpones    = jobs.postpones + CASE WHEN line.is_postponed THEN 1 ELSE 0 END,
+        ready_at     = line.ready_at,
+        rank         = jobs.rank + date_part('epoch', line.ready_at - jobs.ready_at),
+        avoid_worker = jobs.worker,
+        avoid_until  = line.ready_at + line.hold_off
+    FROM (
+        SELECT id, failure, hold_off, is_postponed, closes_limit,
+               coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
+        FROM unnest(
+            $37::integer[], $38::text[], $39::text[], $40::interval[], $41::timestamptz[],
+            $42::interval[], $43::boolean[], $44::text[]
+        ) AS given (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        WHERE (SELECT serials FROM good)[given.commit] > 0
+    ) AS line
+    WHERE jobs.id = line.id
+    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
+              jobs.rank, jobs.status, jobs.ready_at, line.failure, line.closes_limit
+),
+history AS (
+    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure::json
+    FROM repeated
+),
+-- Sorted, so that two batches take the rows of several limits in the same order.
+closed AS (
+    INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
+    SELECT namespace, closes_limit, max(ready_at)
+    FROM repeated
+    WHERE closes_limit IS NOT NULL
+    GROUP BY namespace, closes_limit
+    ORDER BY namespace, closes_limit
+    ON CONFLICT (namespace, key) DO UPDATE
+    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+),
+added AS (
+    INSERT INTO {schema}.jobs (
+        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
+    )
+    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+           max_attempts, run_id, node_key, now, ready_at, deadline_at, rank,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END
+    FROM given_jobs
+    WHERE NOT is_continued
+    RETURNING lane, rank, status
+)
+SELECT coalesce($1::timestamptz, statement_timestamp()),
+       locked.serials,
+       locked.is_moved,
+       held.claims,
+       EXISTS (SELECT FROM woken),
+       -- The lanes of jobs that went back to the queue; empty for one that is ready later.
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM repeated),
+       -- What waits in the lanes that are asked about; this statement's own jobs are not among
+       -- what it sees in the table.
+       least(
+           (
+               SELECT min(front.rank)
+               FROM unnest($45::text[]) AS place (namespace)
+               CROSS JOIN unnest($46::text[]) AS wanted (lane)
+               CROSS JOIN LATERAL (
+                   SELECT rank
+                   FROM {schema}.jobs
+                   WHERE status = 'waiting'
+                     AND namespace = place.namespace
+                     AND lane = wanted.lane
+                   ORDER BY rank
+                   LIMIT 1
+               ) AS front
+           ),
+           (
+               SELECT min(rank)
+               FROM (
+                   SELECT lane, rank, status FROM added
+                   UNION ALL
+                   SELECT lane, rank, status FROM repeated
+               ) AS own
+               WHERE status = 'waiting'
+                 AND lane = ANY ($46::text[])
+           )
+       )
+FROM locked
+CROSS JOIN held;

@@ -1,0 +1,136 @@
+"""How runs begin, and how they go with all that is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from secrets import randbits
+from typing import Any
+
+from perdure.errors import RunExists
+from perdure.model.duration import nearest_duration
+from perdure.model.ids import RunId
+from perdure.model.reach import check_times
+from perdure.model.run import NewRun, Run, RunStatus, Submitted
+from perdure.store.postgres import run_rows
+from perdure.store.postgres.access import Access
+from perdure.store.postgres.commit_batch import note_queued
+from perdure.store.postgres.connections import Connection
+from perdure.store.postgres.hints import Moves
+from perdure.store.postgres.rows import node_job_columns
+from perdure.store.postgres.starting import Starting
+
+
+class PostgresSubmits(Access):
+    async def submit_run(self, run: NewRun) -> Submitted:
+        for job in run.jobs:
+            check_times(job)
+        submission = randbits(63)
+
+        async def work(connection: Connection, is_repeated: bool) -> tuple[Submitted, Moves]:
+            if is_repeated and await connection.fetch(
+                self._statements["is_submitted"], run.namespace, run.id, submission
+            ):
+                found = await self._existing(connection, run)
+                if found is not None:
+                    return Submitted(run=found, is_new=True), Moves()
+            return await self._submit(connection, run, submission)
+
+        submitted, moves = await self._connections.run(work)
+        self._publish_moves(moves)
+        return submitted
+
+    async def prune_runs(
+        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+    ) -> int:
+        spans = {status: nearest_duration(span) for status, span in keep.items()}
+        picked = (self._moment(), namespace, list(spans), list(spans.values()), limit)
+
+        async def work(connection: Connection, _: bool) -> tuple[int, Moves]:
+            moves = Moves()
+            async with connection.transaction():
+                roots = await connection.fetch(self._statements["pick_old_runs"], *picked)
+                if roots:
+                    await self._remove(connection, [(row[0], row[1]) for row in roots], moves)
+            return len(roots), moves
+
+        count, moves = await self._connections.run(work)
+        self._publish_moves(moves)
+        return count
+
+    async def _submit(
+        self, connection: Connection, run: NewRun, submission: int
+    ) -> tuple[Submitted, Moves]:
+        """Add the run, or do with the one that has its id what ``on_existing`` says."""
+        while True:
+            moves = Moves()
+            if run.waits or run.children or run.on_existing == "terminate_existing":
+                async with connection.transaction():
+                    added = await self._add(connection, run, submission, moves)
+                    if added is None and run.on_existing == "terminate_existing":
+                        await self._remove(connection, [(run.namespace, run.id)], moves)
+                        added = await self._add(connection, run, submission, moves)
+            else:
+                added = await self._add(connection, run, submission, moves)
+            if added is not None:
+                return Submitted(run=added, is_new=True), moves
+            existing = await self._existing(connection, run)
+            if existing is not None and run.on_existing == "use_existing":
+                return Submitted(run=existing, is_new=False), Moves()
+            if existing is not None and run.on_existing == "fail":
+                raise RunExists(existing.id, existing.flow, existing.status)
+            # Removed meanwhile, or another one has come since it was removed: once more.
+
+    async def _add(
+        self, connection: Connection, run: NewRun, submission: int, moves: Moves
+    ) -> Run | None:
+        """Add a run with all that it begins with; None if its id is taken."""
+        rows = await connection.fetch(
+            self._statements["submit_run"],
+            self._moment(),
+            *_submitted_columns(run, submission),
+            *node_job_columns(run.jobs),
+        )
+        if not rows:
+            return None
+        added = run_rows.run(rows[0])
+        moves.stepped(run.id, is_moved=True)
+        for job in run.jobs:
+            note_queued(job, moves)
+        starting = Starting(connection, self._statements, moves, added.created_at)
+        await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
+        await starting.add_runs(run.children)
+        return added
+
+    async def _existing(self, connection: Connection, run: NewRun) -> Run | None:
+        row = await connection.fetchrow(self._statements["get_run"], run.namespace, run.id)
+        return None if row is None else run_rows.run(row)
+
+    async def _remove(
+        self, connection: Connection, runs: Sequence[tuple[str, RunId]], moves: Moves
+    ) -> None:
+        """Remove runs with their children, in the open transaction of the connection."""
+        places = [place[0] for place in runs], [place[1] for place in runs]
+        family = await connection.fetch(self._statements["lock_families"], *places)
+        serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
+        await connection.fetch(self._statements["lock_jobs"], namespaces, ids, [])
+        moves.taken(
+            await connection.fetch(self._statements["remove_runs"], serials, namespaces, ids)
+        )
+
+
+def _submitted_columns(run: NewRun, submission: int) -> tuple[Any, ...]:
+    parent = run.parent
+    return (
+        run.namespace,
+        run.id,
+        run.flow,
+        run.version,
+        run.status,
+        submission,
+        None if parent is None else parent.run,
+        None if parent is None else parent.key,
+        run.summary,
+        [event.data for event in run.events],
+        [event.value for event in run.events],
+    )
