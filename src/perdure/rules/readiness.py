@@ -8,6 +8,7 @@ as a fork, or in another version of its flow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from perdure.model.graph import Graph
 from perdure.model.run import NodeState, NodeStatus
@@ -32,11 +33,16 @@ class Standing:
         """Those that wait for more, and some of whose edges are decided."""
 
 
+def is_decided(source: NodeState | None) -> TypeGuard[NodeState]:
+    """Whether it is known which of the edges that leave a node are taken."""
+    return source is not None and source.status in _DECIDED
+
+
 def count_edges(graph: Graph, nodes: Mapping[str, NodeState], id: str) -> Counts:
     decided = taken = blocked = 0
     for edge in graph.incoming[id]:
         source = nodes.get(edge.source)
-        if source is None or source.status not in _DECIDED:
+        if not is_decided(source):
             continue
         decided += 1
         taken += source.status is NodeStatus.COMPLETED and source.port == edge.port
