@@ -11,6 +11,7 @@ from perdure.client.flow_calls import AnyTask, Function, NodeOptions, RouteOptio
 from perdure.client.flow_steps import (
     Body,
     DelayStep,
+    FlowStep,
     LoopStep,
     MapStep,
     Named,
@@ -198,7 +199,7 @@ class Flow(Steps):
     ) -> Self:
         """Run a built flow as a run of its own; gives its result."""
         options = NodeOptions(on_error=on_error, undo=undo)
-        return self._record("flow", ThenStep(flow, Named(name, after), None, options))
+        return self._record("flow", FlowStep(flow, Named(name, after), options))
 
     def build(self) -> BuiltFlow:
         """Check everything, and make the flow that can be run.

@@ -146,14 +146,15 @@ class Assembly:
     def entry(self, cursor: Cursor, after: After | None, label: str) -> tuple[Cursor, bool]:
         """Where a node is attached, and whether it names several to follow."""
         if after is not None:
-            return Cursor(ends=self._ends(after, label)), not isinstance(after, str)
+            ends = self._ends(after, label)
+            return Cursor(ends=ends), bool(ends) and not isinstance(after, str)
         if cursor.fork:
             self.fault(
                 label,
                 f"follows a fork ({cursor.fork}) that is not joined; join it first with "
                 ".join(task), or attach this to one node with after=...",
             )
-        return cursor, False
+        return Cursor(ends=cursor.ends), False
 
     def _ends(self, after: After, label: str) -> tuple[End, ...]:
         if isinstance(after, str):

@@ -133,6 +133,20 @@ class ThenStep(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class FlowStep(Step):
+    flow: BuiltFlow
+    named: Named
+    options: NodeOptions
+
+    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+        flow: Any = self.flow
+        if isinstance(flow, BuiltFlow):
+            return ThenStep(flow, self.named, None, self.options).add(assembly, cursor, place)
+        assembly.fault(place, f"{flow!r} is no flow that was built: .build()")
+        return cursor
+
+
+@dataclass(frozen=True, slots=True)
 class MapStep(Step):
     body: Body
     named: Named

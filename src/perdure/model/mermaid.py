@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
 from perdure.model.graph import (
     CONTINUE,
@@ -22,6 +21,8 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
+
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 # What Mermaid would read as markup, or as the end of a label.
 _MARKUP = re.compile(r'[#"<>&;`|\\\n\r\t]')
@@ -52,7 +53,7 @@ def _shape(node: Node) -> str:
             note = f"again until done, at most {node.iterations_max} times"
             return f'(["{_label(node.id, _called(node.id, node.body), note)}"])'
         case DelayNode():
-            return f'("{_label(node.id, f"for {timedelta(milliseconds=node.delay_ms)}")}")'
+            return f'("{_label(node.id, f"for {_duration(node.delay_ms)}")}")'
         case SignalNode():
             return f'{{{{"{_label(node.id, _signal_note(node))}"}}}}'
         case FlowNode():
@@ -73,7 +74,17 @@ def _map_note(node: MapNode) -> str:
 def _signal_note(node: SignalNode) -> str:
     if node.timeout_ms is None:
         return f"signal {node.signal}"
-    return f"signal {node.signal}, within {timedelta(milliseconds=node.timeout_ms)}"
+    return f"signal {node.signal}, within {_duration(node.timeout_ms)}"
+
+
+def _duration(ms: int) -> str:
+    """As people write it: ``1h30m``."""
+    parts: list[str] = []
+    for unit, length in _UNITS_MS.items():
+        count, ms = divmod(ms, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
 
 
 def _arrow(source: Node, edge: Edge) -> str:
