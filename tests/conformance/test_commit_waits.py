@@ -1,0 +1,264 @@
+"""What a commit opens, closes and gives up: waits, and with drops and clears jobs too."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.clock import ManualClock
+from perdure.model.ids import RunId
+from perdure.model.job import Status
+from perdure.model.outcome import Retried
+from perdure.model.run import NewWait, Wait, WaitKind
+from perdure.store.contract import Store
+from tests.conformance.builders import HOUR, MINUTE, SECOND, failure
+from tests.conformance.run_builders import (
+    CANCELLED,
+    CHILD,
+    FAILED,
+    NAMESPACE,
+    RUN,
+    child_wait,
+    claim_nodes,
+    continues,
+    due_keys,
+    ends,
+    go_on,
+    is_held,
+    jobs_by_key,
+    new_child,
+    node_job,
+    repeats,
+    submit,
+    timer,
+    waits_by_key,
+)
+
+SIGNAL = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval", delay=HOUR)
+
+
+class TestWaitsOfACommit:
+    async def test_are_opened(self, store: Store, clock: ManualClock) -> None:
+        await submit(store)
+        clock.advance(SECOND)
+
+        await go_on(store, waits=(SIGNAL, child_wait()))
+
+        assert await waits_by_key(store) == {
+            "ask": Wait(
+                run=RUN,
+                namespace=NAMESPACE,
+                key="ask",
+                kind=WaitKind.SIGNAL,
+                name="approval",
+                opened_at=clock(),
+                due_at=clock() + HOUR,
+            ),
+            "ship": Wait(
+                run=RUN,
+                namespace=NAMESPACE,
+                key="ship",
+                kind=WaitKind.CHILD,
+                name=CHILD,
+                opened_at=clock(),
+                due_at=None,
+            ),
+        }
+
+    async def test_are_closed_by_their_keys(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, waits=(timer(delay=SECOND), SIGNAL, child_wait()))
+        clock.advance(MINUTE)
+
+        await go_on(store, closes=("delay", "ship", "nothing"))
+
+        assert set(await waits_by_key(store)) == {"ask"}
+        assert await due_keys(store) == []
+
+    async def test_are_not_closed_where_the_same_commit_opens_them_anew(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(timer("poll", delay=SECOND),))
+        clock.advance(MINUTE)
+
+        await go_on(store, closes=("poll",), waits=(timer("poll", delay=HOUR),))
+
+        assert (await waits_by_key(store))["poll"].due_at == clock() + HOUR
+
+    async def test_take_the_place_of_one_that_was_left_under_their_key(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A retry may come before anybody has looked after a child that was given up."""
+        await submit(store, waits=(child_wait(),), children=(new_child(),))
+        await go_on(store, clears=True, status=FAILED)
+        anew = RunId("order-42/ship~3")
+
+        await go_on(store, waits=(child_wait("ship", anew),))
+
+        wait = (await waits_by_key(store))["ship"]
+        assert (wait.name, wait.due_at) == (anew, None)
+        assert await due_keys(store) == []
+
+    async def test_may_be_as_long_as_a_life(self, store: Store, clock: ManualClock) -> None:
+        await submit(store)
+
+        await go_on(store, waits=(timer(delay=timedelta.max),))
+
+        due_at = (await waits_by_key(store))["delay"].due_at
+        assert due_at is not None
+        assert due_at > clock() + timedelta(days=30_000)
+        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+
+
+class TestDrops:
+    async def test_take_jobs_away_from_their_holders_too(self, store: Store) -> None:
+        await submit(store, jobs=tuple(node_job(f"pack[{item}]") for item in range(4)))
+        jobs = await claim_nodes(store, limit=2)
+        held = {job.node.key: job.claim for job in jobs if job.node}
+
+        await go_on(store, drops=("pack[0]", "pack[2]", "nothing"))
+
+        assert set(await jobs_by_key(store)) == {"pack[1]", "pack[3]"}
+        assert not await is_held(store, held["pack[0]"])
+        assert await is_held(store, held["pack[1]"])
+        assert await store.get_job(None, held["pack[0]"].id) is None
+
+    async def test_end_waits_but_a_childs_becomes_due(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(timer(delay=HOUR), SIGNAL, child_wait(), child_wait("other")))
+        clock.advance(SECOND)
+
+        await go_on(store, drops=("delay", "ship"))
+
+        waits = await waits_by_key(store)
+        assert {key: wait.due_at for key, wait in waits.items()} == {
+            "ask": clock() + HOUR - SECOND,
+            "ship": clock(),
+            "other": None,
+        }
+        assert await due_keys(store) == ["ship"]
+
+    async def test_leave_alone_what_the_same_commit_settles(self, store: Store) -> None:
+        await submit(store, jobs=tuple(node_job(key) for key in ("a", "b", "c", "d")))
+        jobs = await claim_nodes(store)
+        held = {job.node.key: job.claim for job in jobs if job.node}
+
+        await go_on(
+            store,
+            settlements=(
+                ends(held["a"]),
+                continues(held["b"], node_job("after-b")),
+                repeats(held["c"], Retried(failure=failure())),
+            ),
+            drops=("a", "b", "c", "d", "after-b"),
+        )
+
+        assert {key: job.status for key, job in (await jobs_by_key(store)).items()} == {
+            "after-b": Status.ACTIVE,
+            "c": Status.WAITING,
+        }
+        assert await is_held(store, held["b"])
+
+    async def test_leave_alone_what_the_same_commit_starts(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, jobs=(node_job("pack"),), waits=(timer(delay=SECOND), child_wait()))
+        new = node_job("pack")
+
+        await go_on(
+            store,
+            jobs=(new,),
+            waits=(timer(delay=HOUR), child_wait("ship", RunId("anew"))),
+            drops=("pack", "delay", "ship"),
+        )
+
+        assert [job.id for job in await store.run_jobs(NAMESPACE, RUN)] == [new.id]
+        waits = await waits_by_key(store)
+        assert waits["delay"].due_at == clock() + HOUR
+        assert (waits["ship"].name, waits["ship"].due_at) == ("anew", None)
+
+
+class TestClears:
+    async def test_take_away_everything_that_is_live(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(
+            store,
+            jobs=(node_job("held"), node_job("waiting"), node_job("later", delay=HOUR)),
+            waits=(timer(delay=HOUR), SIGNAL, child_wait()),
+        )
+        [job] = await claim_nodes(store, limit=1)
+        clock.advance(SECOND)
+
+        await go_on(store, clears=True, status=CANCELLED)
+
+        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert not await is_held(store, job.claim)
+        assert await claim_nodes(store) == []
+        assert {key: wait.due_at for key, wait in (await waits_by_key(store)).items()} == {
+            "ship": clock()
+        }
+
+    async def test_leave_alone_what_the_same_commit_settles_or_starts(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(
+            store,
+            jobs=tuple(node_job(key) for key in ("a", "b", "c", "d")),
+            waits=(timer(delay=SECOND),),
+        )
+        jobs = await claim_nodes(store)
+        held = {job.node.key: job.claim for job in jobs if job.node}
+
+        await go_on(
+            store,
+            clears=True,
+            settlements=(
+                ends(held["a"]),
+                continues(held["b"], node_job("undo:b")),
+                repeats(held["c"], Retried(failure=failure())),
+            ),
+            jobs=(node_job("undo:a"),),
+            waits=(timer(delay=HOUR), child_wait()),
+        )
+
+        assert set(await jobs_by_key(store)) == {"undo:a", "undo:b", "c"}
+        assert {key: wait.due_at for key, wait in (await waits_by_key(store)).items()} == {
+            "delay": clock() + HOUR,
+            "ship": None,
+        }
+
+    async def test_close_what_is_to_be_closed(self, store: Store) -> None:
+        await submit(store, waits=(child_wait(), child_wait("other", RunId("o"))))
+
+        await go_on(store, clears=True, closes=("ship",), status=FAILED)
+
+        assert set(await waits_by_key(store)) == {"other"}
+
+    async def test_leave_a_time_alone_that_has_come_already(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(child_wait(),))
+        await go_on(store, drops=("ship",))
+        due_at = clock()
+        clock.advance(MINUTE)
+
+        await go_on(store, clears=True, status=FAILED)
+
+        assert (await waits_by_key(store))["ship"].due_at == due_at
+
+    @pytest.mark.parametrize("part", [{"clears": True}, {"drops": ("pack", "delay")}])
+    async def test_leave_other_runs_alone(self, store: Store, part: dict[str, object]) -> None:
+        other = RunId("other")
+        await submit(
+            store, id=other, jobs=(node_job(run=other),), waits=(timer(delay=HOUR), child_wait())
+        )
+        await submit(store, jobs=(node_job(),), waits=(timer(),))
+
+        await go_on(store, **part)
+
+        assert list(await jobs_by_key(store, other)) == ["pack"]
+        waits = await waits_by_key(store, other)
+        assert set(waits) == {"delay", "ship"}
+        assert waits["ship"].due_at is None
