@@ -1,0 +1,94 @@
+"""Waits whose time has come."""
+
+from __future__ import annotations
+
+from perdure.clock import ManualClock
+from perdure.model.ids import RunId
+from perdure.model.run import NewWait, Wait, WaitKind
+from perdure.store.contract import Store
+from tests.conformance.builders import HOUR, MINUTE, SECOND
+from tests.conformance.run_builders import (
+    NAMESPACE,
+    OTHER_NAMESPACE,
+    RUN,
+    child_wait,
+    due_keys,
+    go_on,
+    submit,
+    timer,
+)
+
+
+class TestDueWaits:
+    async def test_are_those_whose_time_has_come(self, store: Store, clock: ManualClock) -> None:
+        ask = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval", delay=MINUTE)
+        opened_at = clock()
+        await submit(store, waits=(ask, timer(delay=HOUR), child_wait()))
+
+        clock.advance(MINUTE - SECOND)
+        assert await store.due_waits(NAMESPACE, 10) == []
+        clock.advance(SECOND)
+
+        assert await store.due_waits(NAMESPACE, 10) == [
+            Wait(
+                run=RUN,
+                namespace=NAMESPACE,
+                key="ask",
+                kind=WaitKind.SIGNAL,
+                name="approval",
+                opened_at=opened_at,
+                due_at=clock(),
+            )
+        ]
+
+    async def test_come_earliest_first_up_to_the_limit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        delays = {"third": 3, "first": 1, "fifth": 5, "second": 2, "fourth": 4}
+        for key, minutes in delays.items():
+            await submit(store, id=RunId(f"of-{key}"), waits=(timer(key, delay=minutes * MINUTE),))
+        clock.advance(4 * MINUTE)
+
+        due = await store.due_waits(NAMESPACE, 3)
+
+        assert [wait.key for wait in due] == ["first", "second", "third"]
+        assert await due_keys(store) == ["first", "second", "third", "fourth"]
+
+    async def test_stay_until_they_are_closed(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, waits=(timer(delay=SECOND),))
+        clock.advance(SECOND)
+
+        assert await due_keys(store) == await due_keys(store) == ["delay"]
+        await go_on(store, closes=("delay",))
+        assert await due_keys(store) == []
+
+    async def test_are_due_at_once_without_a_delay_to_wait_out(self, store: Store) -> None:
+        await submit(store, waits=(timer(delay=0 * SECOND),))
+
+        assert await due_keys(store) == ["delay"]
+
+    async def test_are_none_of_another_namespace(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, namespace=OTHER_NAMESPACE, waits=(timer(delay=SECOND),))
+        clock.advance(SECOND)
+
+        assert await due_keys(store) == []
+        assert await due_keys(store, OTHER_NAMESPACE) == ["delay"]
+
+
+class TestTheNextWaitInASurvey:
+    async def test_is_the_earliest_of_the_namespace(self, store: Store, clock: ManualClock) -> None:
+        await submit(store, waits=(timer("late", delay=HOUR), timer("soon", delay=MINUTE)))
+        await submit(store, namespace=OTHER_NAMESPACE, waits=(timer(delay=SECOND),))
+        due_at = clock() + MINUTE
+
+        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+        clock.advance(HOUR)
+        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+
+    async def test_is_none_without_a_wait_that_has_a_time(self, store: Store) -> None:
+        await submit(store, waits=(child_wait(), timer(delay=SECOND)))
+
+        await go_on(store, closes=("delay",))
+
+        survey = await store.survey(NAMESPACE)
+        assert (survey.next_wait_at, survey.next_due_at) == (None, None)

@@ -1,0 +1,175 @@
+"""What a worker reads before it decides: events, values and snapshots."""
+
+from __future__ import annotations
+
+from perdure.clock import ManualClock
+from perdure.model.event import StoredEvent
+from perdure.model.ids import RunId
+from perdure.model.run import Snapshot
+from perdure.store.contract import RunAfter, Store
+from tests.conformance.builders import MINUTE, SECOND
+from tests.conformance.run_builders import (
+    CONFLICT,
+    NAMESPACE,
+    OTHER_NAMESPACE,
+    RUN,
+    commit,
+    event,
+    go_on,
+    load,
+    read_run,
+    record_of_run,
+    submit,
+)
+from tests.conformance.threads import THREADS, at_once
+
+
+async def run_of(store: Store, count: int) -> None:
+    await submit(store)
+    events = tuple(event(f"e{number}", f"v{number}") for number in range(2, count + 1))
+    await go_on(store, events=events)
+
+
+class TestLoadRuns:
+    async def test_gives_the_run_with_its_events(self, store: Store, clock: ManualClock) -> None:
+        await submit(store)
+        started_at = clock()
+        clock.advance(SECOND)
+        await go_on(store, events=(event("two"),))
+
+        [loaded] = await store.load_runs([RunAfter(namespace=NAMESPACE, id=RUN)])
+
+        assert loaded is not None
+        assert loaded.run == await read_run(store)
+        assert loaded.snapshot is None
+        assert loaded.events == [
+            StoredEvent(number=1, at=started_at, data=b'{"type":"submitted"}', value=b'"input"'),
+            StoredEvent(number=2, at=clock(), data=b'{"type":"two"}', value=None),
+        ]
+
+    async def test_begins_with_the_snapshot_if_there_is_one(self, store: Store) -> None:
+        await run_of(store, 5)
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+
+        loaded = await load(store, number=None)
+
+        assert loaded.snapshot == Snapshot(number=3, data=b"three")
+        assert [each.number for each in loaded.events] == [4, 5]
+
+    async def test_gives_the_events_after_a_number_and_no_snapshot(self, store: Store) -> None:
+        await run_of(store, 5)
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+
+        loaded = [await load(store, number=number) for number in (0, 2, 5, 9)]
+
+        numbers = [[event.number for event in each.events] for each in loaded]
+        assert numbers == [[1, 2, 3, 4, 5], [3, 4, 5], [], []]
+        assert {each.snapshot for each in loaded} == {None}
+        assert {each.run.number for each in loaded} == {5}
+
+    async def test_answers_in_the_order_asked_with_none_for_what_is_not_there(
+        self, store: Store
+    ) -> None:
+        first, second = RunId("first"), RunId("second")
+        await submit(store, id=first)
+        await submit(store, id=second)
+        await submit(store, id=first, namespace=OTHER_NAMESPACE, flow="theirs")
+
+        loaded = await store.load_runs(
+            [
+                RunAfter(namespace=NAMESPACE, id=second, number=0),
+                RunAfter(namespace=NAMESPACE, id=RunId("nobody")),
+                RunAfter(namespace=OTHER_NAMESPACE, id=first),
+                RunAfter(namespace=OTHER_NAMESPACE, id=second),
+                RunAfter(namespace=NAMESPACE, id=first, number=1),
+                RunAfter(namespace=NAMESPACE, id=second, number=1),
+            ]
+        )
+
+        found = [
+            None if each is None else (each.run.namespace, each.run.id, len(each.events))
+            for each in loaded
+        ]
+        assert found == [
+            (NAMESPACE, second, 1),
+            None,
+            (OTHER_NAMESPACE, first, 1),
+            None,
+            (NAMESPACE, first, 0),
+            (NAMESPACE, second, 0),
+        ]
+        assert await store.load_runs([]) == []
+
+    async def test_is_one_consistent_view_of_a_run(self, store: Store) -> None:
+        """While others write, its number is that of the last event each time."""
+        await submit(store)
+
+        async def work(handle: Store, writer: int) -> None:
+            for _ in range(25):
+                loaded = await load(handle)
+                last = loaded.events[-1].number
+                assert (loaded.run.number, len(loaded.events)) == (last, last)
+                if writer % 2:
+                    events = (event("one"), event("two"))
+                    result = await commit(handle, last, events=events)
+                    assert result.state in ("done", CONFLICT)
+
+        await at_once(store, work)
+
+        assert (await read_run(store)).number > THREADS
+
+    async def test_reads_a_long_run(self, store: Store) -> None:
+        await run_of(store, 3000)
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=2990, data=b"x"))
+
+        assert [each.number for each in (await load(store)).events] == list(range(1, 3001))
+        assert len((await load(store, number=None)).events) == 10
+
+
+class TestEventValues:
+    async def test_are_those_of_the_events_asked_for(self, store: Store) -> None:
+        await run_of(store, 4)
+
+        values = await store.event_values(NAMESPACE, RUN, [4, 1, 3])
+
+        assert values == {1: b'"input"', 3: b'"v3"', 4: b'"v4"'}
+
+    async def test_leave_out_events_without_one_and_events_that_are_not_there(
+        self, store: Store
+    ) -> None:
+        await submit(store)
+        await go_on(store, events=(event("none"), event("null", "")))
+
+        assert await store.event_values(NAMESPACE, RUN, [0, 2, 3, 9]) == {3: b'""'}
+        assert await store.event_values(NAMESPACE, RunId("nobody"), [1]) == {}
+        assert await store.event_values(OTHER_NAMESPACE, RUN, [1]) == {}
+        assert await store.event_values(NAMESPACE, RUN, []) == {}
+
+
+class TestSaveSnapshot:
+    async def test_replaces_an_earlier_one(self, store: Store, clock: ManualClock) -> None:
+        await run_of(store, 5)
+        before = await read_run(store)
+        clock.advance(MINUTE)
+
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=2, data=b"two"))
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
+
+        assert (await load(store, number=None)).snapshot == Snapshot(number=4, data=b"four")
+        assert await read_run(store) == before, "a snapshot is nothing that happened"
+
+    async def test_leaves_one_that_is_of_no_earlier_event(self, store: Store) -> None:
+        await run_of(store, 5)
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
+        before = await record_of_run(store)
+
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"other"))
+
+        assert await record_of_run(store) == before
+
+    async def test_does_nothing_for_a_run_that_is_not_there(self, store: Store) -> None:
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=9, data=b"lost"))
+        await submit(store)
+
+        assert (await load(store, number=None)).snapshot is None
