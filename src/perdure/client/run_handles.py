@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from perdure.client.access import Access
 from perdure.client.handles import LAST_LOOK_SECONDS
 from perdure.client.run_log import RunLog
+from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord, child_run
 from perdure.client.run_results import read_result, run_ended_badly, typed_result
+from perdure.engine.cached_run import CachedRun
 from perdure.errors import RunNotFound, RunTimeout
 from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json
-from perdure.model.run import ENDED, NodeStatus, Run, RunStatus
+from perdure.model.run import ENDED, Run, RunStatus
 from perdure.store.contract import RunAfter
 
 if TYPE_CHECKING:
@@ -83,15 +85,13 @@ class AsyncRunHandle:
 
     async def outputs(self) -> dict[str, Any]:
         """The outputs of its completed nodes, as plain values."""
-        acting = await self._client._acts.acting()
-        run = await self._client._acts.load(self.id)
-        refs = {
-            id: node.ref
-            for id, node in run.state.nodes.items()
-            if node.status is NodeStatus.COMPLETED
-        }
-        await acting.loader.read_values(run, sorted(set(refs.values())))
-        return {id: from_json(run.values.json(ref)) for id, ref in refs.items()}
+        run = await self._with_outputs()
+        return {id: from_json(run.values.json(ref)) for id, ref in completed_refs(run).items()}
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Every node of its flow in the flow's order, how far it is, and its output."""
+        run = await self._with_outputs()
+        return [node_record(run, node) for node in run.graph.nodes.values()]
 
     async def children(self) -> list[ChildRun]:
         """The runs it started and what became of them; of a part that was retried, the last."""
@@ -154,6 +154,12 @@ class AsyncRunHandle:
             raise error
         store = await self._access.store.opened()
         return typed_result(await read_result(store, run, self._access.codec), self._flow)
+
+    async def _with_outputs(self) -> CachedRun:
+        run = await self._client._acts.load(self.id)
+        acting = await self._client._acts.acting()
+        await acting.loader.read_values(run, sorted(set(completed_refs(run).values())))
+        return run
 
     async def _last_look(self) -> Run | None:
         """The run now, unless the store takes its time: who gave a timeout means it."""
