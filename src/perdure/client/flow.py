@@ -40,7 +40,10 @@ class Flow(Steps):
 
     A node is called what ``name=`` says, else like its task. A flow that is not built may stand
     for its nodes in a branch, and needs no name then; a built one is a child flow, a run of its
-    own. Nothing is checked before :meth:`build`, which tells everything that is wrong at once.
+    own. A plain function runs in the queue, and with the priority, of what comes before it, unless
+    it is given others.
+
+    Nothing is checked before :meth:`build`, which tells everything that is wrong at once.
 
     ``on_failure="finish"`` lets branches that have nothing to do with a failed node come to their
     end before the run fails.
@@ -208,8 +211,7 @@ class Flow(Steps):
         """
         assembly = Assembly(self.name if isinstance(self.name, str) else _UNNAMED)
         assembly.nesting.append(self)
-        with assembly.telling("the flow"):
-            _check_name(self.name)
+        assembly.attempt("the flow", lambda: _check_name(self.name), None)
         if self.on_failure not in get_args(OnFailure):
             assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
         cursor = self.add_all(assembly, Cursor())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.client.flow_calls import AnyTask, Function, call_of, named_task
+from perdure.client.flow_calls import AnyTask, call_of, named_task
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
@@ -27,11 +26,16 @@ from perdure.model.task import Task
 from perdure.rules.exclusion import Exclusion
 from perdure.rules.graph_check import check_graph
 from perdure.rules.graph_order import in_order
+from perdure.rules.placement import place_functions
 
 After = str | Sequence[str] | Mapping[str, str]
 """``"a"``; ``"a:port"``; a list of those; or a name for the input of each: ``{"x": "a"}``."""
 
 NESTING_MAX = 50
+
+T = TypeVar("T")
+_NO_CALL = Call(task="", queue="", priority=0)
+"""Stands in for a call that cannot be made, while other faults are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Assembly:
         self._labels: dict[str, str] = {}
         self._places: dict[str, str] = {}
         self._tasks: dict[str, tuple[AnyTask, str]] = {}
+        self._functions: dict[str, frozenset[str]] = {}
+        """Plain functions by their names as tasks, with the settings that were given for them."""
         self._flows: dict[str, BuiltFlow] = {}
         self._merges: list[str] = []
 
@@ -75,13 +81,13 @@ class Assembly:
     def fault(self, label: str, message: str) -> None:
         self.faults.append(f"{label}: {message}")
 
-    @contextmanager
-    def telling(self, label: str) -> Iterator[None]:
-        """Note what is refused inside, and go on to find what else is wrong."""
+    def attempt(self, label: str, make: Callable[[], T], instead: T) -> T:
+        """What ``make`` gives; if it refuses, that is noted, and the search for faults goes on."""
         try:
-            yield
+            return make()
         except InvalidInput as error:
             self.fault(label, str(error))
+            return instead
 
     def label(self, id: str) -> str:
         return self._labels[id]
@@ -117,25 +123,24 @@ class Assembly:
 
     # Code
 
-    def call(self, task: AnyTask, settings: Mapping[str, Any], label: str) -> Call:
-        """How a node calls a task; a stand-in if it cannot be called."""
+    def call(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> Call:
+        """How a node calls a task, or a plain function as the task ``flow.name``."""
+        return self.attempt(label, lambda: self._call(body, name, settings, label), _NO_CALL)
+
+    def _call(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> Call:
+        task = body if isinstance(body, Task) else self._task_of(body, name, settings)
         known, where = self._tasks.setdefault(task.name, (task, label))
         if known is not task:
-            self.fault(label, f"another task is named {task.name!r} too ({where}); rename one")
-        with self.telling(label):
-            return call_of(task, settings)
-        return Call(task=task.name, queue=task.queue, priority=task.priority)
+            raise InvalidInput(f"another task is named {task.name!r} too ({where}); rename one")
+        return call_of(task, settings)
 
-    def code(self, function: AnyTask | Function, name: str, label: str) -> AnyTask | None:
-        """A task as it is; a plain function as one of this flow's, called ``flow.name``."""
-        if isinstance(function, Task):
-            return function
+    def _task_of(self, function: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
         if not callable(function):
-            self.fault(label, f"{function!r} is neither a task nor a function")
-            return None
-        with self.telling(label):
-            return named_task(function, f"{self.flow}.{name}")
-        return None
+            raise InvalidInput(f"{function!r} is neither a task nor a function")
+        task = named_task(function, f"{self.flow}.{name}")
+        given = (setting for setting, value in settings.items() if value is not None)
+        self._functions[task.name] = frozenset(given)
+        return task
 
     def child(self, flow: BuiltFlow) -> FlowRef:
         self._flows.setdefault(flow.graph.text, flow)
@@ -156,15 +161,12 @@ class Assembly:
             )
         return Cursor(ends=cursor.ends), False
 
-    def _ends(self, after: After, label: str) -> tuple[End, ...]:
-        if isinstance(after, str):
-            return (_end(after, ""),)
+    def _ends(self, after: Any, label: str) -> tuple[End, ...]:
         if isinstance(after, Mapping):
             named = [(source, name) for name, source in after.items()]
-        elif isinstance(after, Iterable):
-            named = [(source, "") for source in after]
         else:
-            named = [(after, "")]
+            is_list = isinstance(after, Iterable) and not isinstance(after, str)
+            named = [(source, "") for source in (after if is_list else [after])]
         wrong = [each for pair in named for each in pair if not isinstance(each, str)]
         if wrong:
             self.fault(label, f"after={after!r} must name nodes by their ids; {wrong[0]!r} is none")
@@ -196,7 +198,7 @@ class Assembly:
         )
         faults = check_graph(definition, self._labels)
         if not faults:
-            definition = in_order(definition)
+            definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
             exclusion = Exclusion(graph)
             faults = list(self._merge_faults(graph, exclusion))

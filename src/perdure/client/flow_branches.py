@@ -9,12 +9,10 @@ from typing import Any
 from perdure.client.flow_assembly import Assembly, Cursor, End
 from perdure.client.flow_calls import AnyTask, Function, NodeOptions, RouteOptions, key_function
 from perdure.client.flow_steps import (
-    Body,
     Named,
     Step,
     Steps,
     ThenStep,
-    function_call,
     id_of,
     id_or,
     on_error,
@@ -22,8 +20,7 @@ from perdure.client.flow_steps import (
     task_node,
 )
 from perdure.model.flow import BuiltFlow
-from perdure.model.graph import DEFAULT_PORT, RouteNode
-from perdure.model.task import Task
+from perdure.model.graph import DEFAULT_PORT, Call, RouteNode
 from perdure.rules.enqueueing import check_option_names
 from perdure.rules.graph_check import nearest
 
@@ -37,7 +34,7 @@ RouteKey = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class ForkStep(Step):
-    branches: Mapping[str, Branch]
+    branches: Mapping[Any, Branch]
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
         entry, _ = assembly.entry(cursor, None, place)
@@ -59,7 +56,7 @@ class ForkStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class JoinStep(Step):
-    body: AnyTask | Function
+    body: AnyTask | Function | BuiltFlow
     name: str | None
     options: NodeOptions
 
@@ -96,8 +93,7 @@ class RouteStep(Step):
         label = assembly.label(id)
         branches = self._by_port(assembly, label)
         self._check_keys(assembly, label, branches)
-        with assembly.telling(label):
-            check_option_names(self.options, RouteOptions)
+        assembly.attempt(label, lambda: check_option_names(self.options, RouteOptions), None)
         node = RouteNode(
             id=id,
             call=self._call(assembly, id, label),
@@ -117,10 +113,11 @@ class RouteStep(Step):
     def _by_port(self, assembly: Assembly, label: str) -> dict[str, Branch]:
         """The branches by their ports, in an order that is not that of their telling."""
         found: dict[str, Branch] = {}
-        if not isinstance(self.branches, Mapping):
-            assembly.fault(label, f"branches={self.branches!r} must be an object: {{key: branch}}")
+        told: Any = self.branches
+        if not isinstance(told, Mapping):
+            assembly.fault(label, f"branches={told!r} must be an object: {{key: branch}}")
             return found
-        for key, branch in self.branches.items():
+        for key, branch in told.items():
             port = port_of(key)
             if port is None:
                 assembly.fault(label, f"the key {key!r} of a branch must be a text or whole number")
@@ -146,12 +143,12 @@ class RouteStep(Step):
                 near = nearest(port, [str(each) for each in declared])
                 assembly.fault(label, f"branch {port!r} is for no declared key{near}")
 
-    def _call(self, assembly: Assembly, id: str, label: str) -> Any:
+    def _call(self, assembly: Assembly, id: str, label: str) -> Call:
         key, name = self.key, id
         if isinstance(key, str):
             # The key is part of the name, so that another key makes another version.
             key, name = key_function(key), f"{id}:{key}"
-        return function_call(assembly, key, name, f"{label}, key", self.options)
+        return assembly.call(key, name, self.options, f"{label}, key")
 
 
 def port_of(key: Any) -> str | None:
@@ -161,13 +158,13 @@ def port_of(key: Any) -> str | None:
     return str(key) if isinstance(key, str | int) else None
 
 
-def add_branch(assembly: Assembly, cursor: Cursor, branch: Branch, place: str) -> Cursor:
+def add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> Cursor:
     """Add the nodes of a branch behind ``cursor``; where it ends."""
     if branch is None:
         return cursor
     if isinstance(branch, Steps):
         return branch.inline(assembly, cursor, place)
-    if isinstance(branch, Task | BuiltFlow) or not isinstance(branch, Sequence):
+    if not isinstance(branch, Sequence):
         return _add_part(assembly, cursor, branch, place)
     if isinstance(branch, str) or not branch:
         assembly.fault(place, f"{branch!r} is no branch: give tasks, flows or a list of them")
@@ -177,8 +174,8 @@ def add_branch(assembly: Assembly, cursor: Cursor, branch: Branch, place: str) -
     return cursor
 
 
-def _add_part(assembly: Assembly, cursor: Cursor, part: Body | Steps, place: str) -> Cursor:
-    if not isinstance(part, Steps) and not callable(part) and not isinstance(part, BuiltFlow):
+def _add_part(assembly: Assembly, cursor: Cursor, part: Any, place: str) -> Cursor:
+    if not isinstance(part, Steps | BuiltFlow) and not callable(part):
         assembly.fault(place, f"{part!r} is neither a task nor a flow")
         return cursor
     return ThenStep(part, Named(None, None), None, {}).add(assembly, cursor, place)

@@ -158,14 +158,12 @@ class MapStep(Step):
         id = id_of(assembly, self.named.name, self.body, place)
         label = assembly.label(id)
         if self.over is not None:
-            with assembly.telling(label):
-                checked_name(self.over, "over")
-        checked_whole(assembly, label, "concurrency", self.concurrency)
+            assembly.attempt(label, lambda: checked_name(self.over, "over"), "")
         node = MapNode(
             id=id,
             body=body_of(assembly, id, self.body, self.options),
-            over=self.over if isinstance(self.over, str) else None,
-            concurrency=self.concurrency if isinstance(self.concurrency, int) else None,
+            over=self.over,
+            concurrency=whole(assembly, label, "concurrency", self.concurrency),
             on_error=on_error(assembly, label, self.options),
             undo=undo_call(assembly, id, self.options),
         )
@@ -177,20 +175,21 @@ class LoopStep(Step):
     body: Body
     named: Named
     until: AnyTask | Function | str
-    max_iterations: int
+    max_iterations: int | None
     on_max: str
     options: NodeOptions
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
         id = id_of(assembly, self.named.name, self.body, place)
         label = assembly.label(id)
-        checked_whole(assembly, label, "max_iterations", self.max_iterations, is_needed=True)
-        most = self.max_iterations if isinstance(self.max_iterations, int) else 1
+        most = whole(assembly, label, "max_iterations", self.max_iterations)
+        if most is None:
+            assembly.fault(label, "max_iterations=None must be a whole number: no loop is endless")
         node = LoopNode(
             id=id,
             body=body_of(assembly, id, self.body, self.options),
             check=self._check(assembly, id, label),
-            iterations_max=most,
+            iterations_max=1 if most is None else most,
             on_max=checked_port(assembly, label, "on_max", self.on_max),
             on_error=on_error(assembly, label, self.options),
             undo=undo_call(assembly, id, self.options),
@@ -198,13 +197,14 @@ class LoopStep(Step):
         return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
 
     def _check(self, assembly: Assembly, id: str, label: str) -> Call:
-        until, name = self.until, f"{id}.until"
+        until: Any = self.until
+        name = f"{id}.until"
         if isinstance(until, str):
             # The key is part of the name, so that another key makes another version.
             until, name = key_function(until), f"{name}:{until}"
         if callable(until) and not isinstance(until, Task):
             until = truth_of(until)
-        return function_call(assembly, until, name, f"{label}, until=", {})
+        return assembly.call(until, name, {}, f"{label}, until=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +214,11 @@ class DelayStep(Step):
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
         id = id_or(assembly, self.named.name, "delay", place)
-        delay_ms = 0
-        with assembly.telling(assembly.label(id)):
-            delay_ms = as_duration(self.delay, "delay") // timedelta(milliseconds=1)
+        delay = assembly.attempt(
+            assembly.label(id), lambda: as_duration(self.delay, "delay"), timedelta(0)
+        )
         entry = one_entry(assembly, id, cursor, self.named.after)
-        return assembly.add(DelayNode(id=id, delay_ms=delay_ms), entry)
+        return assembly.add(DelayNode(id=id, delay_ms=delay // timedelta(milliseconds=1)), entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,24 +229,25 @@ class SignalStep(Step):
     on_timeout: str
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        is_usable = isinstance(self.signal, str) and NODE_ID.fullmatch(self.signal)
-        id = id_or(assembly, self.named.name, self.signal if is_usable else "signal", place)
+        signal: Any = self.signal
+        is_usable = isinstance(signal, str) and NODE_ID.fullmatch(signal)
+        id = id_or(assembly, self.named.name, signal if is_usable else "signal", place)
         label = assembly.label(id)
-        with assembly.telling(label):
-            checked_name(self.signal, "signal")
-        timeout_ms = None
-        if self.timeout is not None:
-            with assembly.telling(label):
-                timeout_ms = positive_ms(self.timeout, "timeout")
-        elif self.on_timeout != FAIL:
-            assembly.fault(label, f"on_timeout={self.on_timeout!r} needs a timeout=...")
         node = SignalNode(
             id=id,
-            signal=str(self.signal),
-            timeout_ms=timeout_ms,
+            signal=assembly.attempt(label, lambda: checked_name(signal, "signal"), ""),
+            timeout_ms=self._timeout_ms(assembly, label),
             on_timeout=checked_port(assembly, label, "on_timeout", self.on_timeout),
         )
         return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
+
+    def _timeout_ms(self, assembly: Assembly, label: str) -> int | None:
+        timeout = self.timeout
+        if timeout is not None:
+            return assembly.attempt(label, lambda: positive_ms(timeout, "timeout"), None)
+        if self.on_timeout != FAIL:
+            assembly.fault(label, f"on_timeout={self.on_timeout!r} needs a timeout=...")
+        return None
 
 
 # What several steps need
@@ -296,7 +297,7 @@ def task_node(
     check_options(assembly, label, options)
     return TaskNode(
         id=id,
-        call=function_call(assembly, body, id, label, options),
+        call=assembly.call(body, id, options, label),
         gathers=gathers,
         on_error=on_error(assembly, label, options),
         undo=undo_call(assembly, id, options),
@@ -321,28 +322,18 @@ def body_of(assembly: Assembly, id: str, body: Any, options: Mapping[str, Any]) 
     label = assembly.label(id)
     check_options(assembly, label, options)
     if not isinstance(body, BuiltFlow):
-        return function_call(assembly, body, id, label, options)
+        return assembly.call(body, id, options, label)
     for option in sorted(CALL_SETTINGS.intersection(options)):
         if options[option] is not None:
             assembly.fault(label, f"{option}= is for tasks; a child flow has its own settings")
     return assembly.child(body)
 
 
-def function_call(
-    assembly: Assembly, function: Any, name: str, label: str, options: Mapping[str, Any]
-) -> Call:
-    task = assembly.code(function, name, label)
-    if task is None:
-        return Call(task="", queue="", priority=0)
-    return assembly.call(task, options, label)
-
-
 def undo_call(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Call | None:
     undo = options.get("undo")
     if undo is None:
         return None
-    label = f"{assembly.label(id)}, undo="
-    return function_call(assembly, undo, f"{id}.undo", label, {})
+    return assembly.call(undo, f"{id}.undo", {}, f"{assembly.label(id)}, undo=")
 
 
 def on_error(assembly: Assembly, label: str, options: Mapping[str, Any]) -> str:
@@ -351,21 +342,16 @@ def on_error(assembly: Assembly, label: str, options: Mapping[str, Any]) -> str:
 
 def checked_port(assembly: Assembly, label: str, option: str, port: Any) -> str:
     """``"fail"``, ``"continue"`` or a port."""
-    with assembly.telling(label):
-        return checked_name(port, option)
-    return FAIL
+    return assembly.attempt(label, lambda: checked_name(port, option), FAIL)
 
 
 def check_options(assembly: Assembly, label: str, options: Mapping[str, Any]) -> None:
-    with assembly.telling(label):
-        check_option_names(options, NodeOptions)
+    assembly.attempt(label, lambda: check_option_names(options, NodeOptions), None)
 
 
-def checked_whole(
-    assembly: Assembly, label: str, option: str, value: Any, *, is_needed: bool = False
-) -> None:
+def whole(assembly: Assembly, label: str, option: str, value: Any) -> int | None:
     """Whether it is large enough is for the check of the graph to say."""
-    if value is None and not is_needed:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        assembly.fault(label, f"{option}={value!r} must be a whole number")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    assembly.fault(label, f"{option}={value!r} must be a whole number")
+    return 1
