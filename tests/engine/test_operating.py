@@ -6,6 +6,7 @@ import pytest
 
 from perdure.errors import InvalidInput, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import Origin, RunForked, Then
+from perdure.model.happening import CancelAsked, PauseAsked, Signalled, UnpauseAsked
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
 from perdure.rules.decide import submit
 from tests.engine.graphs import (
@@ -107,9 +108,14 @@ class TestPause:
         run = Played(chain(task("a")))
         run.finish("a")
 
-        for act in (run.pause, run.unpause, run.cancel, lambda: run.signal("go")):
+        for act in (
+            PauseAsked(),
+            UnpauseAsked(),
+            CancelAsked(),
+            Signalled(name="go", payload=b"1"),
+        ):
             with pytest.raises(RunEnded, match="it is completed, which is final"):
-                act()
+                run.happen(act)
 
 
 class TestCancel:

@@ -1,0 +1,287 @@
+"""Moving a run to another version of its flow: what is in the way, and how it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import RunEnded
+from perdure.model.event import Arrival, RunMigrated, Then
+from perdure.model.graph import FlowRef, Graph, Node
+from perdure.model.run import LiveKind, NodeStatus, RunStatus
+from perdure.rules.migration import differences
+from tests.engine.graphs import (
+    CHILD,
+    call,
+    chain,
+    child,
+    delay,
+    graph,
+    loop,
+    mapped,
+    route,
+    signal,
+    task,
+)
+from tests.engine.played import Played
+
+JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+
+
+def waiting_after(*nodes: Node) -> tuple[Played, Node]:
+    """A run that waits for a signal, with these nodes completed before."""
+    wait = signal("wait")
+    run = Played(chain(*nodes, wait, task("old_end")))
+    for node in nodes:
+        run.finish(node.id, node.id)
+    return run, wait
+
+
+def told(run: Played, new: Graph) -> tuple[str, ...]:
+    return differences(run.graph, new, run.state)
+
+
+class TestDifferences:
+    def test_none_where_only_what_lies_ahead_differs(self) -> None:
+        run, wait = waiting_after(task("a"))
+        new = chain(task("a"), wait, delay("new"), task("end"))
+
+        assert told(run, new) == ()
+
+    def test_another_flow(self) -> None:
+        run, _ = waiting_after()
+
+        assert told(run, chain(task("a"), name="other")) == (
+            "it is a run of flow 'flow', not of 'other'",
+        )
+
+    def test_all_are_named_at_once(self) -> None:
+        run, wait = waiting_after(task("a"), task("b"))
+        new = chain(delay("b"), wait)
+
+        assert told(run, new) == (
+            "node 'a' is completed, but the new version does not have it",
+            "node 'b' is completed, but it was a task and is a delay in the new version",
+        )
+
+    def test_a_completed_task_may_call_another(self) -> None:
+        run, wait = waiting_after(task("a"))
+        renamed = type(task("a"))(id="a", call=call("better"))
+
+        assert told(run, chain(renamed, wait)) == ()
+
+    @pytest.mark.parametrize(
+        "old, new, difference",
+        [
+            (
+                task("a"),
+                type(task("a"))(id="a", call=call("other")),
+                "it calls task 'other' instead of task 'a' in the new version",
+            ),
+            (
+                mapped("a", call("pack")),
+                mapped("a", CHILD),
+                "it calls flow 'child' instead of task 'pack' in the new version",
+            ),
+            (
+                mapped("a"),
+                mapped("a", over="lines"),
+                "it went over its input and goes over 'lines' of its input in the new version",
+            ),
+            (
+                loop("a"),
+                type(loop("a"))(id="a", body=call("a"), check=call("is_it"), iterations_max=9),
+                "it asks task 'is_it' instead of task 'a_done' in the new version",
+            ),
+            (
+                signal("a", "go"),
+                signal("a", "stop"),
+                "it waited for the signal 'go' and waits for 'stop' in the new version",
+            ),
+            (
+                child("a"),
+                child("a", FlowRef(name="niece", version="c1")),
+                "it calls flow 'niece' instead of flow 'child' in the new version",
+            ),
+        ],
+    )
+    def test_a_live_node_must_end_as_it_began(self, old: Node, new: Node, difference: str) -> None:
+        run = Played(chain(old, task("end")), [1])
+
+        assert told(run, chain(new, task("end"))) == (f"node 'a' is live, but {difference}",)
+
+    @pytest.mark.parametrize(
+        "old, new",
+        [
+            (mapped("a", CHILD), mapped("a", FlowRef(name="child", version="c2"), concurrency=1)),
+            (loop("a"), loop("a", iterations_max=99)),
+            (delay("a", 1), delay("a", 2)),
+            (signal("a"), signal("a", timeout_ms=5)),
+            (task("a"), task("a", on_error="continue")),
+        ],
+    )
+    def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old: Node, new: Node) -> None:
+        run = Played(chain(old, task("end")), [1])
+
+        assert told(run, chain(new, task("end"))) == ()
+
+    def test_nothing_new_may_come_before_what_was_reached(self) -> None:
+        run, wait = waiting_after(task("a"))
+        new = graph(task("a"), task("extra"), wait, edges="a wait, a extra, extra wait")
+
+        assert told(run, new) == (
+            "node 'wait' is live, but it comes after 'extra' in the new version, still to be "
+            "completed",
+        )
+
+    def test_what_was_started_must_still_be_on_the_way_that_was_taken(self) -> None:
+        run = Played(graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.x s, r.y t"))
+        run.finish("r", "x")
+        new = graph(route("r", "x", "y"), signal("s"), task("t"), edges="r.y s, r.x t")
+
+        assert told(run, new) == (
+            "node 's' is live, but it would have been skipped in the new version",
+            "node 't' is skipped, but it would have been started in the new version",
+        )
+
+    def test_what_was_blocked_must_still_be(self) -> None:
+        nodes = task("a"), task("b"), signal("s")
+        run = Played(graph(*nodes, edges="a b", on_failure="finish"))
+        run.fail("a")
+        assert run.nodes["b"] is NodeStatus.BLOCKED
+
+        assert told(run, run.graph) == ()
+        assert told(run, graph(*nodes, on_failure="finish")) == (
+            "node 'b' is blocked, but it would have been started in the new version",
+        )
+
+    def test_what_is_to_be_undone_must_be_undone_the_same_way(self) -> None:
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.cancel(compensates=True)
+
+        assert told(run, chain(task("a"), task("b"))) == (
+            "node 'a' is completed, but it is undone by nothing instead of task 'undo_a' in the "
+            "new version",
+        )
+        assert told(run, chain(task("a", undo=True), task("new"), task("b"))) == ()
+
+
+class TestMigrating:
+    def test_goes_on_in_the_new_version(self) -> None:
+        run, wait = waiting_after(task("a"))
+        new = chain(task("a"), wait, task("new"), task("end"))
+        run.migrate(new)
+
+        assert run.decision.version == run.state.version == new.version
+        assert run.log.events[-1] == RunMigrated(version=new.version, by="ops")
+        assert run.status == RunStatus.WAITING
+        run.signal("go", 1)
+        assert run.live == {"new": JOB}
+
+    def test_to_the_same_version_changes_nothing(self) -> None:
+        run, _ = waiting_after()
+
+        assert run.migrate(run.graph).events == []
+        assert run.decision.version is None
+
+    def test_edges_are_counted_anew(self) -> None:
+        nodes = task("a"), task("b"), task("c"), task("join", gathers=True)
+        run = Played(graph(*nodes, edges="a join, b join"))
+        run.finish("a", "A")
+        assert dict(run.state.arrived) == {"join": (1, 1, 0)}
+        new = graph(*nodes, edges="b join, c join")
+        assert told(run, new) == ()
+        run.migrate(new)
+
+        assert dict(run.state.arrived) == {}
+        run.finish("b", "B")
+        run.finish("c", "C")
+        assert run.inputs["join"] == {"b": "B", "c": "C"}
+
+    def test_the_event_has_all_counts(self) -> None:
+        nodes = task("a"), task("b"), task("c"), task("join"), task("far")
+        run = Played(graph(*nodes, edges="a join, b join, join far"))
+        run.finish("a")
+        run.migrate(graph(*nodes, edges="a join, b join, a far, join far"))
+
+        arrived = (
+            Arrival(node="join", decided=1, active=1),
+            Arrival(node="far", decided=1, active=1),
+        )
+        [event] = [each for each in run.log.events if isinstance(each, RunMigrated)]
+        assert event.then == Then(arrived=arrived)
+
+    def test_what_is_ready_in_the_new_version_starts(self) -> None:
+        nodes = task("a"), signal("s"), task("end")
+        run = Played(graph(*nodes, edges="a end, s end"), 1)
+        run.finish("a", "A")
+        run.migrate(
+            graph(*nodes, task("audit"), task("more"), edges="a audit, a end, s end, audit end")
+        )
+
+        assert run.live == {"s": WAIT, "audit": JOB, "more": JOB}
+        assert (run.inputs["audit"], run.inputs["more"]) == ("A", 1)
+        run.signal("go")
+        run.finish("audit")
+        assert run.started.count("end") == 1
+
+    def test_what_is_skipped_in_the_new_version_does_not_block(self) -> None:
+        nodes = route("r", "x", "y"), signal("x"), task("y"), task("end")
+        run = Played(graph(*nodes, edges="r.x x, r.y y, x end, y end"))
+        run.finish("r", "x")
+        extra = task("y1"), task("y2")
+        run.migrate(
+            graph(*nodes, *extra, edges="r.x x, r.y y, r.y y1, y1 y2, x end, y end, y2 end")
+        )
+
+        assert (run.nodes["y1"], run.nodes["y2"]) == (NodeStatus.SKIPPED, NodeStatus.SKIPPED)
+        run.signal("go")
+        assert run.live == {"end": JOB}
+
+    def test_what_follows_a_failure_is_blocked_in_the_new_version_too(self) -> None:
+        nodes = task("a"), task("b"), signal("s")
+        run = Played(graph(*nodes, edges="a b", on_failure="finish"))
+        run.fail("a")
+        run.migrate(graph(*nodes, task("c"), edges="a b, b c", on_failure="finish"))
+
+        assert run.nodes["c"] is NodeStatus.BLOCKED
+        run.signal("go")
+        assert run.status == RunStatus.FAILED
+
+    def test_what_is_ready_waits_for_the_end_of_a_pause(self) -> None:
+        run = Played(graph(task("a"), signal("s")), 1)
+        run.finish("a", "A")
+        run.pause()
+        run.migrate(graph(task("a"), signal("s"), task("b"), task("c"), edges="a b"))
+        assert (run.status, run.live) == (RunStatus.PAUSED, {"s": WAIT})
+
+        run.unpause()
+        assert run.live == {"s": WAIT, "b": JOB, "c": JOB}
+        assert (run.inputs["b"], run.inputs["c"]) == ("A", 1)
+        assert not run.state.arrived
+
+    def test_a_map_goes_on_where_it_was(self) -> None:
+        run = Played(chain(mapped("m", concurrency=1), task("old")), [1, 2, 3])
+        run.finish("m[0]", "a")
+        run.migrate(chain(mapped("m", concurrency=1), task("new")))
+        run.finish("m[1]", "b")
+        run.finish("m[2]", "c")
+
+        assert run.inputs["new"] == ["a", "b", "c"]
+
+    def test_a_run_that_is_being_undone_starts_nothing_new(self) -> None:
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.cancel(compensates=True)
+        run.migrate(graph(task("a", undo=True), task("b"), task("c"), edges="a b"))
+
+        assert run.live == {"undo:a": JOB}
+        run.finish("undo:a")
+        assert run.status == RunStatus.CANCELLED
+
+    def test_an_ended_run_refuses(self) -> None:
+        run = Played(chain(task("a")))
+        run.finish("a")
+
+        with pytest.raises(RunEnded, match="cannot migrate run 'run': it is completed"):
+            run.migrate(chain(task("a"), task("b")))
