@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
-from perdure.model.ids import RunId
+from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, Status
 from perdure.model.run import CommitResult, RunStatus, Snapshot
 from perdure.rules.rank import rank_of
 from perdure.store.contract import Store
-from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, status_of
+from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, WORKER, status_of
 from tests.conformance.run_builders import (
     CANCELLED,
     CHILD,
@@ -132,7 +132,7 @@ class TestCommitRuns:
                 step(1, run=RunId("b")),
                 step(9, run=RunId("a")),
                 step(1, run=RunId("nobody")),
-                step(1, run=RunId("a"), settlements=(ends(Claim(id="gone", epoch=1)),)),
+                step(1, run=RunId("a"), settlements=(ends(Claim(id=JobId("gone"), epoch=1)),)),
             ]
         )
 
@@ -216,7 +216,7 @@ class TestFencesOfACommit:
         await submit(store, jobs=(node_job("pack"), node_job("weigh")))
         [pack, weigh] = [job.claim for job in await claim_nodes(store)]
         clock.advance(LEASE - SECOND)
-        await store.renew_leases("worker-1", [weigh], LEASE)
+        await store.renew_leases(WORKER, [weigh], LEASE)
         clock.advance(SECOND)
         await store.take_over_expired(NAMESPACE, 10, 3)
         before = await record_of_run(store)
@@ -246,7 +246,7 @@ class TestFencesOfACommit:
     async def test_speak_of_a_conflict_before_they_look_at_claims(self, store: Store) -> None:
         await submit(store)
 
-        result = await commit(store, 5, settlements=(ends(Claim(id="gone", epoch=1)),))
+        result = await commit(store, 5, settlements=(ends(Claim(id=JobId("gone"), epoch=1)),))
 
         assert result == CommitResult(state=CONFLICT)
 
