@@ -559,3 +559,46 @@ def test_a_flow_may_go_on_growing_after_it_was_built() -> None:
 
     assert ids(first) == ["fetch"]
     assert ids(second) == ["fetch", "score"]
+
+
+class TestPlainFunctions:
+    def test_run_where_the_task_before_them_does(self) -> None:
+        flow = (
+            Flow("orders")
+            .then(score)
+            .delay("1s")
+            .route("kind", {"a": None})
+            .then(lambda order: order, name="f")
+            .build()
+        )
+
+        route = flow.graph.nodes["route"]
+        assert isinstance(route, RouteNode)
+        assert (route.call.queue, route.call.priority) == ("slow", 1)
+        assert (task_at(flow, "f").call.queue, task_at(flow, "f").call.priority) == ("slow", 1)
+
+    def test_run_where_they_are_told_to(self) -> None:
+        flow = Flow("orders").then(score).then(lambda o: o, name="f", queue="q", priority=4)
+
+        call = task_at(flow.build(), "f").call
+        assert (call.queue, call.priority) == ("q", 4)
+
+    def test_that_check_and_undo_run_where_their_node_does(self) -> None:
+        flow = Flow("orders").then(fetch).loop(score, until="done", undo=lambda o: None).build()
+
+        loop = flow.graph.nodes["score"]
+        assert isinstance(loop, LoopNode)
+        assert loop.undo is not None
+        assert (loop.check.queue, loop.check.priority) == ("slow", 1)
+        assert (loop.undo.queue, loop.undo.priority) == ("slow", 1)
+
+    def test_take_the_most_urgent_place_of_several(self) -> None:
+        flow = Flow("orders").fork(a=fetch, b=score).join(lambda o: o, name="j").build()
+
+        assert (task_at(flow, "j").call.queue, task_at(flow, "j").call.priority) == ("slow", 1)
+
+    def test_leave_tasks_where_they_are(self) -> None:
+        flow = Flow("orders").then(score).route("kind", {"a": charge}).build()
+
+        call = task_at(flow, "charge").call
+        assert (call.queue, call.priority) == ("default", 3)
