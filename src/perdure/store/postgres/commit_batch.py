@@ -13,13 +13,13 @@ from perdure.model.run import (
     CommitResult,
     CommitState,
     Continues,
-    Ends,
     Repeats,
     RunCommit,
 )
 from perdure.store.postgres.connections import Record
 from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.rows import encode_failure, node_job_columns
+from perdure.store.postgres.job_kinds import JobKinds, compact
+from perdure.store.postgres.rows import encode_failure
 
 NOW, SERIALS, IS_MOVED, CLAIMS, IS_DUE, LANES, RANK = range(7)
 """Where the row that ``commit_runs`` answers with has what."""
@@ -27,6 +27,7 @@ NOW, SERIALS, IS_MOVED, CLAIMS, IS_DUE, LANES, RANK = range(7)
 DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
 _CONFLICTING, _DONE_BEFORE = 0, -1  # in place of a run's serial
+_ENDS, _REPEATS = 0, -1  # in place of the kind of the next job
 _IS_LIMITED = 4  # among what the statement says of a claim
 
 
@@ -62,13 +63,12 @@ class CommitBatch:
         yield [commit.token for commit in commits]
         yield [commit.status for commit in commits]
         yield [commit.expected + len(commit.events) for commit in commits]
-        yield [commit.summary for commit in commits]
-        yield [position for _, _, position, _ in self._lines]
-        yield [id for id, _, _, _ in self._lines]
-        yield [epoch for _, epoch, _, _ in self._lines]
-        yield [_FATE_OF[type(then)] for _, _, _, then in self._lines]
+        yield compact([commit.summary for commit in commits])
+        kinds = JobKinds()
+        yield from self._claim_columns(kinds)
         yield from self._event_columns()
-        yield from self._job_columns()
+        yield from self._job_columns(kinds)
+        yield from kinds.columns()
         yield from self._repeat_columns()
         yield list({commit.namespace for commit in commits}) if lanes else []
         yield list(lanes)
@@ -113,6 +113,21 @@ class CommitBatch:
             if result is DONE and serial != _DONE_BEFORE
         ]
 
+    def _claim_columns(self, kinds: JobKinds) -> Iterator[list[Any]]:
+        next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
+        fates = [_REPEATS if type(then) is Repeats else _ENDS for _, _, _, then in self._lines]
+        yield [position for _, _, position, _ in self._lines]
+        yield [id for id, _, _, _ in self._lines]
+        yield [epoch for _, epoch, _, _ in self._lines]
+        yield [
+            fate if job is None else kinds.number_of(job)
+            for fate, job in zip(fates, next_jobs, strict=True)
+        ]
+        yield compact([None if job is None else job.input for job in next_jobs])
+        yield compact(
+            [None if job is None or job.node is None else job.node.key for job in next_jobs]
+        )
+
     def _event_columns(self) -> Iterator[list[Any]]:
         events = [
             (position, number, event)
@@ -124,26 +139,18 @@ class CommitBatch:
         yield [event.data for _, _, event in events]
         yield [event.value for _, _, event in events]
 
-    def _job_columns(self) -> Iterator[list[Any]]:
-        """Jobs to insert, and those that take the place of one that is held, under its id."""
-        positions, ids, jobs = [], [], []
-        for id, _, position, then in self._lines:
-            if type(then) is Continues:
-                positions.append(position)
-                ids.append(id)
-                jobs.append(then.job)
-        is_continued = [True] * len(jobs)
-        for position, commit in enumerate(self.commits, 1):
-            for job in commit.jobs:
-                positions.append(position)
-                ids.append(job.id)
-                jobs.append(job)
-        is_continued += [False] * (len(jobs) - len(is_continued))
-        yield positions
-        yield is_continued
-        _own_ids, *columns = node_job_columns(jobs)
-        yield ids
-        yield from columns
+    def _job_columns(self, kinds: JobKinds) -> Iterator[list[Any]]:
+        jobs = [
+            (position, job)
+            for position, commit in enumerate(self.commits, 1)
+            for job in commit.jobs
+        ]
+        yield [position for position, _ in jobs]
+        yield [job.id for _, job in jobs]
+        yield [None if job.node is None else job.node.run for _, job in jobs]
+        yield [kinds.number_of(job) for _, job in jobs]
+        yield [job.input for _, job in jobs]
+        yield [None if job.node is None else job.node.key for _, job in jobs]
 
     def _repeat_columns(self) -> Iterator[list[Any]]:
         repeats = [
@@ -159,9 +166,6 @@ class CommitBatch:
         yield [retried.hold_off for _, _, retried in repeats]
         yield [retried.is_postponed for _, _, retried in repeats]
         yield [retried.closes_limit for _, _, retried in repeats]
-
-
-_FATE_OF: dict[type, str] = {Ends: "ends", Continues: "continues", Repeats: "repeats"}
 
 
 def note_queued(job: NewJob, moves: Moves) -> None:

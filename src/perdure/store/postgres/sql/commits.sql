@@ -2,8 +2,10 @@
 -- own).
 
 -- name: commit_runs
--- Commits, claims and jobs refer to each other by position: looking into an array costs the same
--- for one commit and for a thousand, where a join would compare each with each.
+-- Commits ($2 to $8), claims ($9 to $14), events ($15 to $18), new jobs ($19 to $24), kinds of jobs
+-- ($25 to $38) and repeats ($39 to $46) refer to each other by position: looking into an array costs
+-- the same for one commit and for a thousand, where a join would compare each with each. A claim's
+-- kind is that of the job which takes its place, 0 if the job ends, -1 if it repeats.
 --
 -- Everything is judged by rows that are locked, hence by their newest versions, however long they
 -- had to be waited for. The writes find those rows again by key: from what this statement's
@@ -75,7 +77,7 @@ logged AS (
     SELECT (SELECT serials FROM good)[line.commit], line.number,
            coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[line.commit],
            line.data, line.value
-    FROM unnest($13::integer[], $14::bigint[], $15::bytea[], $16::bytea[])
+    FROM unnest($15::integer[], $16::bigint[], $17::bytea[], $18::bytea[])
         AS line (commit, number, data, value)
     WHERE (SELECT serials FROM good)[line.commit] > 0
 ),
@@ -115,58 +117,58 @@ woken AS (
 ),
 ended AS (
     DELETE FROM {schema}.jobs
-    USING unnest($9::integer[], $10::text[], $12::text[]) AS line (commit, id, fate)
+    USING unnest($9::integer[], $10::text[], $12::integer[]) AS line (commit, id, kind)
     WHERE jobs.id = line.id
-      AND line.fate = 'ends'
+      AND line.kind = 0
       AND (SELECT serials FROM good)[line.commit] > 0
 ),
 -- With the job, or with the part of the run that it executed until now.
 forgotten AS (
     DELETE FROM {schema}.failures
-    USING unnest($9::integer[], $10::text[], $12::text[]) WITH ORDINALITY
-        AS line (commit, id, fate, number)
+    USING unnest($9::integer[], $10::text[], $12::integer[]) WITH ORDINALITY
+        AS line (commit, id, kind, number)
     WHERE failures.job_id = line.id
-      AND line.fate <> 'repeats'
+      AND line.kind >= 0
       AND (SELECT claims FROM held)[line.number] & 2 > 0
       AND (SELECT serials FROM good)[line.commit] > 0
 ),
-given_jobs AS MATERIALIZED (
-    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
-           max_attempts, run_id, node_key, is_continued, now, ready_at,
+kinds AS MATERIALIZED (
+    -- What jobs have in common that are of the same task: there are few, whatever the batch.
+    SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
+           max_attempts, now, ready_at,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
            coalesce(deadline_at, now + deadline) AS deadline_at,
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT line.*, moment.now, coalesce(line.run_at, moment.now + line.delay) AS ready_at
         FROM unnest(
-            $17::integer[], $18::boolean[], $19::text[], $20::text[], $21::text[], $22::text[],
-            $23::text[], $24::text[], $25::bytea[], $26::bytea[], $27::bigint[], $28::integer[],
-            $29::double precision[], $30::integer[], $31::interval[], $32::timestamptz[],
-            $33::interval[], $34::timestamptz[], $35::text[], $36::text[]
-        ) AS line (commit, is_continued, id, namespace, queue, task, lane, job_group, policy,
-                   input, input_hash, priority, aging, max_attempts, delay, run_at, deadline,
-                   deadline_at, run_id, node_key)
+            $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::bytea[],
+            $31::bigint[], $32::integer[], $33::double precision[], $34::integer[],
+            $35::interval[], $36::timestamptz[], $37::interval[], $38::timestamptz[]
+        ) WITH ORDINALITY
+            AS line (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging,
+                     max_attempts, delay, run_at, deadline, deadline_at, number)
         CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
-        WHERE (SELECT serials FROM good)[line.commit] > 0
     ) AS line
 ),
 -- As new in all but its id, its claim and its lease.
 continued AS (
     UPDATE {schema}.jobs
-    SET queue            = given_jobs.queue,
-        task             = given_jobs.task,
-        lane             = given_jobs.lane,
-        job_group        = given_jobs.job_group,
-        policy           = given_jobs.policy,
-        input            = given_jobs.input,
-        input_hash       = given_jobs.input_hash,
-        priority         = given_jobs.priority,
-        max_attempts     = given_jobs.max_attempts,
-        node_key         = given_jobs.node_key,
-        created_at       = given_jobs.now,
-        ready_at         = given_jobs.now,
-        started_at       = given_jobs.now,
-        deadline_at      = given_jobs.deadline_at,
-        rank             = given_jobs.rank,
+    SET queue            = kinds.queue,
+        task             = kinds.task,
+        lane             = kinds.lane,
+        job_group        = kinds.job_group,
+        policy           = kinds.policy,
+        input            = line.input,
+        input_hash       = kinds.input_hash,
+        priority         = kinds.priority,
+        max_attempts     = kinds.max_attempts,
+        node_key         = line.node_key,
+        created_at       = kinds.now,
+        ready_at         = kinds.ready_at,
+        started_at       = kinds.now,
+        deadline_at      = kinds.deadline_at,
+        rank             = kinds.rank,
         attempt          = 1,
         failures         = 0,
         postpones        = 0,
@@ -177,9 +179,11 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM given_jobs
-    WHERE jobs.id = given_jobs.id
-      AND given_jobs.is_continued
+    FROM unnest($9::integer[], $10::text[], $12::integer[], $13::bytea[], $14::text[])
+        AS line (commit, id, kind, input, node_key)
+    JOIN kinds ON kinds.number = line.kind
+    WHERE jobs.id = line.id
+      AND (SELECT serials FROM good)[line.commit] > 0
 ),
 repeated AS (
     UPDATE {schema}.jobs
@@ -199,8 +203,8 @@ repeated AS (
         SELECT id, failure, hold_off, is_postponed, closes_limit,
                coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
         FROM unnest(
-            $37::integer[], $38::text[], $39::text[], $40::interval[], $41::timestamptz[],
-            $42::interval[], $43::boolean[], $44::text[]
+            $39::integer[], $40::text[], $41::text[], $42::interval[], $43::timestamptz[],
+            $44::interval[], $45::boolean[], $46::text[]
         ) AS given (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
         WHERE (SELECT serials FROM good)[given.commit] > 0
     ) AS line
@@ -229,11 +233,13 @@ added AS (
         id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
         max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
     )
-    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
-           max_attempts, run_id, node_key, now, ready_at, deadline_at, rank,
-           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END
-    FROM given_jobs
-    WHERE NOT is_continued
+    SELECT line.id, namespace, queue, task, lane, job_group, policy, line.input, input_hash,
+           priority, max_attempts, line.run_id, line.node_key, now, ready_at, deadline_at, rank,
+           status
+    FROM unnest($19::integer[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::text[])
+        AS line (commit, id, run_id, kind, input, node_key)
+    JOIN kinds ON kinds.number = line.kind
+    WHERE (SELECT serials FROM good)[line.commit] > 0
     RETURNING lane, rank, status
 )
 SELECT coalesce($1::timestamptz, statement_timestamp()),
@@ -248,8 +254,8 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
        least(
            (
                SELECT min(front.rank)
-               FROM unnest($45::text[]) AS place (namespace)
-               CROSS JOIN unnest($46::text[]) AS wanted (lane)
+               FROM unnest($47::text[]) AS place (namespace)
+               CROSS JOIN unnest($48::text[]) AS wanted (lane)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM {schema}.jobs
@@ -268,7 +274,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
                    SELECT lane, rank, status FROM repeated
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY ($46::text[])
+                 AND lane = ANY ($48::text[])
            )
        )
 FROM locked
