@@ -6,17 +6,20 @@ import asyncio
 import multiprocessing.pool
 import os
 import resource
+import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from perdure.errors import StoreError
+from perdure.errors import RunExists, StoreError
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
 from perdure.model.outcome import Completed, Settlement
+from perdure.model.run import CommitState
 from perdure.store.sqlite.store import SqliteStore
 from tests.conformance.builders import insert, insert_many, new_job, request
+from tests.conformance.run_builders import commit, new_run, node_job, read_run
 
 T = TypeVar("T")
 
@@ -63,6 +66,32 @@ def work_through(url: str, number: int, jobs: int) -> list[JobId]:
             completed += [job.claim.id for job in claimed.jobs]
         await asyncio.gather(*enqueueing)
         return completed
+
+    return on_a_store(url, work)
+
+
+def submit_one(url: str) -> bool:
+    """Whether this process is the one whose run of that id there is."""
+
+    async def work(store: SqliteStore) -> bool:
+        try:
+            return (await store.submit_run(new_run(jobs=(node_job(),)))).is_new
+        except RunExists:
+            return False
+
+    return on_a_store(url, work)
+
+
+def commit_until(url: str, number: int) -> int:
+    """Add events to a run until it has that many; how many of them are this process's."""
+
+    async def work(store: SqliteStore) -> int:
+        done = 0
+        while (known := (await read_run(store)).number) < number:
+            result = await commit(store, known, token=secrets.randbits(62))
+            assert result.state in (CommitState.DONE, CommitState.CONFLICT)
+            done += result.state is CommitState.DONE
+        return done
 
     return on_a_store(url, work)
 

@@ -9,9 +9,22 @@ import pytest
 
 from perdure.errors import SchemaMismatch
 from perdure.model.job import JobFilter
+from perdure.model.run import CommitState
+from perdure.store.sql.migrations import load_migrations
+from perdure.store.sqlite.statements import PACKAGE
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected, run_script, schema_of
-from tests.conformance.builders import insert
+from tests.conformance.builders import insert, request
+from tests.conformance.run_builders import commit, ends, held_node, submit
+
+OLD_JOB = """
+INSERT INTO perdure_jobs (
+    id, namespace, queue, task, lane, status, priority, rank, created_at, ready_at, input_hash,
+    input
+) VALUES (
+    'old', 'default', 'mail', 'send', '["mail","send",[],[]]', 'waiting', 3, 0, 0, 0, 1, x'5b315d'
+)
+"""
 
 
 async def open_and_close(url: str) -> None:
@@ -52,6 +65,42 @@ class TestOpeningAnEmptyFile:
             writer.execute("BEGIN IMMEDIATE")
 
             await open_and_close(url)
+
+
+class TestAFileOfAnEarlierVersion:
+    @pytest.fixture
+    def jobs_only(self, path: Path) -> Path:
+        """A file as the first migration left it, with a job that waits."""
+        [first, *_] = load_migrations(PACKAGE, {"prefix": "perdure_"})
+        run_script(path, first.text)
+        run_script(path, "INSERT INTO perdure_migrations VALUES (1, 'jobs', 0)")
+        run_script(path, OLD_JOB)
+        return path
+
+    async def test_gets_the_same_tables_as_a_new_one(self, jobs_only: Path, tmp_path: Path) -> None:
+        await open_and_close(f"sqlite:///{jobs_only}")
+        await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
+
+        assert schema_of(jobs_only) == schema_of(tmp_path / "fresh.db")
+
+    async def test_keeps_its_jobs(self, jobs_only: Path, store: SqliteStore) -> None:
+        [claimed] = (await store.claim_jobs(request())).jobs
+
+        assert (claimed.claim.id, claimed.input, claimed.node) == ("old", b"[1]", None)
+
+    async def test_takes_runs(self, jobs_only: Path, store: SqliteStore) -> None:
+        held = await held_node(store)
+
+        assert (await commit(store, settlements=(ends(held),))).state is CommitState.DONE
+
+    async def test_is_refused_if_somebody_else_has_such_a_table(self, jobs_only: Path) -> None:
+        run_script(jobs_only, "CREATE TABLE perdure_runs (x)")
+        before = schema_of(jobs_only)
+
+        with pytest.raises(SchemaMismatch, match="did not make"):
+            await open_and_close(f"sqlite:///{jobs_only}")
+
+        assert schema_of(jobs_only) == before
 
 
 class TestPrefix:
@@ -136,3 +185,21 @@ class TestInvariants:
             pytest.raises(sqlite3.IntegrityError, match="CHECK"),
         ):
             connection.execute(f"UPDATE perdure_jobs SET {change}")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "status = 'stopped'",
+            "status = 'completed'",
+            "finished_at = 1",
+            "parent_run = 'a run without a key'",
+        ],
+    )
+    async def test_hold_for_runs(self, store: SqliteStore, path: Path, change: str) -> None:
+        await submit(store)
+
+        with (
+            connected(path) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
+        ):
+            connection.execute(f"UPDATE perdure_runs SET {change}")

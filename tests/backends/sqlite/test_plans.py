@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
+from perdure.model.run import RunFilter, RunStatus
 from perdure.store.sqlite.reads import statement_for
+from perdure.store.sqlite.runs import listing
 from perdure.store.sqlite.statements import statements_of, with_rows
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected
@@ -77,6 +80,10 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
                 "(status=? AND namespace=? AND finished_at<?)"
             ],
         ),
+        (
+            "due_waits",
+            ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"],
+        ),
     ],
 )
 def test_what_is_due_is_found_in_order(
@@ -95,6 +102,9 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection: sqlite3.Con
         ["perdure_jobs_scheduled (namespace=?)"],
         ["perdure_jobs_held (namespace=? AND lease_until>?)"],
         ["perdure_jobs_deadline (namespace=? AND deadline_at>?)"],
+    ]
+    assert [step for step in steps if "perdure_waits" in step] == [
+        "SEARCH perdure_waits USING INDEX perdure_waits_due (namespace=? AND due_at>?)"
     ]
     assert not any(map(SCAN_OF_TABLE.match, steps))
 
@@ -144,6 +154,74 @@ def test_jobs_of_a_group_are_found_by_its_index(connection: sqlite3.Connection) 
     text = statement_for(PREFIX, "list_jobs", JobFilter(group="run-1"))
 
     assert "perdure_jobs_group" in plan(connection, text)[0]
+
+
+def test_a_step_of_a_run_looks_up_single_rows(connection: sqlite3.Connection) -> None:
+    assert plan(connection, statements_of(PREFIX)["run_and_job"]) == [
+        "SEARCH run USING INDEX sqlite_autoindex_perdure_runs_1 (id=? AND namespace=?)",
+        "SEARCH job USING INDEX sqlite_autoindex_perdure_jobs_1 (id=?) LEFT-JOIN",
+        "CORRELATED SCALAR SUBQUERY 1",
+        "SEARCH event USING PRIMARY KEY (run_serial=?)",
+    ]
+    for name in ("continue_job", "remove_node_job"):
+        assert plan(connection, statements_of(PREFIX)[name]) == [
+            "SEARCH perdure_jobs USING INTEGER PRIMARY KEY (rowid=?)"
+        ]
+
+
+def test_events_are_read_in_their_order(connection: sqlite3.Connection) -> None:
+    assert plan(connection, statements_of(PREFIX)["events_after"]) == [
+        "SEARCH perdure_events USING PRIMARY KEY (run_serial=? AND number>?)"
+    ]
+
+
+@pytest.mark.parametrize("name", ["jobs_of_run", "run_jobs"])
+def test_jobs_of_a_run_are_found_by_its_index(connection: sqlite3.Connection, name: str) -> None:
+    assert plan(connection, statements_of(PREFIX)[name]) == [
+        "SEARCH job USING INDEX perdure_jobs_run (run_id=? AND namespace=?)"
+    ]
+
+
+def test_outdated_runs_are_found_in_order(connection: sqlite3.Connection) -> None:
+    steps = plan(connection, statements_of(PREFIX)["outdated_runs"])
+
+    assert steps[0] == (
+        "SEARCH run USING INDEX perdure_runs_ended (status=? AND namespace=? AND finished_at<?)"
+    )
+    assert not any("ORDER BY" in step for step in steps)
+
+
+@pytest.mark.parametrize(
+    "filter, found_by",
+    [
+        (RunFilter(), "perdure_runs_created ((created_at,id)<(?,?))"),
+        (RunFilter(namespace="a", flow="f"), "perdure_runs_created ((created_at,id)<(?,?))"),
+        (
+            RunFilter(status=RunStatus.FAILED),
+            "perdure_runs_status (status=? AND (created_at,id)<(?,?))",
+        ),
+        (
+            RunFilter(namespace="a", parent=RunId("p")),
+            "perdure_runs_parent (parent_run=? AND namespace=? AND (created_at,id)<(?,?))",
+        ),
+        (
+            RunFilter(namespace="a", flow="f", version="v", is_ended=False),
+            "perdure_runs_live (namespace=? AND flow=? AND version=? AND (created_at,id)<(?,?))",
+        ),
+    ],
+)
+def test_runs_are_listed_in_order_by_an_index(
+    connection: sqlite3.Connection, filter: RunFilter, found_by: str
+) -> None:
+    steps = plan(connection, listing(PREFIX, "list_runs", filter))
+
+    assert steps[0].endswith(f" {found_by}")
+    assert not any("ORDER BY" in step for step in steps)
+
+
+def test_live_runs_are_listed_without_looking_at_ended_ones(connection: sqlite3.Connection) -> None:
+    for filter in (RunFilter(is_ended=False), RunFilter(namespace="a", is_ended=False)):
+        assert "perdure_runs_live" in plan(connection, listing(PREFIX, "list_runs", filter))[0]
 
 
 def plan(connection: sqlite3.Connection, text: str) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
-from perdure.model.job import Claim, NewJob, Status
+from perdure.model.job import NewJob, Status
 from perdure.model.outcome import Settlement
 from perdure.model.reach import check_times
 from perdure.model.run import (
@@ -26,7 +26,7 @@ from perdure.model.run import (
 from perdure.rules.rank import rank_of
 from perdure.store.sqlite.holding import change_version, hold, let_go
 from perdure.store.sqlite.inserting import insert_jobs
-from perdure.store.sqlite.rows import INLINE_MAX_BYTES, as_json, deadline_of, moment
+from perdure.store.sqlite.rows import INLINE_MAX_BYTES, as_json, deadline_of
 from perdure.store.sqlite.run_rows import RUN_ROW_COLUMNS, NodeJobRow, RunRow
 from perdure.store.sqlite.settling import settle_jobs
 from perdure.store.sqlite.submitting import child_ended, insert_children, open_waits
@@ -34,18 +34,18 @@ from perdure.store.sqlite.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
+_ACTIVE = Status.ACTIVE.value
+_GONE = NodeJobRow(0, -1, "", 0, 0, 0)
 
 
 def commit_runs(
     transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
 ) -> CommitAnswer:
     results = [_commit(transaction, commit) for commit in commits]
-    namespaces = {commit.namespace for commit in commits}
-    return CommitAnswer(
-        results=results,
-        most_urgent_rank=_lowest_rank(transaction, namespaces, lanes) if lanes else None,
-        now=moment(transaction.now),
-    )
+    rank = None
+    if lanes:
+        rank = _lowest_rank(transaction, {commit.namespace for commit in commits}, lanes)
+    return CommitAnswer(results=results, most_urgent_rank=rank, now=transaction.moment)
 
 
 def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
@@ -60,19 +60,17 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     if not commit.events and run.token == commit.token:
         return _DONE
     jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []
-    jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
+    if len(settlements) > 1:
+        jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
     stale = [
         settlement.claim
         for settlement, job in zip(settlements, jobs, strict=True)
-        if not _is_current(settlement.claim, job)
+        if job.epoch != settlement.claim.epoch or job.status != _ACTIVE
     ]
     if stale:
         return CommitResult(state=CommitState.STALE, stale=tuple(stale))
     _write(transaction, commit, run, jobs)
     return _DONE
-
-
-_GONE = NodeJobRow(0, -1, "", 0, 0, 0)
 
 
 def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bool:
@@ -84,10 +82,6 @@ def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bo
 def _job_of(transaction: Transaction, commit: RunCommit, id: JobId) -> NodeJobRow:
     found = transaction.run("node_job", (id, commit.run, commit.namespace))
     return NodeJobRow._make(found[0]) if found else _GONE
-
-
-def _is_current(claim: Claim, job: NodeJobRow) -> bool:
-    return job.epoch == claim.epoch and job.status == Status.ACTIVE
 
 
 def _write(
@@ -130,7 +124,7 @@ def _write(
         transaction.write(
             "replace_snapshot", serial=run.serial, number=snapshot.number, data=snapshot.data
         )
-    transaction.hint(HintKind.RUN, (commit.run,))
+    transaction.hint_one(HintKind.RUN, commit.run)
 
 
 def _change_run(transaction: Transaction, commit: RunCommit, run: RunRow) -> None:
@@ -160,7 +154,7 @@ def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: N
             lane.text,
             following.group,
             following.priority,
-            rank_of(moment(now), following.priority, following.aging),
+            rank_of(transaction.moment, following.priority, following.aging),
             following.max_attempts,
             now,
             now,

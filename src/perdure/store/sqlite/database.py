@@ -34,7 +34,7 @@ class Database:
     def __init__(self, place: SqlitePlace) -> None:
         self.place = place
         self.users = 0
-        self._process = os.getpid()
+        self._process = _open  # a fork changes it; asking for the process id is a system call
         self._lock = threading.Lock()
         self._is_closed = False
         self._sql = statements_of(place.prefix)
@@ -85,7 +85,7 @@ class Database:
     @property
     def is_inherited(self) -> bool:
         """Whether it belongs to the process that this one was forked from."""
-        return self._process != os.getpid()
+        return self._process is not _open
 
     def _check_open(self) -> None:
         if self._is_closed:

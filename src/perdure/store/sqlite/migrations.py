@@ -15,6 +15,7 @@ from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.statements import PACKAGE
 
 _CREATED = re.compile(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", re.MULTILINE)
+_TABLES = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
@@ -55,7 +56,10 @@ def _pending(
     if columns != ["version", "name", "applied_at"]:
         raise foreign_tables(place.path)
     applied = connection.execute(f"SELECT version, name FROM {ours}").fetchall()
-    return pending(steps, applied, place.path)
+    left = pending(steps, applied, place.path)
+    if any(name.lower() in taken for step in left for name in _TABLES.findall(step.text)):
+        raise foreign_tables(place.path)
+    return left
 
 
 def _apply(connection: sqlite3.Connection, place: SqlitePlace, step: Migration) -> None:

@@ -183,7 +183,8 @@ def _prune(
 def listing(prefix: str, name: str, filter: RunFilter) -> str:
     """The text of a listing or counting statement, by the index that serves the filter best."""
     if filter.parent is not None:
-        return _completed(prefix, name, "parent", "run.parent_run = :parent")
+        place = "" if filter.namespace is None else " AND run.namespace = :namespace"
+        return _completed(prefix, name, "parent", f"run.parent_run = :parent{place}")
     if filter.is_ended is False and filter.status is None:
         return _completed(prefix, name, "live", _live(filter))
     if filter.status is not None:

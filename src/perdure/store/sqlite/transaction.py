@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
 from typing import Any, Protocol
 
 from perdure.model.hint import Hint, HintKind
-from perdure.store.sqlite.rows import Row
+from perdure.store.sqlite.rows import Row, moment
 from perdure.store.sqlite.statements import in_batches, with_rows
 
 Hints = dict[HintKind, set[str] | None]
@@ -37,6 +38,14 @@ class Transaction:
         self.now = now
         self.hints: Hints = {}
         self._execute = connection.execute
+        self._moment: datetime | None = None
+
+    @property
+    def moment(self) -> datetime:
+        """The same as ``now``."""
+        if self._moment is None:
+            self._moment = moment(self.now)
+        return self._moment
 
     def rows(self, name: str, **parameters: Any) -> Sequence[Row]:
         return self._execute(self.sql[name], parameters).fetchall()
@@ -71,6 +80,11 @@ class Transaction:
     def hint(self, kind: HintKind, names: Iterable[str]) -> None:
         if found := set(names):  # a hint without names would mean any
             merge_hints(self.hints, {kind: found})
+
+    def hint_one(self, kind: HintKind, name: str) -> None:
+        names = self.hints.setdefault(kind, set())
+        if names is not None:
+            names.add(name)
 
     def hint_any(self, kind: HintKind) -> None:
         self.hints[kind] = None

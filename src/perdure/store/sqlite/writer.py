@@ -98,17 +98,14 @@ class Writer:
 
     def _next_group(self) -> list[Request]:
         """All that waits by now; nothing, when it is time to look around."""
-        group: list[Request] = []
+        requests = self._requests
         try:
-            first = self._requests.get(timeout=self._watch.seconds_to_next_look)
-            while True:
-                if first is not None:
-                    group.append(first)
-                if len(group) == GROUP_MAX:
-                    return group
-                first = self._requests.get_nowait()
+            found = [requests.get(timeout=self._watch.seconds_to_next_look)]
         except Empty:
-            return group
+            return []
+        while len(found) < GROUP_MAX and not requests.empty():  # nobody else takes from it
+            found.append(requests.get())
+        return [request for request in found if request is not None]
 
     def _write(self, group: Sequence[Request]) -> None:
         try:
@@ -158,9 +155,10 @@ class Writer:
         execute("RELEASE operation")
 
     def _answer(self, group: Sequence[Request]) -> None:
-        hints: Hints = {}
-        for request in group:
-            merge_hints(hints, request.hints)
         reply(group)
-        for hint in as_hints(hints):
-            self._hub.publish(hint)
+        if self._hub.is_heard:
+            hints: Hints = {}
+            for request in group:
+                merge_hints(hints, request.hints)
+            for hint in as_hints(hints):
+                self._hub.publish(hint)

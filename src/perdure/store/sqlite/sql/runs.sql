@@ -28,14 +28,15 @@ INSERT INTO {prefix}events (run_serial, number, at, token, data, value)
 VALUES {rows};
 
 -- name: run_and_job
--- All that a step has to be checked against: the run, and the job that it settles.
+-- All that a step has to be checked against: the run, and the job that it settles. The + keeps
+-- the planner from an index with longer keys than the id.
 SELECT run.serial, {last_number}, run.token, run.status, run.flow, run.parent_run, run.parent_key,
        {node_job_row}
 FROM {prefix}runs AS run
 LEFT JOIN {prefix}jobs AS job
     ON job.id = ?
-    AND job.run_id = run.id
-    AND job.namespace = run.namespace
+    AND +job.run_id = run.id
+    AND +job.namespace = run.namespace
 WHERE run.id = ?
   AND run.namespace = ?;
 
@@ -43,8 +44,8 @@ WHERE run.id = ?
 SELECT {node_job_row}
 FROM {prefix}jobs AS job
 WHERE job.id = ?
-  AND job.run_id = ?
-  AND job.namespace = ?;
+  AND +job.run_id = ?
+  AND +job.namespace = ?;
 
 -- name: token_of_event
 SELECT token
