@@ -17,7 +17,15 @@ from perdure.cli import logs
 from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, set_up_logs
 from perdure.worker import events, supervisor
 
-JOB: dict[str, Any] = {"worker": "w", "job_id": "j", "task": "embed", "queue": "q", "attempt": 2}
+JOB: dict[str, Any] = {
+    "worker": "w",
+    "job_id": "j",
+    "task": "embed",
+    "queue": "q",
+    "attempt": 2,
+    "run_id": None,
+    "node": None,
+}
 
 
 @pytest.fixture
@@ -42,6 +50,15 @@ class TestFields:
         event = events.JobCompleted(**JOB, duration=timedelta(milliseconds=12.3456))
 
         assert fields_of(event) == {"job": "j", "task": "embed", "attempt": 2, "seconds": 0.0123}
+
+    def test_a_nodes_job_says_first_of_which_run_it_is(self) -> None:
+        event = events.JobStarted(**{**JOB, "run_id": "order-42", "node": "pack[7]"})
+
+        assert list(fields_of(event).items())[:3] == [
+            ("run", "order-42"),
+            ("node", "pack[7]"),
+            ("job", "j"),
+        ]
 
     @pytest.mark.parametrize("kind", [events.JobFailed, events.JobRetried, events.JobDead])
     def test_a_failure_is_told_in_one_line(self, kind: type[events.JobFailed]) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``perdure worker``, ``perdure jobs``, ``perdure depth``, ``perdure workers``.
+"""The command line: run workers, look at jobs and runs of flows, act on them.
 
 Commands import what they need when they run, so that help and completion come at once.
 """

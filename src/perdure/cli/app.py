@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli import jobs, queues
+from perdure.cli import flow, jobs, queues, runs
+from perdure.cli.check import check
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.worker import worker
 
 app = typer.Typer(
     name="perdure",
-    help=f"Durable jobs: run workers, look at jobs, act on them.\n\n{EXIT_CODES}",
+    help=f"Durable jobs and flows: run workers, look at work, act on it.\n\n{EXIT_CODES}",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -21,6 +22,9 @@ app = typer.Typer(
 )
 app.command()(worker)
 app.add_typer(jobs.app)
+app.add_typer(runs.app)
+app.add_typer(flow.app)
+app.command()(check)
 app.command()(queues.depth)
 app.command()(queues.workers)
 

@@ -15,7 +15,7 @@ from perdure.errors import InvalidInput, PerdureError, StoreError
 class ExitCode(IntEnum):
     OK = 0
     REFUSED = 1
-    """The job did not complete, or the operation does not apply to it."""
+    """The job or run did not complete, or the operation does not apply to it."""
     USAGE = 2
     """The command cannot be understood."""
     STORE = 3
@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-EXIT_CODES = """Exit codes: 0 done; 1 the job failed or the operation was refused; 2 the command
+EXIT_CODES = """Exit codes: 0 done; 1 it failed or was refused; 2 the command
 cannot be understood; 3 the store cannot be reached or used."""
 
 

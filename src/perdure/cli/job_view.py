@@ -13,6 +13,7 @@ from perdure.cli.present import as_json_line, moment, took
 from perdure.cli.terminal import print_pairs
 from perdure.client.records import JobRecord
 from perdure.errors import PerdureError
+from perdure.model.failure import Failure
 from perdure.model.job import FailedAttempt, Job, Status
 
 NOT_READABLE = "(not readable here: it was stored with a codec of your own)"
@@ -58,6 +59,10 @@ def print_failure(console: Console, failed: FailedAttempt, now: datetime) -> Non
         ("worker", failed.worker or ""),
     ]
     print_pairs(console, [(name, value) for name, value in pairs if value])
+    print_traceback(console, failure)
+
+
+def print_traceback(console: Console, failure: Failure) -> None:
     if failure.traceback:
         console.print(failure.traceback.rstrip(), style="dim", soft_wrap=True)
 
@@ -66,6 +71,8 @@ def _identity(record: JobRecord) -> list[tuple[str, str]]:
     return [
         ("job", record.id),
         ("task", record.task),
+        ("run", record.node.run if record.node else ""),
+        ("node", record.node.key if record.node else ""),
         ("queue", record.queue),
         ("namespace", record.namespace),
         ("group", record.group or ""),

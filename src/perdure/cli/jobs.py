@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from perdure.cli.exits import EXIT_CODES, ExitCode, exit_code_of, tell_error
+from perdure.cli.acting import act_on_each, given
+from perdure.cli.exits import EXIT_CODES, ExitCode
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
-from perdure.errors import InvalidInput, PerdureError
-from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Moved, Status
+from perdure.errors import InvalidInput
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Status
 
 app = typer.Typer(
     name="jobs", help=f"Look at jobs and act on them.\n\n{EXIT_CODES}", no_args_is_help=True
@@ -42,7 +42,7 @@ def list_jobs(
     from perdure import clock
     from perdure.cli import present
     from perdure.cli.job_view import job_fields
-    from perdure.cli.terminal import make_console, print_table
+    from perdure.cli.terminal import make_console, print_table, tell_more
 
     with connected(store, namespace) as client:
         jobs = client.jobs(
@@ -59,10 +59,6 @@ def list_jobs(
             print_table(console, columns)
             if len(jobs) == limit:
                 tell_more(jobs[-1].id)
-
-
-def tell_more(last: str) -> None:
-    typer.echo(f"there may be more: --before {last}, or a higher --limit", err=True)
 
 
 @app.command("show")
@@ -94,7 +90,7 @@ def retry_jobs(
 ) -> None:
     """Start failed, dead or cancelled jobs anew, with a fresh budget of tries."""
     with connected(store, namespace) as client:
-        _act(client.retry, _given(ids, "retry"), as_json)
+        act_on_each(lambda id: client.handle(id).retry(), given(ids, "jobs retry"), as_json=as_json)
 
 
 @app.command("abort")
@@ -115,7 +111,7 @@ def abort_jobs(
 
     with connected(store, namespace) as client:
         if group is None:
-            _act(client.abort, _given(ids, "abort"), as_json)
+            act_on_each(client.abort, given(ids, "jobs abort"), as_json=as_json)
             return
         if ids:
             raise InvalidInput("abort jobs by their ids or by --group, not both at once")
@@ -143,37 +139,3 @@ def watch_job(
     with connected(store, namespace) as client:
         if not watching.watch(client, id, as_json=as_json):
             raise typer.Exit(ExitCode.REFUSED)
-
-
-def _given(ids: list[str] | None, what: str) -> list[str]:
-    if not ids:
-        raise InvalidInput(f"which jobs? perdure jobs {what} ID...")
-    return ids
-
-
-def _act(act: Callable[[str], Any], ids: list[str], as_json: bool) -> None:
-    """Act on each job; one that refuses does not keep the others from it."""
-    from perdure.cli import present
-
-    worst = ExitCode.OK
-    done = []
-    for id in ids:
-        try:
-            moved = act(id)
-        except PerdureError as error:
-            tell_error(str(error))
-            worst = max(worst, exit_code_of(error))
-            continue
-        done.append(Moved(id=moved.id, before=moved.before, after=moved.after))
-        if not as_json:
-            typer.echo(_told(moved))
-    if as_json:
-        typer.echo(present.as_json(done))
-    if worst:
-        raise typer.Exit(worst)
-
-
-def _told(moved: Any) -> str:
-    if moved.before is moved.after:
-        return f"{moved.id} was {moved.before} already"
-    return f"{moved.id} is {moved.after}, was {moved.before}"

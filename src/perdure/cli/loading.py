@@ -1,4 +1,4 @@
-"""From ``module:name`` on the command line to the worker or the tasks it means."""
+"""From ``module:name`` on the command line to the worker, the tasks or the flows it means."""
 
 from __future__ import annotations
 
@@ -6,25 +6,64 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import reduce
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from perdure.client.flow import Flow
 from perdure.errors import InvalidInput
+from perdure.model.flow import BuiltFlow
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
 
-Tasks = tuple[Task[..., Any], ...]
+_CODE = (Task, BuiltFlow)
 
 
-def load(target: str) -> Worker | Tasks:
-    """Import what ``target`` names: a worker, a task, a list of tasks, or a module of tasks."""
-    module_name, _, name = target.partition(":")
-    module = _module(module_name, target)
+class Code(NamedTuple):
+    """What a worker can be made of."""
+
+    tasks: tuple[Task[..., Any], ...]
+    flows: tuple[BuiltFlow, ...]
+
+
+def load(target: str) -> Worker | Code:
+    """Import what ``target`` names: a worker, tasks and flows, or a module of them."""
+    module, name = _parts(target)
     if not name:
-        return _tasks_of(module)
+        return _code_of(module)
     return _usable(_attribute(module, name), target)
+
+
+def load_flow(target: str) -> BuiltFlow:
+    """Import the one flow that ``target`` names; a module alone means the only flow in it."""
+    module, name = _parts(target)
+    if name:
+        found = _attribute(module, name)
+        if isinstance(found, BuiltFlow):
+            return found
+        raise InvalidInput(f"{target!r} is {_kind(found)}, not a flow that was built")
+    flows = {each: name for name, each in vars(module).items() if isinstance(each, BuiltFlow)}
+    if len(flows) == 1:
+        return next(iter(flows))
+    known = ", ".join(f"{target}:{name}" for name in flows.values())
+    hint = f"which of its flows? {known}" if known else "it has no flow: Flow(...).build()"
+    raise InvalidInput(f"{target!r} must name one flow; {hint}")
+
+
+def load_flows(target: str) -> tuple[BuiltFlow, ...]:
+    """The flows that ``target`` has code for, with those that they start."""
+    found = load(target)
+    named = {text: flow for each in found.flows for text, flow in each.with_children().items()}
+    if not named:
+        raise InvalidInput(f"{target!r} has no flows, so there is nothing to check")
+    return tuple(named.values())
+
+
+def _parts(target: str) -> tuple[ModuleType, str]:
+    module_name, _, name = target.partition(":")
+    return _module(module_name, target), name
 
 
 def _module(name: str, target: str) -> ModuleType:
@@ -65,31 +104,46 @@ def _attribute(module: ModuleType, name: str) -> Any:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
         near = get_close_matches(name, _offered(module), n=3) or _offered(module)
-        hint = f"; it has {', '.join(near)}" if near else "; it has no worker and no task"
+        hint = f"; it has {', '.join(near)}" if near else "; it has no worker, task or flow"
         raise InvalidInput(f"module {module.__name__!r} has no {name!r}{hint}") from None
 
 
 def _offered(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if isinstance(value, Task | Worker)]
+    return [name for name, value in vars(module).items() if isinstance(value, (*_CODE, Worker))]
 
 
-def _tasks_of(module: ModuleType) -> Tasks:
-    tasks = tuple(value for value in vars(module).values() if isinstance(value, Task))
-    if not tasks:
+def _code_of(module: ModuleType) -> Code:
+    found = [value for value in vars(module).values() if isinstance(value, _CODE)]
+    if not found:
         raise InvalidInput(
-            f"module {module.__name__!r} has no tasks; decorate functions with @task, or name a "
-            f"worker: {module.__name__}:worker"
+            f"module {module.__name__!r} has no tasks and no flows; decorate functions with "
+            f"@task, build a Flow(...), or name a worker: {module.__name__}:worker"
         )
-    return tuple(dict.fromkeys(tasks))
+    return _sorted(found)
 
 
-def _usable(found: Any, target: str) -> Worker | Tasks:
+def _usable(found: Any, target: str) -> Worker | Code:
     if isinstance(found, Worker):
         return found
-    if isinstance(found, Task):
-        return (found,)
-    if isinstance(found, list | tuple) and found and all(isinstance(x, Task) for x in found):
-        return tuple(found)
+    several = found if isinstance(found, list | tuple) else [found]
+    if several and all(isinstance(each, _CODE) for each in several):
+        return _sorted(several)
     raise InvalidInput(
-        f"{target!r} is {type(found).__name__!r}, not a Worker, a task or a list of tasks"
+        f"{target!r} is {_kind(found)}, not a Worker, a task, a built flow or a list of those"
     )
+
+
+def _sorted(found: Sequence[Any]) -> Code:
+    """Tasks and flows apart, each once: a module may give one several names."""
+    once = list(dict.fromkeys(found))
+    return Code(
+        tasks=tuple(each for each in once if isinstance(each, Task)),
+        flows=tuple(each for each in once if isinstance(each, BuiltFlow)),
+    )
+
+
+def _kind(found: Any) -> str:
+    several = found if isinstance(found, list | tuple) else [found]
+    if any(isinstance(each, Flow) for each in several):
+        return "a flow that is not built (call .build() on it)"
+    return repr(type(found).__name__)

@@ -100,6 +100,8 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
     fields: dict[str, Any] = {"worker": event.worker} if isinstance(event, WorkerEvent) else {}
     if isinstance(event, JobEvent):
         fields = {"job": event.job_id, "task": event.task, "attempt": event.attempt}
+        if event.run_id is not None:
+            fields = {"run": event.run_id, "node": event.node, **fields}
     match event:
         case JobCompleted():
             fields["seconds"] = _seconds(event.duration)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -15,6 +17,7 @@ from perdure.errors import InvalidInput, StoreUnreachable
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
+    from perdure.model.payload import Codec
 
 STORE_VARIABLE = "PERDURE_STORE"
 
@@ -24,13 +27,19 @@ StoreOption = Annotated[
         "--store",
         envvar=STORE_VARIABLE,
         metavar="URL",
-        help="Where the jobs are: sqlite:///path.db or postgresql://user@host/database.",
+        help="Where jobs and runs are: sqlite:///path.db or postgresql://user@host/database.",
     ),
 ]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", metavar="NAME", help="Whose jobs; '*' looks at all.")
+    str, typer.Option("--namespace", metavar="NAME", help="Whose; '*' looks at all.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ByOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who does it; kept in the run's log.")
+]
+ReasonOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Why; kept in the run's log.")
+]
 
 
 def required(store: str | None) -> str:
@@ -40,24 +49,34 @@ def required(store: str | None) -> str:
 
 
 @contextmanager
-def connected(store: str | None, namespace: str) -> Iterator[Client]:
-    """A client of the store; expected errors within are told, and end the command."""
+def connected(
+    store: str | None, namespace: str, *, is_new: bool = False, codec: Codec | None = None
+) -> Iterator[Client]:
+    """A client of the store; expected errors within are told, and end the command.
+
+    ``is_new`` where the command may be the first to use the store.
+    """
     from perdure.client.blocking import Client
 
     with errors_told():
         url = required(store)
-        _check_exists(url)
-        with Client(url, namespace=namespace) as client:
+        _check_outside(url)
+        if not is_new:
+            _check_exists(url)
+        with Client(url, namespace=namespace, codec=codec) as client:
             yield client
+
+
+def _check_outside(url: str) -> None:
+    if urlsplit(url).scheme == "memory":
+        raise InvalidInput(
+            f"store {url!r} lives inside one process; from outside nobody can look into it"
+        )
 
 
 def _check_exists(url: str) -> None:
     """Looking at a store must not create it: a mistyped path would look like an empty queue."""
     parts = urlsplit(url)
-    if parts.scheme == "memory":
-        raise InvalidInput(
-            f"store {url!r} lives inside one process; from outside nobody can look into it"
-        )
     path = unquote(parts.path.removeprefix("/"))
     if parts.scheme == "sqlite" and path and not os.path.exists(path):
         raise StoreUnreachable(url, f"there is no file {path!r}", "The first worker creates it.")
@@ -66,3 +85,16 @@ def _check_exists(url: str) -> None:
 def as_names(text: str | None) -> list[str] | None:
     """Read ``a,b``; empty names are refused later, by the one that knows what they mean."""
     return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def parsed_json(text: str | None, what: str) -> Any:
+    """The value that JSON on the command line means; nothing means null."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        quoted = shlex.quote(json.dumps(text))
+        raise InvalidInput(
+            f"{what} {text!r} is not JSON: {error}. A text needs quotes of its own: {quoted}"
+        ) from None

@@ -8,8 +8,12 @@ from datetime import datetime, timedelta
 import msgspec
 
 from perdure.model.job import Job, Progress, Status
+from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
+
+NOT_REACHED = "-"
+"""The status of a node that its run has not come to."""
 
 STYLES: dict[str, str] = {
     Status.WAITING: "cyan",
@@ -22,7 +26,14 @@ STYLES: dict[str, str] = {
     Status.DEAD: "bold red",
     Status.DISABLED: "magenta",
     Status.CANCELLED: "dim",
+    RunStatus.RUNNING: "yellow",
+    RunStatus.COMPENSATING: "yellow",
+    NodeStatus.LIVE: "yellow",
+    NodeStatus.SKIPPED: "dim",
+    NodeStatus.BLOCKED: "dim",
+    NOT_REACHED: "dim",
 }
+"""By the words for statuses, which jobs, runs and nodes share."""
 
 
 class Column(Value):
@@ -71,7 +82,19 @@ def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[
         Column(
             title="AGE", cells=[ago(job.created_at, now) for job in jobs], rank=2, is_number=True
         ),
-        Column(title="GROUP", cells=[job.group or "" for job in jobs], rank=7, room_min=7),
+        Column(title="GROUP", cells=[job.group or "" for job in jobs], rank=8, room_min=7),
+        Column(
+            title="RUN",
+            cells=[job.node.run if job.node else "" for job in jobs],
+            rank=7,
+            room_min=7,
+        ),
+        Column(
+            title="NODE",
+            cells=[job.node.key if job.node else "" for job in jobs],
+            rank=9,
+            room_min=7,
+        ),
     ]
 
 
@@ -166,6 +189,12 @@ def moment(at: datetime | None, now: datetime) -> str:
 def as_json(value: object) -> str:
     """JSON for people and programs alike."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def shortened(text: str, length: int) -> str:
+    """One line of at most this many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: max(0, length - 1)]}…"
 
 
 def as_json_line(value: object) -> str:

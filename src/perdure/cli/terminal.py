@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -45,3 +46,8 @@ def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         table.add_row(name, Text(value, style=STYLES.get(value, "")))
     console.print(table)
+
+
+def tell_more(last: str) -> None:
+    """Say how to see what a list left out; ``last`` is the id in its last line."""
+    typer.echo(f"there may be more: --before {last}, or a higher --limit", err=True)

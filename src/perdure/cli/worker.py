@@ -23,7 +23,7 @@ def worker(
         str,
         typer.Argument(
             metavar="MODULE[:NAME]",
-            help="A Worker, a task or a list of tasks; a module alone means all tasks in it.",
+            help="A Worker, a task, a flow or a list of those; a module alone means all in it.",
         ),
     ],
     store: StoreOption = None,
@@ -90,7 +90,7 @@ def _made(target: str, store: str | None) -> Worker:
 
     found = load(target)
     if not isinstance(found, Worker):
-        return Worker(required(store), tasks=found)
+        return Worker(required(store), tasks=found.tasks, flows=found.flows)
     found.adjust(store=store or None)
     return found
 

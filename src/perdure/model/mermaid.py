@@ -53,7 +53,7 @@ def _shape(node: Node) -> str:
             note = f"again until done, at most {node.iterations_max} times"
             return f'(["{_label(node.id, _called(node.id, node.body), note)}"])'
         case DelayNode():
-            return f'("{_label(node.id, f"for {_duration(node.delay_ms)}")}")'
+            return f'("{_label(node.id, f"for {duration_text(node.delay_ms)}")}")'
         case SignalNode():
             return f'{{{{"{_label(node.id, _signal_note(node))}"}}}}'
         case FlowNode():
@@ -74,10 +74,10 @@ def _map_note(node: MapNode) -> str:
 def _signal_note(node: SignalNode) -> str:
     if node.timeout_ms is None:
         return f"signal {node.signal}"
-    return f"signal {node.signal}, within {_duration(node.timeout_ms)}"
+    return f"signal {node.signal}, within {duration_text(node.timeout_ms)}"
 
 
-def _duration(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """As people write it: ``1h30m``."""
     parts: list[str] = []
     for unit, length in _UNITS_MS.items():

@@ -1,0 +1,57 @@
+"""Acting on several jobs or runs with one command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from perdure.cli.exits import ExitCode, exit_code_of, tell_error
+from perdure.errors import InvalidInput, PerdureError
+
+if TYPE_CHECKING:
+    from perdure.client.records import AbortOutcome
+    from perdure.client.run_records import RunMoved
+    from perdure.model.job import Moved
+
+    AnyMove = Moved | AbortOutcome | RunMoved
+
+
+def given(ids: list[str] | None, what: str) -> list[str]:
+    """The ids; ``what`` is the command, such as ``jobs retry``."""
+    if not ids:
+        raise InvalidInput(f"which {what.split()[0]}? perdure {what} ID...")
+    return ids
+
+
+def act_on_each(act: Callable[[str], AnyMove], ids: Sequence[str], *, as_json: bool) -> None:
+    """Act on each; one that refuses does not keep the others from it."""
+    from perdure.cli import present
+
+    worst = ExitCode.OK
+    done = []
+    for id in ids:
+        try:
+            moved = act(id)
+        except PerdureError as error:
+            tell_error(str(error))
+            worst = max(worst, exit_code_of(error))
+            continue
+        done.append(fields_of(moved))
+        if not as_json:
+            typer.echo(told(moved))
+    if as_json:
+        typer.echo(present.as_json(done))
+    if worst:
+        raise typer.Exit(worst)
+
+
+def fields_of(moved: AnyMove) -> dict[str, str]:
+    return {"id": moved.id, "before": moved.before, "after": moved.after}
+
+
+def told(moved: AnyMove) -> str:
+    if moved.before is moved.after:
+        return f"{moved.id} was {moved.before} already"
+    return f"{moved.id} is {moved.after}, was {moved.before}"

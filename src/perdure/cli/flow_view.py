@@ -1,0 +1,80 @@
+"""A flow as text and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from perdure.cli.present import Column
+from perdure.cli.terminal import print_pairs, print_table
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import FAIL, Call, DelayNode, Edge, Graph, Node, SignalNode
+from perdure.model.mermaid import duration_text
+
+
+def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
+    return {"name": flow.name, "version": flow.version, "definition": flow.graph.definition}
+
+
+def print_flow(console: Console, flow: BuiltFlow) -> None:
+    pairs = [("flow", flow.name), ("version", flow.version)]
+    children = sorted(flow.flows)
+    print_pairs(console, [*pairs, *(("starts", text) for text in children)])
+    console.print()
+    print_table(console, node_columns(flow.graph))
+    console.print()
+    console.print(flow.mermaid().rstrip(), soft_wrap=True)
+
+
+def node_columns(graph: Graph) -> list[Column]:
+    nodes = list(graph.nodes.values())
+    after = [", ".join(map(_source, graph.incoming[node.id])) for node in nodes]
+    return [
+        Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
+        Column(title="KIND", cells=[kind_of(node) for node in nodes]),
+        Column(title="DOES", cells=[does(node) for node in nodes], rank=1, room_min=10),
+        Column(title="AFTER", cells=after, rank=2, room_min=10),
+        Column(title="QUEUE", cells=[_queue(node) for node in nodes], rank=3, room_min=7),
+        Column(title="IF IT FAILS", cells=[_if_it_fails(node) for node in nodes], rank=4),
+    ]
+
+
+def kind_of(node: Node) -> str:
+    return str(type(node).__struct_config__.tag)
+
+
+def does(node: Node) -> str:
+    """What it calls, or what it waits for."""
+    match node:
+        case DelayNode():
+            return f"waits {duration_text(node.delay_ms)}"
+        case SignalNode():
+            limit = "" if node.timeout_ms is None else f", {duration_text(node.timeout_ms)} at most"
+            return f"waits for {node.signal}{limit}"
+        case _:
+            body = _body(node)
+            return body.task if isinstance(body, Call) else body.text
+
+
+def _source(edge: Edge) -> str:
+    return f"{edge.source}:{edge.port}" if edge.port else edge.source
+
+
+def _body(node: Any) -> Any:
+    return getattr(node, "call", None) or getattr(node, "body", None)
+
+
+def _queue(node: Node) -> str:
+    body = _body(node)
+    return body.queue if isinstance(body, Call) else ""
+
+
+def _if_it_fails(node: Node) -> str:
+    match getattr(node, "on_error", FAIL):
+        case "fail":
+            return ""
+        case "continue":
+            return "goes on"
+        case port:
+            return f"port {port}"

@@ -1,0 +1,116 @@
+"""``perdure runs``: look at runs of flows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perdure.cli import run_acts
+from perdure.cli.exits import EXIT_CODES, ExitCode
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
+from perdure.model.run import RunStatus
+
+app = typer.Typer(
+    name="runs",
+    help=f"Look at runs of flows and act on them.\n\n{EXIT_CODES}",
+    no_args_is_help=True,
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
+
+
+@app.command("list")
+def list_runs(
+    status: Annotated[
+        RunStatus | None, typer.Option(metavar="STATUS", help=f"Only {', '.join(RunStatus)}.")
+    ] = None,
+    flow: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this flow.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    before: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only runs made before this one: page on.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    from perdure import clock
+    from perdure.cli import present, run_view
+    from perdure.cli.terminal import make_console, print_table, tell_more
+
+    with connected(store, namespace) as client:
+        runs = client.runs(status=status, flow=flow, limit=limit, before=before)
+        if as_json:
+            typer.echo(present.as_json([run_view.run_fields(run) for run in runs]))
+        elif not runs:
+            typer.echo("no runs")
+        else:
+            is_across = namespace == ALL_NAMESPACES
+            columns = run_view.run_columns(runs, clock.system_clock(), is_across=is_across)
+            print_table(make_console(), columns)
+            if len(runs) == limit:
+                tell_more(runs[-1].id)
+
+
+@app.command("show")
+def show_run(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one run: input, result, its nodes with their outputs, its children, its failure."""
+    from perdure import clock
+    from perdure.cli import present, run_view
+    from perdure.cli.reading import ReadingCodec
+    from perdure.cli.terminal import make_console
+
+    with connected(store, namespace, codec=ReadingCodec()) as client:
+        handle = client.run_handle(id)
+        record, events = handle.record(), handle.events()
+        run = run_view.RunInFull(record, events, handle.nodes(), handle.children())
+        if as_json:
+            typer.echo(present.as_json(run_view.full_fields(run)))
+        else:
+            run_view.print_run(make_console(), run, clock.system_clock())
+
+
+@app.command("events")
+def show_events(
+    id: IdArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what happens, until the run ends.")
+    ] = False,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON line for each event.")
+    ] = False,
+) -> None:
+    """Show what happened in a run, an event a line.
+
+    With --follow it exits with 0 if the run completed, and with 1 if it ended in any other way.
+    """
+    from perdure.cli.event_view import EventLines
+    from perdure.cli.present import as_json_line
+    from perdure.cli.reading import ReadingCodec
+    from perdure.cli.terminal import make_console
+
+    with connected(store, namespace, codec=ReadingCodec()) as client:
+        handle = client.run_handle(id)
+        known = [] if follow else handle.events()
+        lines = EventLines(make_console(), known)
+        status = None
+        for event in handle.watch() if follow else known:
+            if as_json:
+                typer.echo(as_json_line(event))
+            else:
+                lines.print(event)
+            status = event.status
+        if follow and status is not RunStatus.COMPLETED:
+            raise typer.Exit(ExitCode.REFUSED)
+
+
+run_acts.add_to(app)
