@@ -57,6 +57,7 @@ from perdure.errors import (
     WaitTimedOut,
 )
 from perdure.model.failure import Failure
+from perdure.model.flow import BuiltFlow
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
 from perdure.model.payload import Codec
@@ -76,6 +77,7 @@ __all__ = [
     "AsyncRunHandle",
     "AttemptTimeout",
     "ChildRun",
+    "BuiltFlow",
     "Client",
     "Codec",
     "Concurrency",

@@ -271,6 +271,12 @@ class TestRoutes:
             "default=",
         ]
 
+    def test_declare_keys_in_a_list(self) -> None:
+        keys: Any = "pay"
+        flow = Flow("orders").route("kind", {"pay": charge}, keys=keys)
+
+        assert only_fault(flow).endswith("keys='pay' must be a list of keys")
+
     def test_may_leave_declared_keys_to_the_default(self) -> None:
         flow = Flow("o").route("kind", {"pay": charge}, default=fetch, keys=["pay", "reject"])
 

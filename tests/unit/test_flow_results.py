@@ -145,6 +145,16 @@ def test_a_loop_of_child_flows() -> None:
     assert result_of(flow, 3) == 97
 
 
+@task
+def is_large(number: int) -> list[int]:
+    return [number] if number > 50 else []
+
+
+@pytest.mark.parametrize("body", [double, doubled])
+def test_a_loop_is_done_once_a_task_gives_something_true(body: Any) -> None:
+    assert result_of(Flow("f").loop(body, until=is_large).build(), 3) == 96
+
+
 def test_a_loop_leaves_from_the_port_of_its_bound() -> None:
     flow = (
         Flow("f")

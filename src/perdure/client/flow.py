@@ -19,6 +19,7 @@ from perdure.client.flow_steps import (
     Step,
     Steps,
     ThenStep,
+    add_steps,
 )
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration
@@ -214,7 +215,7 @@ class Flow(Steps):
         assembly.attempt("the flow", lambda: _check_name(self.name), None)
         if self.on_failure not in get_args(OnFailure):
             assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
-        cursor = self.add_all(assembly, Cursor())
+        cursor = add_steps(self, assembly, Cursor())
         return assembly.build(cursor, self.on_failure)
 
     def _record(self, method: str, step: Step) -> Self:

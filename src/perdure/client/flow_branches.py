@@ -15,12 +15,14 @@ from perdure.client.flow_steps import (
     ThenStep,
     id_of,
     id_or,
+    inline,
     on_error,
     one_entry,
     task_node,
 )
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import DEFAULT_PORT, Call, RouteNode
+from perdure.model.task import checked_list
 from perdure.rules.enqueueing import check_option_names
 from perdure.rules.graph_check import nearest
 
@@ -134,7 +136,10 @@ class RouteStep(Step):
     def _check_keys(self, assembly: Assembly, label: str, branches: Mapping[str, Branch]) -> None:
         if self.keys is None:
             return
-        declared = {port_of(key) for key in self.keys}
+        keys = assembly.attempt(label, lambda: checked_list(self.keys, "keys", "keys"), None)
+        if keys is None:
+            return
+        declared = {port_of(key) for key in keys}
         for port in sorted(str(port) for port in declared.difference(branches)):
             if DEFAULT_PORT not in branches:
                 assembly.fault(label, f"no branch for the declared key {port!r}, and no default=")
@@ -163,7 +168,7 @@ def add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> C
     if branch is None:
         return cursor
     if isinstance(branch, Steps):
-        return branch.inline(assembly, cursor, place)
+        return inline(branch, assembly, cursor, place)
     if not isinstance(branch, Sequence):
         return _add_part(assembly, cursor, branch, place)
     if isinstance(branch, str) or not branch:

@@ -51,32 +51,32 @@ class Steps:
     def __init__(self) -> None:
         self._steps: list[tuple[str, Step]] = []
 
-    def add_all(self, assembly: Assembly, cursor: Cursor, place: str = "") -> Cursor:
-        """Add the nodes of all steps; ``place`` is where this stands in another flow."""
-        counts: Counter[str] = Counter()
-        for method, step in self._steps:
-            counts[method] += 1
-            where = f".{method} number {counts[method]}"
-            cursor = step.add(assembly, cursor, f"{place}, {where}" if place else where)
-        return cursor
 
-    def inline(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        """Add the nodes to a flow that has this one as a part."""
-        if any(each is self for each in assembly.nesting):
-            assembly.fault(
-                place, "a flow cannot be a part of itself; use .loop(...) to repeat work"
-            )
-            return cursor
-        if len(assembly.nesting) >= NESTING_MAX:
-            assembly.fault(place, f"flows are nested more than {NESTING_MAX} deep")
-            return cursor
-        if not self._steps:
-            assembly.fault(place, "this flow has no nodes; use None to go straight on")
-        assembly.nesting.append(self)
-        try:
-            return self.add_all(assembly, cursor, place)
-        finally:
-            assembly.nesting.pop()
+def add_steps(steps: Steps, assembly: Assembly, cursor: Cursor, place: str = "") -> Cursor:
+    """Add the nodes of all steps; ``place`` is where they stand in another flow."""
+    counts: Counter[str] = Counter()
+    for method, step in steps._steps:
+        counts[method] += 1
+        where = f".{method} number {counts[method]}"
+        cursor = step.add(assembly, cursor, f"{place}, {where}" if place else where)
+    return cursor
+
+
+def inline(steps: Steps, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+    """Add the nodes of a flow that is a part of another one."""
+    if any(each is steps for each in assembly.nesting):
+        assembly.fault(place, "a flow cannot be a part of itself; use .loop(...) to repeat work")
+        return cursor
+    if len(assembly.nesting) >= NESTING_MAX:
+        assembly.fault(place, f"flows are nested more than {NESTING_MAX} deep")
+        return cursor
+    if not steps._steps:
+        assembly.fault(place, "this flow has no nodes; use None to go straight on")
+    assembly.nesting.append(steps)
+    try:
+        return add_steps(steps, assembly, cursor, place)
+    finally:
+        assembly.nesting.pop()
 
 
 Body = AnyTask | Function | BuiltFlow
@@ -129,7 +129,7 @@ class ThenStep(Step):
         entry, is_several = assembly.entry(cursor, self.named.after, place)
         if is_several:
             assembly.fault(place, "after=... must be one node here; begin with a task that gathers")
-        return steps.inline(assembly, entry, place)
+        return inline(steps, assembly, entry, place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ def _iterated(deciding: Deciding, node: LoopNode, key: Key, happening: Finished)
     output, is_done = happening.output, happening.is_done
     if key.part == "check":
         ref = deciding.state.nodes[node.id].ref
-        _after_check(deciding, node, key, None, ref, msgspec.json.decode(output) is True)
+        _after_check(deciding, node, key, None, ref, bool(msgspec.json.decode(output)))
     elif is_done is None:
         _ask_whether_done(deciding, node, key, output)
     else:
