@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.engine.loading import Loader
@@ -24,30 +26,41 @@ class Acting:
         self._graphs = graphs
         self._codec = codec
 
-    async def act(
-        self, namespace: str, id: RunId, happening: Happening, *, closes: str | None = None
-    ) -> CachedRun:
-        """Let something happen to a run; the run as it is afterwards.
-
-        ``closes`` is a wait that ends with it, whether or not the run cares any more.
-        """
+    async def act(self, namespace: str, id: RunId, happening: Happening) -> CachedRun:
+        """Let something happen to a run; the run as it is afterwards."""
         run = await self.loader.load(namespace, id)
-        while True:
-            plan = await self.planned(run, happening)
-            if closes is not None:
-                plan.close(closes)
-            if plan.is_empty or await self.commit(plan):
-                return run
-            if not await self.loader.catch_up([run]):
-                raise RunNotFound(id)
+        await self._insist(run, [happening])
+        return run
 
-    async def planned(self, run: CachedRun, happening: Happening) -> Plan:
+    async def end_waits(self, run: CachedRun, ended: Mapping[str, Happening]) -> None:
+        """Let waits of a run end, by their keys, in one commit.
+
+        One that the run does not care about any more is closed all the same.
+        """
+        await self._insist(run, list(ended.values()), list(ended))
+
+    async def _insist(
+        self, run: CachedRun, happenings: Sequence[Happening], closes: Sequence[str] = ()
+    ) -> None:
+        while True:
+            plan = await self.planned(run, *happenings)
+            for key in closes:
+                # A run that is paused still waits for it, and so does one that waits anew.
+                if key not in plan.state.live:
+                    plan.close(key)
+            if plan.is_empty or await self.commit(plan):
+                return
+            if not await self.loader.catch_up([run]):
+                raise RunNotFound(run.id)
+
+    async def planned(self, run: CachedRun, *happenings: Happening) -> Plan:
         while True:
             plan = Plan(run, Place(run.namespace, self._graphs, self._codec))
             try:
-                plan.happen(happening)
-            except ValueMissing:
-                await self.loader.read_values(run, sorted(run.refs))
+                for happening in happenings:
+                    plan.happen(happening)
+            except ValueMissing as error:
+                await self.loader.read_values(run, error.numbers)
             else:
                 return plan
 

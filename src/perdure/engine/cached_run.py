@@ -9,7 +9,7 @@ from perdure.model.event import StoredEvent, decode_event
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
-from perdure.model.run import LoadedRun, RunState
+from perdure.model.run import LoadedRun, Run, RunState
 from perdure.rules.fold import check_contiguous, fold
 from perdure.rules.snapshot import restore
 
@@ -17,13 +17,24 @@ from perdure.rules.snapshot import restore
 class CachedRun:
     """Always a state that the store had at some time; a commit tells whether it still has it."""
 
-    __slots__ = ("graph", "id", "namespace", "snapshot_number", "state", "values")
+    __slots__ = (
+        "as_of",
+        "created_at",
+        "graph",
+        "id",
+        "namespace",
+        "snapshot_number",
+        "state",
+        "values",
+    )
 
-    def __init__(
-        self, namespace: str, id: RunId, graph: Graph, state: RunState, values: RunValues
-    ) -> None:
-        self.namespace = namespace
-        self.id = id
+    def __init__(self, run: Run, graph: Graph, state: RunState, values: RunValues) -> None:
+        self.namespace = run.namespace
+        self.id = run.id
+        self.created_at = run.created_at
+        """By it a run is told from another that took its id."""
+        self.as_of = run.updated_at
+        """The store's time of the last write that is known of."""
         self.graph = graph
         self.state = state
         self.values = values
@@ -32,16 +43,6 @@ class CachedRun:
     def catch_up(self, events: Iterable[StoredEvent]) -> None:
         """Take in what others wrote."""
         self.state = folded(self.id, self.state, events, self.values)
-
-    @property
-    def refs(self) -> set[int]:
-        """The events whose values may still be asked for."""
-        found = {1, *(node.ref for node in self.state.nodes.values())}
-        for progress in self.state.maps.values():
-            found.update(progress.refs.values())
-        for mail in self.state.mail.values():
-            found.update(mail)
-        return found
 
 
 def folded(

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from perdure.engine.cached_run import CachedRun, restored
 from perdure.engine.graphs import Graphs
-from perdure.errors import EventLogCorrupt, RunNotFound
+from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFlow
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import LoadedRun
 from perdure.store.contract import RunAfter, Store
+
+Unusable = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
+"""Why nothing can be decided about a run."""
 
 
 class Loader:
@@ -23,13 +26,11 @@ class Loader:
 
     async def load(self, namespace: str, id: RunId) -> CachedRun:
         [run] = await self.load_many([(namespace, id)])
-        if isinstance(run, Exception):
-            raise run
-        return run
+        if isinstance(run, CachedRun):
+            return run
+        raise run
 
-    async def load_many(
-        self, ids: Sequence[tuple[str, RunId]]
-    ) -> list[CachedRun | EventLogCorrupt | RunNotFound]:
+    async def load_many(self, ids: Sequence[tuple[str, RunId]]) -> list[CachedRun | Unusable]:
         """These runs in their order, with the error of each that cannot be used."""
         asked = [RunAfter(namespace=namespace, id=id) for namespace, id in ids]
         found = await self._store.load_runs(asked)
@@ -46,9 +47,10 @@ class Loader:
         found = await self._store.load_runs(asked)
         there = []
         for run, loaded in zip(runs, found, strict=True):
-            if loaded is None or loaded.run.number < run.state.number:
+            if loaded is None or loaded.run.created_at != run.created_at:
                 continue  # removed, or replaced by another of its id
             run.catch_up(loaded.events)
+            run.as_of = loaded.run.updated_at
             await self._follow_version(run)
             there.append(run)
         return there
@@ -65,7 +67,7 @@ class Loader:
 
     async def _opened(
         self, namespace: str, id: RunId, loaded: LoadedRun | None
-    ) -> CachedRun | EventLogCorrupt | RunNotFound:
+    ) -> CachedRun | Unusable:
         if loaded is None:
             return RunNotFound(id)
         try:
@@ -81,11 +83,11 @@ class Loader:
             if state.number != loaded.run.number:
                 reason = f"it ends with event {state.number} instead of {loaded.run.number}"
                 return EventLogCorrupt(id, reason)
-        except EventLogCorrupt as error:
+            text = f"{state.flow}@{state.version}"
+            graph = await self._graphs.load(self._store, namespace, text)
+        except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
             return error
-        text = f"{state.flow}@{state.version}"
-        graph = await self._graphs.load(self._store, namespace, text)
-        run = CachedRun(namespace, id, graph, state, values)
+        run = CachedRun(loaded.run, graph, state, values)
         run.snapshot_number = snapshot_number
         return run
 

@@ -29,8 +29,8 @@ class RunValues:
         return number in self._json
 
     def put(self, number: int, json: bytes) -> None:
+        self.size_bytes += len(json) - len(self._json.get(number, b""))
         self._json[number] = json
-        self.size_bytes += len(json)
 
     def put_stored(self, number: int, value: bytes) -> None:
         """A value as the store has it."""

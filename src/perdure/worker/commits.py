@@ -77,13 +77,16 @@ class Commits:
             await self._write_jobs(batch)
 
     async def _write_nodes(self, batch: list[tuple[Attempt, Outcome]]) -> None:
+        left = {id(attempt): (attempt, outcome) for attempt, outcome in batch}
+
+        def tell(settled: NodeSettled) -> None:
+            del left[id(settled.attempt)]
+            self._node_settled(settled)
+
         try:
-            settled = await self._runs.write(batch)
+            await self._runs.write(batch, tell)
         except Exception as error:
-            await self._write_apart(batch, error)
-        else:
-            for each in settled:
-                self._node_settled(each)
+            await self._write_apart(list(left.values()), error)
 
     async def _write_jobs(self, batch: list[tuple[Attempt, Outcome]]) -> None:
         settlements = [self._settlement(attempt, outcome) for attempt, outcome in batch]
@@ -105,7 +108,7 @@ class Commits:
 
     async def _write_apart(self, batch: list[tuple[Attempt, Outcome]], error: Exception) -> None:
         """One outcome that the store refuses must not take the others with it."""
-        if len(batch) > 1:
+        if len(batch) != 1:
             for pair in batch:
                 await self._write([pair])
             return
@@ -117,7 +120,7 @@ class Commits:
         elif isinstance(outcome, Completed | Buried | Cancelled):
             await self._write([(attempt, Failed(failure=describe(error)))])
         elif attempt.job.node is not None:
-            self._node_settled(NodeSettled(attempt, outcome, False, None, None))
+            self._node_settled(NodeSettled(attempt, outcome))
         else:
             self._settled(attempt, outcome, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from perdure.model.graph import Call
 from perdure.model.lane import Lane
@@ -17,6 +18,8 @@ REQUEST_LANES_MAX = 200
 JUDGED_MAX = 4096
 """Lanes of which it is remembered whether this worker can run their jobs."""
 
+T = TypeVar("T")
+
 
 class KnownLanes:
     """Texts of lanes seen, and the claim requests for those this worker can run."""
@@ -28,6 +31,7 @@ class KnownLanes:
         self._judged: dict[Lane, LaneRequest | None] = {}
         self._fresh: set[str] = set()
         self._turn = 0
+        self._texts_turn = 0
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -52,19 +56,20 @@ class KnownLanes:
 
     def requests(self) -> list[LaneRequest]:
         """What to claim from now."""
-        known = list(self._requests.values())
-        if len(known) <= REQUEST_LANES_MAX:
-            return known
-        start = self._turn % len(known)
         self._turn += REQUEST_LANES_MAX
-        return (known[start:] + known[:start])[:REQUEST_LANES_MAX]
+        return _in_turn(list(self._requests.values()), self._turn)
 
-    def serves(self, before: Lane, call: Call) -> bool:
+    def texts(self) -> list[str]:
+        """The lanes that have work; some of them in turn, where there are very many."""
+        self._texts_turn += REQUEST_LANES_MAX
+        return _in_turn(list(self._requests), self._texts_turn)
+
+    def serves(self, flow: str, call: Call) -> bool:
         """Whether a job of a run may go on with this call here, without asking the store.
 
         Under a limit it may not: only a claim counts what is live.
         """
-        lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=before.flow)
+        lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=flow)
         request = self._request_for(lane)
         return request is not None and not request.rules
 
@@ -92,3 +97,10 @@ class KnownLanes:
             return None
         rules = governing_rules(lane, task.limits, settings.limits)
         return LaneRequest(lane=lane.text, queue=lane.queue, rules=rules)
+
+
+def _in_turn(known: list[T], turn: int) -> list[T]:
+    if len(known) <= REQUEST_LANES_MAX:
+        return known
+    start = turn % len(known)
+    return (known[start:] + known[:start])[:REQUEST_LANES_MAX]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -122,6 +122,13 @@ def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
     )
 
 
+class NodeCall(NamedTuple):
+    """What a node calls, and the version of the flow that it belongs to."""
+
+    flow: str
+    call: Call
+
+
 def yields(following: NewJob, answer: CommitAnswer) -> bool:
     """Whether something waits that is more urgent than to go on.
 
@@ -144,12 +151,26 @@ def repeated_by(outcome: Outcome) -> Retried | None:
 
 def _finished(key: Key, output: bytes, graph: Graph, code: FlowCode) -> Happening:
     node = graph.nodes.get(key.node)
-    if not isinstance(node, LoopNode) or key.part or not isinstance(node.body, Call):
+    check = None
+    if isinstance(node, LoopNode) and isinstance(node.body, Call) and not key.part:
+        check = _quick_check(node, graph, code)
+    if check is None:
         return Finished(key=key, output=output)
     try:
-        check = code[graph.text].tasks[node.check.task]
         args, kwargs = check.arguments([from_json(output)], {}, None)
         is_done = bool(check.function(*args, **kwargs))
     except Exception as error:
         return FailedForGood(key=key, failure=describe(error))
     return Finished(key=key, output=output, is_done=is_done)
+
+
+def _quick_check(node: LoopNode, graph: Graph, code: FlowCode) -> Task[..., Any] | None:
+    """What tells whether a loop is done, if it may be asked here and now.
+
+    A plain function may. A task has settings of its own, and may take long: it gets a job.
+    """
+    flow = code.get(graph.text)
+    check = None if flow is None else flow.tasks.get(node.check.task)
+    if check is None or check.is_async or check.context_parameter is not None:
+        return None
+    return check if check.name.startswith(f"{graph.name}.{node.id}.until") else None

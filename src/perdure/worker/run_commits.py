@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.engine.loading import Loader
 from perdure.engine.new_jobs import Place
 from perdure.engine.plan import Plan
-from perdure.errors import PerdureError, StoreError, ValueMissing
+from perdure.errors import EventLogCorrupt, StoreError, UnknownEvent, UnknownFlow, ValueMissing
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, NewJob
 from perdure.model.outcome import Outcome, Released, Settlement
@@ -27,7 +28,7 @@ from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
 from perdure.rules.deciding import Schedule
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
-from perdure.worker.nodes import FlowCode, happening_of, repeated_by
+from perdure.worker.nodes import FlowCode, NodeCall, happening_of, repeated_by
 
 RETRY_SECONDS = 1.0
 CACHED_RUNS_MAX = 20_000
@@ -36,6 +37,7 @@ _log = logging.getLogger("perdure.worker")
 
 Item = tuple[Attempt, Outcome]
 RunKey = tuple[str, RunId]
+T = TypeVar("T")
 
 
 class Settled(NamedTuple):
@@ -43,9 +45,12 @@ class Settled(NamedTuple):
 
     attempt: Attempt
     outcome: Outcome
-    is_written: bool
-    goes_on: NewJob | None
-    answer: CommitAnswer | None
+    is_written: bool = False
+    goes_on: NewJob | None = None
+    answer: CommitAnswer | None = None
+
+
+Tell = Callable[[Settled], None]
 
 
 class _Planned(NamedTuple):
@@ -64,7 +69,7 @@ class RunCommits:
         graphs: Graphs,
         codec: Codec,
         code: FlowCode,
-        may_go_on: Callable[[Attempt, Schedule], bool],
+        may_go_on: Callable[[Attempt, NodeCall], bool],
         urgent_lanes: Callable[[], Sequence[str]],
     ) -> None:
         self._store = store
@@ -77,45 +82,64 @@ class RunCommits:
         self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
         self._cached_bytes = 0
 
-    async def write(self, items: Sequence[Item]) -> list[Settled]:
-        """Commit these outcomes, however often others get in between; what became of each."""
-        settled: list[Settled] = []
+    async def write(self, items: Sequence[Item], tell: Tell) -> None:
+        """Commit these outcomes, however often others get in between; tells what became of each.
+
+        A store that cannot be reached now is tried again until it can.
+        """
         left = list(items)
         while left:
             groups = _by_run(left)
-            await self._load_missing(groups, settled)
-            planned = [await self._planned(self._runs[key], group) for key, group in groups.items()]
-            answer = await self._commit([each.commit for each in planned])
+            runs = await self._at_hand(groups, tell)
+            planned = [await self._planned(run, groups[key]) for key, run in runs.items()]
+            if not planned:
+                return
+            commits = [each.commit for each in planned]
+            commit = partial(self._store.commit_runs, commits, self._urgent_lanes())
+            answer = await _insist(commit)
             left = []
             moved_on = []
             for each, result in zip(planned, answer.results, strict=True):
                 if result.state is CommitState.DONE:
-                    settled += self._done(each, answer)
+                    self._done(each, answer, tell)
                 elif result.state is CommitState.STALE:
-                    left += _without_stale(each.items, result, settled)
+                    left += _without_stale(each.items, result, tell)
                 else:
                     left += each.items
                     moved_on.append(each.plan.run)
             await self._catch_up(moved_on)
-        return settled
 
-    async def _load_missing(self, groups: dict[RunKey, list[Item]], settled: list[Settled]) -> None:
-        """Have the runs of all groups at hand; a run that cannot be used writes nothing."""
-        missing = [key for key in groups if key not in self._runs]
-        if not missing:
-            return
-        for key, run in zip(missing, await self._loader.load_many(missing), strict=True):
-            if isinstance(run, PerdureError):
-                settled += await self._park(groups.pop(key), run)
-            else:
-                self._keep(key, run)
+    async def _at_hand(
+        self, groups: dict[RunKey, list[Item]], tell: Tell
+    ) -> dict[RunKey, CachedRun]:
+        """The runs of all groups; of one that cannot be used nothing is written."""
+        await self._catch_up([run for key in groups if (run := self._outdated(key, groups[key]))])
+        runs = {key: run for key in groups if (run := self._runs.get(key)) is not None}
+        missing = [key for key in groups if key not in runs]
+        if missing:
+            loaded = await _insist(partial(self._loader.load_many, missing))
+            for key, found in zip(missing, loaded, strict=True):
+                if isinstance(found, CachedRun):
+                    runs[key] = found
+                    self._keep(key, found)
+                else:
+                    await self._park(groups[key], found, tell)
+        return runs
 
-    async def _park(self, items: list[Item], error: PerdureError) -> list[Settled]:
+    async def _park(self, items: list[Item], error: Exception, tell: Tell) -> None:
         """Keep the jobs of a run whose log cannot be used from being executed over and over."""
         _log.error("outcomes are not written, and their jobs parked: %s", error)
         released = [Settlement(claim=attempt.claim, outcome=Released()) for attempt, _ in items]
-        await self._store.settle_jobs(released)
-        return [Settled(attempt, outcome, False, None, None) for attempt, outcome in items]
+        await _insist(partial(self._store.settle_jobs, released))
+        for attempt, outcome in items:
+            tell(Settled(attempt, outcome))
+
+    def _outdated(self, key: RunKey, items: list[Item]) -> CachedRun | None:
+        """The cached run, if a job says that others wrote to it since, or began it anew."""
+        run = self._runs.get(key)
+        if run is None or all(attempt.job.created_at <= run.as_of for attempt, _ in items):
+            return None
+        return run
 
     async def _planned(self, run: CachedRun, items: list[Item]) -> _Planned:
         while True:
@@ -123,39 +147,43 @@ class RunCommits:
             try:
                 for attempt, outcome in items:
                     happening = happening_of(attempt, outcome, run.graph, self._code, self._codec)
-                    picks = partial(self._may_go_on, attempt)
-                    plan.settle(attempt.claim, happening, repeats=repeated_by(outcome), picks=picks)
+                    plan.settle(
+                        attempt.claim,
+                        happening,
+                        repeats=repeated_by(outcome),
+                        picks=partial(self._picks, attempt, run.graph.text),
+                    )
                 commit, going_on = plan.commit()
-            except ValueMissing:
-                await self._loader.read_values(run, sorted(run.refs))
+            except ValueMissing as error:
+                await _insist(partial(self._loader.read_values, run, error.numbers))
             else:
                 return _Planned(plan, items, commit, going_on)
 
-    async def _commit(self, commits: list[RunCommit]) -> CommitAnswer:
-        while True:
-            try:
-                return await self._store.commit_runs(commits, self._urgent_lanes())
-            except StoreError:
-                _log.exception("the steps of %d runs were not written", len(commits))
-                await asyncio.sleep(RETRY_SECONDS)
+    def _picks(self, attempt: Attempt, flow: str, schedule: Schedule) -> bool:
+        return self._may_go_on(attempt, NodeCall(flow, schedule.call))
 
-    def _done(self, planned: _Planned, answer: CommitAnswer) -> list[Settled]:
+    def _done(self, planned: _Planned, answer: CommitAnswer, tell: Tell) -> None:
         plan, run = planned.plan, planned.plan.run
         before = run.values.size_bytes
         plan.done()
         key = (run.namespace, run.id)
-        self._cached_bytes += run.values.size_bytes - before
+        if key in self._runs:
+            self._cached_bytes += run.values.size_bytes - before
+        if answer.now is not None:
+            run.as_of = answer.now
         if run.state.is_ended or not run.state.jobs:
             self._forget(key)  # nobody here works on it until something else happens
-        return [
-            Settled(attempt, outcome, True, planned.going_on.get(attempt.claim), answer)
-            for attempt, outcome in planned.items
-        ]
+        for attempt, outcome in planned.items:
+            goes_on = planned.going_on.get(attempt.claim)
+            tell(Settled(attempt, outcome, True, goes_on, answer))
 
     async def _catch_up(self, runs: list[CachedRun]) -> None:
+        """Take in what others wrote; what that cannot be done with is loaded anew."""
         if not runs:
             return
-        there = await self._loader.catch_up(runs)
+        there: list[CachedRun] = []
+        with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
+            there = await _insist(partial(self._loader.catch_up, runs))
         for run in runs:
             if run not in there:
                 self._forget((run.namespace, run.id))
@@ -174,6 +202,16 @@ class RunCommits:
             self._cached_bytes -= run.values.size_bytes
 
 
+async def _insist(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask the store until it answers. Repeated, a commit counts once."""
+    while True:
+        try:
+            return await ask()
+        except StoreError:
+            _log.exception("outcomes of runs were not written; trying again")
+            await asyncio.sleep(RETRY_SECONDS)
+
+
 def _by_run(items: Sequence[Item]) -> dict[RunKey, list[Item]]:
     groups: dict[RunKey, list[Item]] = {}
     for attempt, outcome in items:
@@ -183,12 +221,10 @@ def _by_run(items: Sequence[Item]) -> dict[RunKey, list[Item]]:
     return groups
 
 
-def _without_stale(items: list[Item], result: CommitResult, settled: list[Settled]) -> list[Item]:
+def _without_stale(items: list[Item], result: CommitResult, tell: Tell) -> list[Item]:
     """The outcomes that are still ours to write."""
     stale = set(result.stale)
-    settled += [
-        Settled(attempt, outcome, False, None, None)
-        for attempt, outcome in items
-        if attempt.claim in stale
-    ]
+    for attempt, outcome in items:
+        if attempt.claim in stale:
+            tell(Settled(attempt, outcome))
     return [item for item in items if item[0].claim not in stale]

@@ -99,7 +99,7 @@ class Scout:
         ):
             self._hinted.set()  # what was promoted shows in the next survey
         if _is_due(survey.next_wait_at, survey.now):
-            self._waits.tend()
+            self._waits.tend(self.look)
         self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
         if not self._page:
@@ -119,9 +119,11 @@ class Scout:
 
     def _next_look(self, survey: Survey) -> float:
         wait = self._settings.poll.total_seconds()
-        for due_at in (survey.next_due_at, survey.next_wait_at):
-            if due_at is not None:
-                wait = min(wait, max(0.0, _until(due_at, survey.now)))
+        if survey.next_due_at is not None:
+            wait = min(wait, max(0.0, _until(survey.next_due_at, survey.now)))
+        if survey.next_wait_at is not None:
+            due_in = _until(survey.next_wait_at, survey.now)
+            wait = min(wait, max(self._waits.pause_seconds, due_in))
         for due_at in (survey.next_lease_end_at, survey.next_deadline_at):
             if due_at is not None:
                 wait = min(wait, max(DUTY_SECONDS, _until(due_at, survey.now)))

@@ -23,7 +23,6 @@ from perdure.model.job import Claim, Claimed, Progress, Status
 from perdure.model.outcome import Buried, Completed, Failed, GivenBack, Outcome, Retried
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
-from perdure.rules.deciding import Schedule
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Body, Stop
 from perdure.worker.bodies import CoroutineBody, ThreadBody, tell
@@ -40,7 +39,7 @@ from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.leases import LeaseKeeper
-from perdure.worker.nodes import Code, continued, poison_pill, yields
+from perdure.worker.nodes import Code, NodeCall, continued, poison_pill, yields
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 from perdure.worker.report import Report
@@ -164,6 +163,9 @@ class Service:
         self._claims.stop()
         self._scout.stop()
         self._slots.give_back_all()
+        for attempt in list(self._held.values()):
+            if attempt.is_over:
+                self._slots.ended(attempt)
         ending = self._loop.call_later(self._grace.total_seconds(), self._stop_running)
         self._endings.append(ending)
         self._stop_asked.set()
@@ -224,8 +226,9 @@ class Service:
         self._progress.report(attempt, progress)
 
     def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        # A node keeps its slot until its commit tells whether its job goes on.
-        if outcome is None or not moves_run(attempt, outcome):
+        # A node keeps its slot until its commit tells whether its job goes on. When stopping none
+        # does, and the stop must not wait for a store that does not answer.
+        if outcome is None or self._is_stopping or not moves_run(attempt, outcome):
             self._slots.ended(attempt)
             self._claims.room_changed()
         if outcome is None:
@@ -256,32 +259,36 @@ class Service:
             return
         assert settled.answer is not None
         self._report.settled(attempt, outcome, status)
+        if self._held.get(attempt.claim.id) is not attempt:
+            # It was taken away since, and has come back to us under another claim.
+            self._slots.ended(attempt)
+            return
         job = continued(attempt.job, settled.goes_on)
         task = self._code.task_of(job.lane)
         following = Attempt(job, task, self, settled.answer.now or job.created_at)
-        if self._held.get(attempt.claim.id) is attempt:
-            self._held[attempt.claim.id] = following
-        if self._is_stopping or attempt.stopped_by is not None:
-            self._slots.ended(attempt)
-            following.finish(GivenBack() if attempt.stopped_by is None else None)
-        elif yields(settled.goes_on, settled.answer):
-            self._slots.ended(attempt)
+        self._held[attempt.claim.id] = following
+        if (
+            self._is_stopping
+            or not self._slots.can_go_on(attempt)
+            or yields(settled.goes_on, settled.answer)
+        ):
             following.finish(GivenBack())
+            self._slots.ended(attempt)
             self._claims.look()
         else:
-            self._slots.go_on(following)
+            self._slots.go_on(attempt, following)
 
-    def _may_go_on(self, attempt: Attempt, schedule: Schedule) -> bool:
+    def _may_go_on(self, attempt: Attempt, following: NodeCall) -> bool:
         """Whether this worker can run the next node, and it is not less urgent than the last."""
-        if self._is_stopping or schedule.call.priority > attempt.job.priority:
+        if self._is_stopping or following.call.priority > attempt.job.priority:
             return False
-        return self._lanes.serves(attempt.job.lane, schedule.call)
+        return self._lanes.serves(following.flow, following.call)
 
     def _lanes_to_compare(self) -> list[str]:
         """The lanes that may hold something more urgent, when there is no slot for it."""
         if self._slots.room(may_claim_ahead=False) > 0:
             return []
-        return [request.lane for request in self._lanes.requests()]
+        return self._lanes.texts()
 
     def _let_go(self, attempt: Attempt) -> None:
         if self._held.get(attempt.claim.id) is attempt:

@@ -32,6 +32,8 @@ class Slots:
         self.is_empty.set()
         self._start = start
         self._waiting: deque[Attempt] = deque()
+        self._holders: set[int] = set()
+        """The attempts that have a slot, by identity."""
         self._is_starting = False
         self._pace = _Pace()
         self._recall: asyncio.TimerHandle | None = None
@@ -56,6 +58,7 @@ class Slots:
                 attempt = self._waiting.popleft()
                 if not attempt.is_over:
                     self.running += 1
+                    self._holders.add(id(attempt))
                     self._start(attempt)
         finally:
             self._is_starting = False
@@ -65,7 +68,9 @@ class Slots:
             self._recall = loop.call_later(AHEAD_SECONDS_MAX, self._give_back, self._waiting[-1])
 
     def ended(self, attempt: Attempt) -> None:
-        if attempt.is_begun:
+        """Take the slot back that the attempt may have."""
+        if id(attempt) in self._holders:
+            self._holders.remove(id(attempt))
             self.running -= 1
             self._pace.ended += 1
         if self._waiting:
@@ -73,10 +78,16 @@ class Slots:
         else:
             self._note_emptiness()
 
-    def go_on(self, attempt: Attempt) -> None:
+    def can_go_on(self, attempt: Attempt) -> bool:
+        """Whether the attempt has a slot for what follows it, and there are not too many."""
+        return id(attempt) in self._holders and self.running <= self.concurrency
+
+    def go_on(self, attempt: Attempt, following: Attempt) -> None:
         """Start what follows an attempt in the slot that the attempt had."""
+        self._holders.remove(id(attempt))
+        self._holders.add(id(following))
         self._pace.ended += 1
-        self._start(attempt)
+        self._start(following)
 
     def give_back_all(self) -> None:
         """Return everything that waits for a slot to the queue."""

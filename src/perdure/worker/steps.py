@@ -25,21 +25,23 @@ class AttemptSteps:
         self._job = attempt.job
         self._loop = loop
         self._known: dict[str, bytes] | None = None
+        self._reading = asyncio.Lock()
 
     async def find(self, name: str) -> tuple[Any, ...]:
         checked_name(name, "step")
-        if self._known is None:
-            stored = await self._store.load_steps(owner_of(self._job))
-            self._known = {step.name: step.value for step in stored}
+        async with self._reading:  # once, or one step would forget what another has stored
+            if self._known is None:
+                stored = await self._store.load_steps(owner_of(self._job))
+                self._known = {step.name: step.value for step in stored}
         return (self._read(self._known[name]),) if name in self._known else ()
 
     async def save(self, name: str, value: Any) -> Any:
         assert self._known is not None
         plain = to_json(value, f"the result of step {name!r}", self._crew.payload_max_bytes)
-        data = self._known[name] = self._crew.codec.encode(plain)
-        step = StoredStep(name=name, value=data)
+        step = StoredStep(name=name, value=self._crew.codec.encode(plain))
         await self._store.save_step(self._job.claim, owner_of(self._job), step)
-        return self._read(data)
+        self._known[name] = step.value
+        return self._read(step.value)
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result()
