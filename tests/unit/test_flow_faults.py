@@ -224,6 +224,13 @@ class TestForks:
     def test_have_nothing_to_hand_on_at_the_start(self) -> None:
         assert "nothing comes before the fork" in only_fault(Flow("o").fork(a=None, b=fetch))
 
+    def test_cannot_hand_a_value_on_to_nobody(self) -> None:
+        flow = Flow("orders").then(fetch).fork(a=None, b=charge)
+
+        assert only_fault(flow) == (
+            ".fork number 1, branch 'a': nothing joins the fork and takes its value"
+        )
+
 
 class TestJoins:
     def test_of_nothing_are_refused(self) -> None:

@@ -23,7 +23,7 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.task import Task
-from perdure.rules.exclusion import Exclusion
+from perdure.rules.exclusion import Exclusion, Exit
 from perdure.rules.graph_check import check_graph
 from perdure.rules.graph_order import in_order
 from perdure.rules.placement import place_functions
@@ -201,8 +201,11 @@ class Assembly:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
             exclusion = Exclusion(graph)
+            exits = set(_open_exits(graph))
             faults = list(self._merge_faults(graph, exclusion))
-            gathers = bool(cursor.fork) or not exclusion.are_exclusive(_open_exits(graph))
+            if not self.faults:  # of which an empty branch may be one
+                faults.extend(_lost_branches(cursor, exits))
+            gathers = bool(cursor.fork) or not exclusion.are_exclusive(exits)
             definition = replace(definition, gathers=gathers)
         if self.faults or faults:
             raise InvalidFlow(self.flow, (*self.faults, *faults))
@@ -224,7 +227,14 @@ def _end(text: str, name: str) -> End:
     return End(source, port, name)
 
 
-def _open_exits(graph: Graph) -> Iterator[tuple[str, str]]:
+def _lost_branches(cursor: Cursor, exits: set[Exit]) -> Iterator[str]:
+    """Branches of a fork at the end that hand on a value which nobody takes."""
+    for name, branch in cursor.branches.items():
+        if any((end.source, end.port) not in exits for end in branch.ends):
+            yield f"{cursor.fork}, branch {name!r}: nothing joins the fork and takes its value"
+
+
+def _open_exits(graph: Graph) -> Iterator[Exit]:
     """Where a run may end."""
     for id in graph.ends:
         followed = {edge.port for edge in graph.outgoing[id]}
