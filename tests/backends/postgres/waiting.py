@@ -26,9 +26,9 @@ async def row_held(connection: Any, schema: str, id: str) -> AsyncIterator[None]
         yield
 
 
-async def until_somebody_waits(connection: Any, schema: str) -> None:
-    """Look until a statement about this schema waits for a lock."""
-    await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count > 0)
+async def until_somebody_waits(connection: Any, schema: str, least: int = 1) -> None:
+    """Look until statements about this schema, so many at least, wait for a lock."""
+    await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count >= least)
 
 
 async def until_nobody_waits(connection: Any, schema: str) -> None:

@@ -1,7 +1,6 @@
 -- One step of each of many runs. $1 is always the moment that counts as now (null: the database's
 -- own).
-
--- name: commit_runs
+--
 -- Commits ($2 to $8), claims ($9 to $14), events ($15 to $18), new jobs ($19 to $24), kinds of jobs
 -- ($25 to $38) and repeats ($39 to $46) refer to each other by position: looking into an array costs
 -- the same for one commit and for a thousand, where a join would compare each with each. A claim's
@@ -10,6 +9,8 @@
 -- Everything is judged by rows that are locked, hence by their newest versions, however long they
 -- had to be waited for. The writes find those rows again by key: from what this statement's
 -- snapshot shows of a row PostgreSQL follows it to the version that was locked.
+
+-- name: commit_runs
 WITH locked AS MATERIALIZED (
     -- In the order of the caller, which sorts them: two batches never wait for each other.
     -- For each commit: the run's serial, 0 if the run is not as expected, -1 if this very commit

@@ -1,0 +1,377 @@
+"""What happens when two write to the same runs or jobs at once, forced rather than hoped for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.errors import RunExists
+from perdure.model.ids import RunId
+from perdure.model.job import Claim, ClaimedJob
+from perdure.model.outcome import Retried
+from perdure.model.run import NodeSettlement, RunStatus
+from perdure.store.postgres.store import PostgresStore
+from tests.backends.postgres.line import Line
+from tests.backends.postgres.waiting import until_somebody_waits
+from tests.conformance.builders import LEASE, MINUTE, WORKER, failure
+from tests.conformance.run_builders import (
+    CHILD,
+    CONFLICT,
+    DONE,
+    RUN,
+    STALE,
+    child_wait,
+    claim_nodes,
+    commit,
+    continues,
+    ends,
+    event,
+    held_node,
+    jobs_by_key,
+    load,
+    new_child,
+    new_run,
+    node_job,
+    node_lane,
+    read_run,
+    repeats,
+    step,
+    submit,
+    timer,
+    waits_by_key,
+)
+
+OTHER_RUN = RunId("order-43")
+GOES_ON = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"
+TAKES_AWAY = "UPDATE {schema}.jobs SET epoch = epoch + 1"
+HOLDS_RUN = "SELECT FROM {schema}.runs WHERE id = $1 FOR UPDATE"
+HOLDS_JOB = "SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE"
+RENEWS = "UPDATE {schema}.jobs SET lease_until = lease_until + interval '1 minute'"
+
+
+def settlement(held: Claim, fate: str) -> NodeSettlement:
+    if fate == "ends":
+        return ends(held)
+    if fate == "continues":
+        return continues(held, node_job("label", lane=node_lane("print_label")))
+    return repeats(held, Retried(failure=failure()))
+
+
+FATES = ["ends", "continues", "repeats"]
+
+
+class TestCommit:
+    """Each waits for a row, and has to judge by what the row has become meanwhile."""
+
+    @pytest.mark.parametrize("fate", FATES)
+    async def test_is_a_conflict_if_the_run_went_on_meanwhile(
+        self, store: PostgresStore, admin: Any, schema: str, fate: str
+    ) -> None:
+        held = await held_node(store)
+        before = await jobs_by_key(store)
+
+        async with admin.transaction():
+            await admin.execute(GOES_ON.format(schema=schema))
+            settled = (settlement(held, fate),)
+            committing = asyncio.create_task(commit(store, settlements=settled, jobs=(node_job(),)))
+            await until_somebody_waits(admin, schema)
+
+        assert (await committing).state is CONFLICT
+        assert len((await load(store)).events) == 1
+        assert await jobs_by_key(store) == before
+
+    @pytest.mark.parametrize("fate", FATES)
+    async def test_is_stale_if_the_claim_was_taken_away_meanwhile(
+        self, store: PostgresStore, admin: Any, schema: str, fate: str
+    ) -> None:
+        held = await held_node(store)
+        run = await read_run(store)
+
+        async with admin.transaction():
+            await admin.execute(TAKES_AWAY.format(schema=schema))
+            settled = (settlement(held, fate),)
+            committing = asyncio.create_task(commit(store, settlements=settled))
+            await until_somebody_waits(admin, schema)
+        result = await committing
+
+        assert (result.state, result.stale) == (STALE, (held,))
+        assert await read_run(store) == run
+        assert len((await load(store)).events) == 1
+        assert list(await jobs_by_key(store)) == ["pack"]
+
+    async def test_is_stale_if_the_job_was_removed_meanwhile(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        held = await held_node(store)
+
+        async with admin.transaction():
+            await admin.execute(f"DELETE FROM {schema}.jobs")
+            committing = asyncio.create_task(commit(store, settlements=(ends(held),)))
+            await until_somebody_waits(admin, schema)
+
+        assert (await committing).stale == (held,)
+        assert (await read_run(store)).number == 1
+
+    @pytest.mark.parametrize("fate,left", [("ends", []), ("continues", ["label"])])
+    async def test_is_done_to_rows_that_changed_in_nothing_that_matters(
+        self, store: PostgresStore, admin: Any, schema: str, fate: str, left: list[str]
+    ) -> None:
+        held = await held_node(store)
+
+        async with admin.transaction():
+            await admin.execute(RENEWS.format(schema=schema))
+            await admin.execute(f"UPDATE {schema}.runs SET summary = 'theirs'")
+            settled = (settlement(held, fate),)
+            committing = asyncio.create_task(commit(store, settlements=settled))
+            await until_somebody_waits(admin, schema)
+
+        assert (await committing).state is DONE
+        run = await read_run(store)
+        assert (run.number, run.summary) == (2, b"theirs")
+        jobs = await jobs_by_key(store)
+        assert list(jobs) == left
+        assert all(job.lease_until for job in jobs.values())
+
+    async def test_does_not_stop_others_of_its_batch(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        await submit(store)
+        await submit(store, id=OTHER_RUN)
+
+        async with admin.transaction():
+            await admin.execute(GOES_ON.format(schema=schema) + " WHERE id = $1", RUN)
+            steps = [step(), step(run=OTHER_RUN)]
+            committing = asyncio.create_task(store.commit_runs(steps))
+            await until_somebody_waits(admin, schema)
+        answer = await committing
+
+        assert [result.state for result in answer.results] == [CONFLICT, DONE]
+        assert len((await load(store, OTHER_RUN)).events) == 2
+
+    async def test_makes_a_wait_due_that_changed_meanwhile(
+        self, store: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        await submit(store, waits=(child_wait(),), children=(new_child(),))
+
+        async with admin.transaction():
+            await admin.execute(f"UPDATE {schema}.waits SET is_held = true")
+            ending = commit(store, run=CHILD, status=RunStatus.COMPLETED)
+            committing = asyncio.create_task(ending)
+            await until_somebody_waits(admin, schema)
+
+        assert (await committing).state is DONE
+        [(is_held, due_at)] = await admin.fetch(f"SELECT is_held, due_at FROM {schema}.waits")
+        assert is_held
+        assert due_at is not None
+
+
+class TestBatches:
+    """Whoever holds one row and waits for the next must not be waited for by who has that."""
+
+    async def test_lock_runs_in_one_order(
+        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        runs = [RunId(f"order-{number}") for number in range(1, 6)]
+        for run in runs:
+            await submit(store, id=run)
+        steps, opposite = ([step(run=run) for run in order] for order in (runs, runs[::-1]))
+
+        async with admin.transaction():
+            await admin.execute(HOLDS_RUN.format(schema=schema), runs[2])
+            first = asyncio.create_task(store.commit_runs(steps))
+            await until_somebody_waits(admin, schema)
+            second = asyncio.create_task(twin.commit_runs(opposite))
+            await until_somebody_waits(admin, schema, least=2)
+        answers = await asyncio.gather(first, second)
+
+        states = [{result.state for result in answer.results} for answer in answers]
+        assert states == [{DONE}, {CONFLICT}]
+        assert await deadlocks(admin) == 0
+
+    async def test_lock_settled_jobs_in_one_order(
+        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        runs = [RunId(f"order-{number}") for number in range(1, 6)]
+        for run in reversed(runs):  # so that ids of jobs and of runs are in opposite orders
+            await submit(store, id=run, jobs=(node_job(run=run),))
+        held = await claim_nodes(store)
+        steps = [step(run=node_of(job), settlements=(ends(job.claim),)) for job in held]
+        claims = [job.claim for job in held]
+
+        async with admin.transaction():
+            await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
+            committing = asyncio.create_task(store.commit_runs(steps))
+            await until_somebody_waits(admin, schema)
+            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
+            await until_somebody_waits(admin, schema, least=2)
+        answer, renewal = await asyncio.gather(committing, renewing)
+
+        assert {result.state for result in answer.results} == {DONE}
+        assert renewal.lost == {claim.id for claim in claims}
+        assert await deadlocks(admin) == 0
+
+    async def test_lock_jobs_that_are_taken_away_in_the_same_order(
+        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        await submit(store, jobs=tuple(node_job(f"pack#{number}") for number in range(5)))
+        claims = [job.claim for job in await claim_nodes(store)]
+
+        async with admin.transaction():
+            await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
+            settled = (ends(claims[-1]),)
+            clearing = asyncio.create_task(commit(store, settlements=settled, clears=True))
+            await until_somebody_waits(admin, schema)
+            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
+            await until_somebody_waits(admin, schema, least=2)
+        result, renewal = await asyncio.gather(clearing, renewing)
+
+        assert result.state is DONE
+        assert renewal.lost == {claim.id for claim in claims}
+        assert await jobs_by_key(store) == {}
+        assert await deadlocks(admin) == 0
+
+    async def test_of_one_run_come_one_after_the_other(self, store: PostgresStore) -> None:
+        await submit(store)
+
+        answer = await store.commit_runs([step(1), step(2), step(2)])
+
+        assert [result.state for result in answer.results] == [DONE, DONE, CONFLICT]
+        assert (await read_run(store)).number == 3
+
+
+class TestSubmit:
+    @pytest.mark.parametrize("is_committed", [True, False])
+    async def test_waits_for_one_of_the_same_id_that_is_under_way(
+        self, store: PostgresStore, admin: Any, schema: str, is_committed: bool
+    ) -> None:
+        await submit(store, id=OTHER_RUN)
+        transaction = admin.transaction()
+        await transaction.start()
+        await admin.execute(f"UPDATE {schema}.runs SET id = $1", RUN)
+        submitting = asyncio.create_task(store.submit_run(new_run(events=(event("mine"),))))
+        await until_somebody_waits(admin, schema)
+        await (transaction.commit() if is_committed else transaction.rollback())
+
+        if is_committed:
+            with pytest.raises(RunExists):
+                await submitting
+        else:
+            assert (await submitting).is_new
+
+    async def test_replaces_a_run_that_is_being_replaced(
+        self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
+    ) -> None:
+        held = await held_node(store)
+        mine, theirs = (
+            new_run(
+                on_existing="terminate_existing",
+                events=(event(name),),
+                jobs=(node_job(name),),
+            )
+            for name in ("mine", "theirs")
+        )
+
+        async with admin.transaction():
+            await admin.execute(f"SELECT FROM {schema}.runs FOR UPDATE")
+            submitting = [
+                asyncio.create_task(store.submit_run(mine)),
+                asyncio.create_task(twin.submit_run(theirs)),
+            ]
+            await until_somebody_waits(admin, schema)
+        submitted = await asyncio.gather(*submitting)
+
+        assert all(each.is_new for each in submitted)
+        assert (await store.check_claims([held])).lost == {held.id}
+        loaded = await load(store)
+        [key] = await jobs_by_key(store)
+        assert loaded.events[0].data == event(key).data
+        assert await admin.fetchval(f"SELECT count(*) FROM {schema}.events") == 1
+
+
+class TestLostAnswers:
+    async def test_a_commit_whose_answer_was_lost_counts_once(
+        self, store: PostgresStore, wired: PostgresStore, line: Line
+    ) -> None:
+        held = await held_node(store)
+        settled = (continues(held, node_job("label")),)
+
+        line.lose_answer_to("lost on the way back")
+        result = await commit(
+            wired,
+            settlements=settled,
+            jobs=(node_job("stamp"),),
+            events=(event("lost on the way back"),),
+        )
+
+        assert result.state is DONE
+        assert line.accepted == 2
+        assert len((await load(store)).events) == 2
+        assert sorted(await jobs_by_key(store)) == ["label", "stamp"]
+
+    async def test_a_commit_that_opens_waits_counts_once(
+        self, store: PostgresStore, wired: PostgresStore, line: Line
+    ) -> None:
+        held = await held_node(store)
+        waits, children = (child_wait(), timer(delay=MINUTE)), (new_child(),)
+
+        line.lose_answer_to("COMMIT")
+        result = await commit(wired, settlements=(ends(held),), waits=waits, children=children)
+
+        assert result.state is DONE
+        assert line.accepted == 2
+        assert len((await load(store)).events) == 2
+        assert len((await load(store, CHILD)).events) == 1
+        assert sorted(await waits_by_key(store)) == ["delay", "ship"]
+
+    async def test_a_submission_whose_answer_was_lost_is_new(
+        self, store: PostgresStore, wired: PostgresStore, line: Line
+    ) -> None:
+        run = new_run(events=(event("lost on the way back"),), jobs=(node_job(),))
+
+        line.lose_answer_to("lost on the way back")
+        submitted = await wired.submit_run(run)
+
+        assert submitted.is_new
+        assert line.accepted == 2
+        assert list(await jobs_by_key(store)) == ["pack"]
+        with pytest.raises(RunExists):
+            await wired.submit_run(run)
+
+    async def test_a_commit_is_recognised_after_others_have_followed(
+        self, store: PostgresStore
+    ) -> None:
+        await submit(store)
+        first = step()
+        await store.commit_runs([first])
+        await commit(store, 2)
+
+        answer = await store.commit_runs([first, step(3, run=OTHER_RUN)])
+
+        assert [result.state for result in answer.results] == [DONE, CONFLICT]
+        assert (await read_run(store)).number == 3
+
+
+@pytest.fixture
+async def wired(line: Line, store: PostgresStore) -> AsyncIterator[PostgresStore]:
+    """A store at the other end of a wire that can be cut."""
+    wired = PostgresStore(line.url)
+    await wired.open()
+    yield wired
+    await wired.close()
+
+
+def node_of(job: ClaimedJob) -> RunId:
+    assert job.node is not None
+    return job.node.run
+
+
+async def deadlocks(admin: Any) -> int:
+    """Those that the server broke up since it started; none is ever caused on purpose."""
+    await admin.execute("SELECT pg_stat_clear_snapshot()")
+    count: int = await admin.fetchval(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    )
+    return count
