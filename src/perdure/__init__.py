@@ -56,6 +56,7 @@ from perdure.errors import (
     UnknownTask,
     WaitTimedOut,
 )
+from perdure.in_process.running import run_flow, run_flow_async
 from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
 from perdure.model.job import Job, Progress, Status
@@ -146,5 +147,7 @@ __all__ = [
     "UnknownTask",
     "WaitTimedOut",
     "Worker",
+    "run_flow",
+    "run_flow_async",
     "task",
 ]

@@ -95,6 +95,7 @@ class RunHandle(Face[AsyncRunHandle]):
     record = waits(AsyncRunHandle.record)
     events = waits(AsyncRunHandle.events)
     outputs = waits(AsyncRunHandle.outputs)
+    nodes = waits(AsyncRunHandle.nodes)
     children = waits(AsyncRunHandle.children)
     signal = waits(AsyncRunHandle.signal)
     pause = waits(AsyncRunHandle.pause)
@@ -211,6 +212,8 @@ class Client(OpenableFace[AsyncClient]):
     pause = waits(AsyncClient.pause)
     unpause = waits(AsyncClient.unpause)
     cancel = waits(AsyncClient.cancel)
+    migrate = waits(AsyncClient.migrate)
+    stranded = waits(AsyncClient.stranded)
 
     def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
         jobs = list(calls.jobs)  # made here: the functions in them are the caller's

@@ -14,6 +14,7 @@ from perdure.errors import InvalidInput, RunEnded, RunNotFound
 from perdure.model.happening import CancelAsked, Happening, Signalled
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, Run
+from perdure.store.contract import Store
 
 CHILDREN_AT_ONCE = 50
 
@@ -25,12 +26,14 @@ class RunActs:
         self.graphs = Graphs()
         self._access = access
 
+    async def store(self) -> Store:
+        return await self._access.store.opened()
+
     async def acting(self) -> Acting:
-        store = await self._access.store.opened()
-        return Acting(store, self.graphs, self._access.codec)
+        return Acting(await self.store(), self.graphs, self._access.codec)
 
     async def found(self, id: RunId) -> Run:
-        store = await self._access.store.opened()
+        store = await self.store()
         run = await store.get_run(self._access.visible, id)
         if run is None:
             raise RunNotFound(id)
@@ -48,12 +51,12 @@ class RunActs:
         before = await self.found(id)
         acting = await self.acting()
         after = await acting.act(before.namespace, id, happening)
-        return _moved(before, after)
+        return moved(before, after)
 
     async def signal(self, id: RunId, signal: Signalled) -> RunMoved:
         """Deliver a signal, if some node of the run's flow waits for one of that name."""
         run = await self.found(id)
-        store = await self._access.store.opened()
+        store = await self.store()
         graph = await self.graphs.load(store, run.namespace, f"{run.flow}@{run.version}")
         if signal.name not in graph.signals:
             known = ", ".join(map(repr, sorted(graph.signals))) or "none at all"
@@ -69,7 +72,7 @@ class RunActs:
         acting = await self.acting()
         after = await acting.act(before.namespace, id, asked)
         await self._cancel_children(acting, after, asked)
-        return _moved(before, after)
+        return moved(before, after)
 
     async def _cancel_children(self, acting: Acting, run: CachedRun, asked: CancelAsked) -> None:
         reason = asked.reason or f"its parent, run {run.id!r}, was cancelled"
@@ -91,10 +94,10 @@ class RunActs:
         asked = [(namespace, id) for id in ids]
         if not asked:
             return []
-        store = await self._access.store.opened()
+        store = await self.store()
         runs = await store.run_states(asked)
         return [run.id for run in runs if run is not None and run.status not in ENDED]
 
 
-def _moved(before: Run, after: CachedRun) -> RunMoved:
+def moved(before: Run, after: CachedRun) -> RunMoved:
     return RunMoved(id=after.id, before=before.status, after=after.state.status)

@@ -7,19 +7,21 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.client.access import Access, Openable
+from perdure.client.checking import StrandedVersion, stranded
 from perdure.client.forking import ForkPoint, checked_point, encoded_patch, fork
+from perdure.client.migrating import migrate
 from perdure.client.run_acts import RunActs
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_ids import checked_by, checked_reason, new_run_id, run_id
 from perdure.client.run_records import RunMoved, RunRecord, run_record
-from perdure.client.submitting import AnyFlow, Submission, Submitting
+from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow
 from perdure.errors import InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
-from perdure.model.task import checked_name
+from perdure.model.task import checked_list, checked_name
 from perdure.rules.enqueueing import checked_limit
 
 RUNS_PAGE_MAX = 1_000
@@ -155,6 +157,24 @@ class AsyncRuns(Openable):
         outputs = encoded_patch(patch, self._access.storing.payload_max_bytes)
         submitted = await fork(self._access, self._acts, point, new_run_id(new_id), outputs)
         return AsyncRunHandle(self, self._access, submitted.run.id, is_new=submitted.is_new)
+
+    async def migrate(self, id: str, *, to: AnyFlow, by: str | None = None) -> RunMoved:
+        """Let a run go on in another version of its flow.
+
+        Raises ``MigrationRefused`` with everything that stands against it: a node that the run
+        has reached and that is gone or different, or a job that a worker is executing.
+        """
+        flow = self._submitting.flow_named(to)
+        return await migrate(self._acts, run_id(id), flow, checked_by(by))
+
+    async def stranded(self, flows: Iterable[BuiltFlow]) -> list[StrandedVersion]:
+        """The unended runs that workers with these flows could not go on with, by version.
+
+        Each version comes with the nearest one among ``flows``, and each run with what stands
+        against migrating it there.
+        """
+        meant = [checked_flow(flow) for flow in checked_list(flows, "flows", "flows")]
+        return await stranded(self._acts, self._access.visible, meant)
 
     async def _retry_run(self, id: str, by: str | None) -> RunMoved:
         return await self._acts.act(run_id(id), RetryAsked(by=checked_by(by)))

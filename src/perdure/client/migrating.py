@@ -1,0 +1,41 @@
+"""Migrating: a run goes on in another version of its flow, if nothing it has done would be lost."""
+
+from __future__ import annotations
+
+from perdure.client.run_acts import RunActs, moved
+from perdure.client.run_records import RunMoved
+from perdure.engine.cached_run import CachedRun
+from perdure.errors import MigrationRefused
+from perdure.model.flow import BuiltFlow
+from perdure.model.happening import MigrationAsked
+from perdure.model.ids import RunId
+from perdure.model.job import HELD
+from perdure.rules.migration import differences
+from perdure.store.contract import Store
+
+
+async def migrate(acts: RunActs, id: RunId, to: BuiltFlow, by: str | None) -> RunMoved:
+    """Move the run; checked anew whenever it has gone on in the meantime."""
+    before = await acts.found(id)
+    acting, store = await acts.acting(), await acts.store()
+    acts.graphs.add(to)
+    while True:
+        run = await acting.loader.load(before.namespace, id)
+        # Planned first: an ended run is refused as such, whatever the versions are.
+        plan = await acting.planned(run, MigrationAsked(to=to.graph.ref, by=by))
+        if reasons := (*differences(run.graph, to.graph, run.state), *await _held(store, run)):
+            raise MigrationRefused(id, to.graph.text, reasons)
+        if run.graph.version == to.version:
+            return moved(before, run)
+        await acts.graphs.save(store, before.namespace, to)
+        if await acting.commit(plan):
+            return moved(before, run)
+
+
+async def _held(store: Store, run: CachedRun) -> tuple[str, ...]:
+    """Jobs that a worker executes: their outcome would be that of another version."""
+    return tuple(
+        f"node {job.node.key!r} is being executed; pause the run first, or wait for its end"
+        for job in await store.run_jobs(run.namespace, run.id)
+        if job.status in HELD and job.node is not None
+    )

@@ -1,0 +1,63 @@
+"""The signals that are given to a run along with its input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.client.client import AsyncClient
+from perdure.errors import InvalidInput
+from perdure.model.flow import BuiltFlow
+from perdure.model.ids import RunId
+from perdure.model.run import RunFilter, WaitKind
+from perdure.store.contract import Store
+
+RUNS_MAX = 10_000
+
+
+class Mail:
+    """Payloads by the name of their signal, each of them delivered once.
+
+    What only the flow itself waits for is delivered up front; what a child flow waits for, to
+    the first run that does.
+    """
+
+    def __init__(self, flow: BuiltFlow, signals: Mapping[str, Any] | None) -> None:
+        graphs = [each.graph for each in flow.with_children().values()]
+        in_children = {
+            name for graph in graphs if graph.text != flow.graph.text for name in graph.signals
+        }
+        known = in_children | set(flow.graph.signals)
+        self._up_front: dict[str, list[Any]] = {}
+        self._kept: dict[str, list[Any]] = {}
+        for name, payload in _checked(signals).items():
+            if name not in known:
+                listed = ", ".join(map(repr, sorted(known))) or "none at all"
+                raise InvalidInput(
+                    f"signals has {name!r}, but flow {flow.name!r} waits for {listed}"
+                )
+            place = self._kept if name in in_children else self._up_front
+            place[name] = list(payload) if isinstance(payload, list) else [payload]
+
+    async def deliver_up_front(self, client: AsyncClient, run: RunId) -> None:
+        for name, payloads in self._up_front.items():
+            for payload in payloads:
+                await client.signal(run, name, payload)
+
+    async def deliver_kept(self, client: AsyncClient, store: Store) -> None:
+        """Hand what is left to the runs that wait for it."""
+        if not self._kept:
+            return
+        live = RunFilter(namespace=client.namespace, is_ended=False)
+        for run in await store.list_runs(live, RUNS_MAX):
+            for wait in await store.run_waits(run.namespace, run.id):
+                if wait.kind is WaitKind.SIGNAL and (payloads := self._kept.get(wait.name)):
+                    await client.signal(run.id, wait.name, payloads.pop(0))
+
+
+def _checked(signals: Any) -> dict[str, Any]:
+    if signals is None:
+        return {}
+    if not isinstance(signals, Mapping) or not all(isinstance(name, str) for name in signals):
+        raise InvalidInput(f"signals={signals!r} must map names of signals to payloads")
+    return dict(signals)
