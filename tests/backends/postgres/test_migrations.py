@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 
 from perdure.errors import SchemaMismatch, StoreUnreachable
-from perdure.model.job import JobFilter
+from perdure.model.ids import JobId
+from perdure.model.job import JobFilter, Status
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import connect
 from perdure.store.postgres.migrations import migrate
+from perdure.store.postgres.statements import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
-from tests.conformance.builders import insert
+from perdure.store.sql.migrations import load_migrations
+from tests.conformance.builders import LANE, claim_ids, insert, read
+from tests.conformance.run_builders import claim_nodes, node_job, submit
 
 PROCESSES = 4
 OPEN_AND_COUNT = """
 import asyncio, sys
-from perdure.model.job import JobFilter
+from perdure.model.ids import JobId
+from perdure.model.job import JobFilter, Status
 from perdure.store.postgres.store import PostgresStore
 
 async def main():
@@ -29,6 +34,22 @@ async def main():
     await store.close()
 
 asyncio.run(main())
+"""
+
+JOBS_OF_THE_FIRST_VERSION = """
+INSERT INTO {schema}.jobs (
+    id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+    ready_at, deadline_at, finished_at
+)
+VALUES
+    ('job-1', 'default', 'mail', 'send', '{lane}', 'waiting', 3, 1, '{{}}', 1, now(), now(),
+     NULL, NULL),
+    ('job-2', 'default', 'mail', 'send', '{lane}', 'failed', 3, 1, '{{}}', 1, now(), now(),
+     NULL, now()),
+    ('job-3', 'default', 'mail', 'send', '["mail","late",[],[]]', 'waiting', 3, 1, '{{}}', 1,
+     now(), now(), now(), NULL);
+INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+VALUES ('job-2', 1, 'worker-1', now(), '{{"type": "OSError", "message": "no route to host"}}');
 """
 
 
@@ -103,7 +124,7 @@ class TestOpen:
         message = await fails_to_open(postgres_url)
 
         assert "version 7000" in message
-        assert "version 1" in message
+        assert "version 2" in message
 
     @pytest.mark.parametrize(
         "tables",
@@ -160,6 +181,53 @@ class TestOpen:
 
         await store.close()
         await admin.execute('DROP SCHEMA "User" CASCADE')
+
+
+class TestUpgrade:
+    """A database as the first version left it, with what was written then."""
+
+    @pytest.fixture
+    async def first_version(self, schema: str, admin: Any) -> None:
+        [first, *_] = load_migrations(PACKAGE, place_in_sql(schema))
+        await admin.execute(f"CREATE SCHEMA {schema}")
+        await admin.execute(first.text)
+        await admin.execute(
+            f"INSERT INTO {schema}.migrations VALUES ($1, $2)", first.version, first.name
+        )
+        await admin.execute(JOBS_OF_THE_FIRST_VERSION.format(schema=schema, lane=LANE.text))
+
+    async def test_keeps_jobs_and_their_history(
+        self, first_version: None, postgres_url: str
+    ) -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+
+        waiting, failed = await read(store, JobId("job-1")), await read(store, JobId("job-2"))
+        [attempt] = await store.failed_attempts(failed.id)
+
+        assert (waiting.status, waiting.node) == (Status.WAITING, None)
+        assert (failed.status, attempt.failure.message) == (Status.FAILED, "no route to host")
+        assert await claim_ids(store) == ["job-1"]
+        await store.close()
+
+    async def test_still_enforces_deadlines_that_were_set_before(
+        self, first_version: None, postgres_url: str
+    ) -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+
+        assert (await store.survey("default")).next_deadline_at is not None
+        assert [expired.id for expired in await store.expire_deadlines("default", 10)] == ["job-3"]
+        await store.close()
+
+    async def test_lets_runs_begin(self, first_version: None, postgres_url: str) -> None:
+        stores = [PostgresStore(postgres_url) for _ in range(4)]
+        await asyncio.gather(*(store.open() for store in stores))
+
+        await submit(stores[0], jobs=(node_job(),))
+
+        assert len(await claim_nodes(stores[1])) == 1
+        await asyncio.gather(*(store.close() for store in stores))
 
 
 async def communicate_all(processes: list[Any]) -> list[Any]:

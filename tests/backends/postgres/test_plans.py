@@ -1,4 +1,4 @@
-"""How PostgreSQL runs our statements: none on a hot path may grow with the number of jobs.
+"""How PostgreSQL runs our statements: none on a hot path may grow with the number of jobs or runs.
 
 The plans are those of the store's own connections: made once, for any arguments. They must hold
 whatever the statistics say, so they are looked at with none, with outdated and with fresh ones.
@@ -11,15 +11,19 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
+from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
+from perdure.model.run import RunFilter, RunStatus
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import connect
 from perdure.store.postgres.reads import filtered
+from perdure.store.postgres.runs import filtered_runs
 from perdure.store.postgres.statements import statements_in
 from perdure.store.postgres.store import PostgresStore
 from tests.conftest import drop_schema, with_query
@@ -37,18 +41,54 @@ SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
        CASE WHEN is_finished THEN now() END, CASE WHEN is_finished THEN '1'::bytea END
 FROM (SELECT number, number % 2 = 0 AS is_finished FROM generate_series(1, {count}) AS number) AS n
 """
+FILL_RUNS = """
+WITH numbers AS (
+    SELECT number, number % 2 = 0 AS is_ended, format('run-%s', number) AS id
+    FROM generate_series(1, {count}) AS number
+),
+jobs_of_runs AS (
+    INSERT INTO {schema}.jobs (
+        id, namespace, queue, task, lane, status, priority, rank, input, input_hash, created_at,
+        ready_at, run_id, node_key
+    )
+    SELECT format('node-%s', number), 'default', 'mail', 'send', '["mail","send",[],[],"f@1"]',
+           'waiting', 3, number, '{{}}', 0, now(), now(), id, 'send'
+    FROM numbers
+    WHERE NOT is_ended
+),
+log AS (
+    INSERT INTO {schema}.events (run_serial, number, at, data)
+    SELECT number / 10, number % 10 + 1, now(), '{{}}'
+    FROM numbers
+),
+timers AS (
+    INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, due_at)
+    SELECT 'default', id, 'delay', 'timer', '', now(), now()
+    FROM numbers
+)
+INSERT INTO {schema}.runs (
+    namespace, id, flow, version, status, number, created_at, updated_at, finished_at, summary,
+    parent_run, parent_key
+)
+SELECT 'default', id, 'orders', 'v1', CASE WHEN is_ended THEN 'completed' ELSE 'waiting' END,
+       1, now(), now(), CASE WHEN is_ended THEN now() END, '',
+       CASE WHEN number % 10 = 0 THEN 'run-1' END, CASE WHEN number % 10 = 0 THEN 'ship' END
+FROM numbers
+"""
+TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 
 # Statements that read all rows of a table, or of a partial index, and why they may.
 READ_ALL_ON_PURPOSE = {
     "applied": "a small table",
     "depth": "counts all jobs",
+    "live_flows": "counts all runs that are not over",
     "give_back_unknown": "goes through the jobs that are held, when a worker starts",
     "paused_queues": "a small table",
     "prune_workers": "a small table",
     "workers": "a small table, and the jobs that are held",
 }
 COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
-FILLED_IN = {"list_jobs", "list_jobs_by_status", "count_jobs"}
+FILLED_IN = {"list_jobs", "list_jobs_by_status", "count_jobs", "list_runs", "count_runs"}
 
 
 @pytest.fixture(scope="module", params=["none", "outdated", "fresh"])
@@ -58,12 +98,15 @@ def filled_url(request: pytest.FixtureRequest, postgres_server_url: str) -> Iter
     url = with_query(postgres_server_url, schema=schema)
     asyncio.run(open_and_close(url))
     with psycopg.connect(postgres_server_url, autocommit=True) as connection:
-        connection.execute(f"ALTER TABLE {schema}.jobs SET (autovacuum_enabled = off)")
-        if request.param == "outdated":
-            connection.execute(f"ANALYZE {schema}.jobs")
+        for table in TABLES:
+            connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
+            if request.param == "outdated":
+                connection.execute(f"ANALYZE {schema}.{table}")
         connection.execute(FILL.format(schema=schema, count=2 * ROWS))
+        connection.execute(FILL_RUNS.format(schema=schema, count=ROWS))
         if request.param == "fresh":
-            connection.execute(f"ANALYZE {schema}.jobs")
+            for table in TABLES:
+                connection.execute(f"ANALYZE {schema}.{table}")
     yield url
     drop_schema(postgres_server_url, schema)
 
@@ -80,7 +123,7 @@ class Planner:
 
     def __init__(self, connection: Any, schema: str) -> None:
         self._connection = connection
-        self._schema = schema
+        self.schema = schema
         self.statements = statements_in(schema)
 
     async def nodes(self, statement: str) -> list[dict[str, Any]]:
@@ -104,7 +147,7 @@ class Planner:
             f"{node['Node Type']} of {node['Relation Name']} {node.get('Index Name', '')}"
             for node in await self.nodes(statement)
             if "Scan" in node["Node Type"]
-            and node.get("Schema") == self._schema
+            and node.get("Schema") == self.schema
             and not node.keys() & {"Index Cond", "TID Cond", "Ends Early"}
         ]
 
@@ -158,6 +201,26 @@ class TestStatements:
             ("find_rivals", "jobs_fingerprint"),
             ("limit_usage", "jobs_limited"),
             ("abort_group", "jobs_group"),
+            ("survey", "waits_due"),
+            ("commit_runs", "runs_id"),
+            ("commit_runs", "runs_pkey"),
+            ("commit_runs", "jobs_pkey"),
+            ("commit_runs", "jobs_waiting"),
+            ("commit_runs", "waits_pkey"),
+            ("clear_jobs", "jobs_of_runs"),
+            ("drop_jobs", "jobs_of_runs"),
+            ("hold_jobs", "jobs_of_runs"),
+            ("release_jobs", "jobs_of_runs"),
+            ("change_lanes", "jobs_of_runs"),
+            ("run_jobs", "jobs_of_runs"),
+            ("remove_runs", "jobs_of_runs"),
+            ("remove_runs", "steps_of_runs"),
+            ("prune_jobs", "steps_of_jobs"),
+            ("lock_families", "runs_children"),
+            ("pick_old_runs", "runs_children"),
+            ("load_runs", "events_pkey"),
+            ("load_runs", "snapshots_pkey"),
+            ("live_flows", "runs_live"),
         ],
     )
     async def test_use_the_index_made_for_them(
@@ -175,6 +238,8 @@ class TestStatements:
             ("expire_deadlines", "jobs_deadline", "deadline_at"),
             ("prune_jobs", "jobs_completed", "finished_at"),
             ("prune_jobs", "jobs_ended", "finished_at"),
+            ("due_waits", "waits_due", "due_at"),
+            ("pick_old_runs", "runs_ended", "finished_at"),
         ],
     )
     async def test_find_what_is_due_in_a_namespace_without_looking_at_the_rest(
@@ -231,6 +296,59 @@ class TestLists:
         nodes = await planner.nodes(statement)
 
         assert "jobs_group" in {node.get("Index Name") for node in nodes}
+
+
+class TestCommits:
+    """One statement for many steps: what it costs for each must not grow with the batch."""
+
+    async def test_look_everything_up_by_key(self, planner: Planner) -> None:
+        nodes = await planner.nodes(planner.statements["commit_runs"])
+
+        reads = [node for node in nodes if "Scan" in node["Node Type"] and "Schema" in node]
+        tables = [node for node in reads if node["Schema"] == planner.schema]
+        assert tables
+        keys = {"jobs": "id = ", "runs": r"id = |serial = ", "waits": "key = "}
+        for node in tables:
+            wanted = keys.get(node["Relation Name"], "= ")
+            assert "Ends Early" in node or re.search(wanted, node["Index Cond"])
+
+    async def test_compare_no_list_with_another(self, planner: Planner) -> None:
+        nodes = await planner.nodes(planner.statements["commit_runs"])
+
+        crossed = [
+            {child["Node Type"], other["Node Type"]}
+            for node in nodes
+            if node["Node Type"] == "Nested Loop"
+            for child, other in [node["Plans"][:2]]
+        ]
+        assert crossed
+        assert {"Function Scan"} not in [kinds - {"Materialize"} for kinds in crossed]
+
+
+class TestListsOfRuns:
+    @pytest.mark.parametrize(
+        "wanted,index",
+        [
+            (RunFilter(), "runs_newest"),
+            (RunFilter(namespace="default"), "runs_newest"),
+            (RunFilter(status=RunStatus.FAILED), "runs_status"),
+            (RunFilter(namespace="default", parent=RunId("run-1")), "runs_children"),
+            (
+                RunFilter(namespace="default", flow="orders", version="v1", is_ended=False),
+                "runs_live",
+            ),
+            (RunFilter(before=(datetime(2030, 1, 1, tzinfo=UTC), RunId("a"))), "runs_newest"),
+        ],
+    )
+    async def test_are_in_order_in_an_index(
+        self, planner: Planner, wanted: RunFilter, index: str
+    ) -> None:
+        statement, _ = filtered_runs(planner.statements["list_runs"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        assert index in {node.get("Index Name") for node in nodes}
+        assert "Sort" not in {node["Node Type"] for node in nodes}
 
 
 async def open_and_close(url: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.model.hint import Hint, HintKind
+from perdure.model.run import RunStatus
 from perdure.store.postgres.notifications import (
     NAMES_MAX,
     PAYLOAD_MAX_BYTES,
@@ -22,6 +23,7 @@ from perdure.store.postgres.notifications import (
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.wakeups import GATHER_S
 from tests.conformance.builders import LANE, insert, insert_many
+from tests.conformance.run_builders import RUN, go_on, submit
 from tests.conftest import with_query
 
 CUT_ALL = (
@@ -41,6 +43,10 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+def heard_by_others(payload: str) -> list[Hint]:
+    return read_message(payload, "somebody else")
 
 
 class Ear:
@@ -94,6 +100,36 @@ async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
     await store.open()
     yield store
     await store.close()
+
+
+class TestRuns:
+    """A notification for each step would cost more than the steps."""
+
+    async def test_tell_other_processes_when_their_status_changes_and_not_of_each_step(
+        self, store: PostgresStore, tap: Wiretap
+    ) -> None:
+        await submit(store)
+        assert heard_by_others(await tap.next()) == [
+            Hint(kind=HintKind.RUN, names=frozenset({RUN}))
+        ]
+
+        for _ in range(5):
+            await go_on(store)
+        await go_on(store, status=RunStatus.WAITING)
+
+        assert heard_by_others(await tap.next()) == [
+            Hint(kind=HintKind.RUN, names=frozenset({RUN}))
+        ]
+        assert tap.payloads.empty()
+
+    async def test_tell_this_process_of_each_step(self, store: PostgresStore) -> None:
+        await submit(store)
+        ear = Ear(store)
+        await ear.hears_anything()
+
+        await go_on(store)
+
+        assert await ear.next() == Hint(kind=HintKind.RUN, names=frozenset({RUN}))
 
 
 class TestListening:

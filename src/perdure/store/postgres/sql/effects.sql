@@ -102,7 +102,8 @@ SET status = CASE
 FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
 WHERE jobs.run_id = given.run_id
   AND jobs.namespace = given.namespace
-  AND jobs.status = 'paused'
+  -- The status is hidden from the planner, which might look at all jobs that are paused.
+  AND jobs.status || '' = 'paused'
 RETURNING jobs.status, jobs.lane;
 
 -- name: close_waits
