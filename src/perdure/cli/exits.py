@@ -28,8 +28,10 @@ cannot be understood; 3 the store cannot be reached or used."""
 
 
 def tell_error(message: str) -> None:
-    """One line on stderr; some messages of drivers have several."""
-    sys.stderr.write(f"perdure: {' '.join(message.split())}\n")
+    """One line on stderr; lists of faults and some messages of drivers have several."""
+    first, *faults = message.split("\n  - ")
+    line = " ".join(f"{first} {'; '.join(faults)}".split())
+    sys.stderr.write(f"perdure: {line}\n")
 
 
 @contextmanager

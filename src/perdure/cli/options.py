@@ -94,7 +94,7 @@ def parsed_json(text: str | None, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        quoted = shlex.quote(json.dumps(text))
-        raise InvalidInput(
-            f"{what} {text!r} is not JSON: {error}. A text needs quotes of its own: {quoted}"
-        ) from None
+        is_meant_as_such = text.lstrip().startswith(("{", "[", '"'))
+        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
+        hint = "" if is_meant_as_such else f". A text needs quotes of its own: {quoted}"
+        raise InvalidInput(f"{what} {text!r} is not JSON: {error}{hint}") from None

@@ -1,0 +1,104 @@
+"""``perdure check``: whether the code at hand could go on with every run."""
+
+from __future__ import annotations
+
+from perdure import Client
+from perdure.client.blocking import RunHandle
+from tests.cli import sample_flows as sample
+from tests.cli.commands import Commands
+
+MODULE = "tests.cli.sample_flows"
+
+
+class TestCheck:
+    def test_says_that_there_are_no_runs(self, perdure: Commands, client: Client) -> None:
+        done = perdure("check", f"{MODULE}:orders")
+
+        assert (done.exit_code, done.out) == (0, "no runs are under way\n")
+        assert perdure("check", f"{MODULE}:orders", "--json").json == []
+
+    def test_is_content_with_runs_that_it_has_the_code_for(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.submit(sample.orders, 5)
+        client.submit(sample.shipping)
+
+        for name in (f"{MODULE}:orders", f"{MODULE}:worker", f"{MODULE}:several", MODULE):
+            done = perdure("check", name)
+            assert done.exit_code == 0
+            assert done.out == "the code at hand can go on with all 2 runs under way\n"
+
+    def test_lists_runs_by_version_with_the_nearest_one(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        for id in ("a", "b", "c", "d"):
+            client.submit(sample.orders, 5, id=id)
+        client.submit(sample.longer, 5, id="e")
+
+        done = perdure("check", f"{MODULE}:longer")
+
+        assert done.exit_code == 1
+        assert done.rows[0] == ["RUNS", "OF", "COUNT", "NEAREST", "MIGRATABLE", "RUNS"]
+        version = f"orders@{sample.orders.version}"
+        assert done.rows[1][:4] == [version, "4", sample.longer.version, "4/4"]
+        assert done.rows[1][4:] == ["d,", "c,", "b,", "…"]
+        assert "cannot go on with 4 of 5 runs under way" in done.out
+
+    def test_tells_why_a_run_could_not_be_migrated(
+        self, perdure: Commands, client: Client, waiting: RunHandle
+    ) -> None:
+        client.pause("order-5")
+        client.submit(sample.orders, 5, id="fresh")
+        client.pause("fresh")
+
+        done = perdure("check", f"{MODULE}:renamed")
+        [version] = perdure("check", f"{MODULE}:renamed", "--json").json
+
+        assert (
+            "order-5: node 'fetch' is completed, but the new version does not have it" in done.out
+        )
+        assert version["nearest"] == sample.renamed.version
+        stuck = {run["id"]: run["differences"] for run in version["runs"]}
+        assert stuck.keys() == {"order-5", "fresh"}
+        assert stuck["order-5"] != []
+
+    def test_knows_no_nearest_version_of_a_flow_that_is_gone(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.submit(sample.orders, 5, id="a")
+
+        done = perdure("check", f"{MODULE}:shipping")
+        [version] = perdure("check", f"{MODULE}:shipping", "--json").json
+
+        assert done.exit_code == 1
+        assert done.rows[1] == [f"orders@{sample.orders.version}", "1", "none", "a"]
+        assert (version["nearest"], version["migratable"]) == (None, 0)
+
+    def test_leaves_ended_runs_and_other_namespaces_alone(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        client.submit(sample.orders, 5, id="a")
+        client.cancel("a")
+        with Client(url, namespace="team-a") as other:
+            other.submit(sample.orders, 5, id="theirs")
+
+        assert perdure("check", f"{MODULE}:longer").exit_code == 0
+        everywhere = perdure("check", f"{MODULE}:longer", "--namespace", "*")
+        assert everywhere.exit_code == 1
+        assert "team-a" in everywhere.rows[1]
+
+    def test_finds_every_run_of_many(self, perdure: Commands, client: Client) -> None:
+        ids = {f"run-{number}" for number in range(230)}
+        for id in ids:
+            client.submit(sample.orders, 5, id=id)
+
+        [version] = perdure("check", f"{MODULE}:longer", "--json").json
+
+        assert {run["id"] for run in version["runs"]} == ids
+        assert version["count"] == version["migratable"] == 230
+
+    def test_wants_flows(self, perdure: Commands, client: Client) -> None:
+        done = perdure("check", f"{MODULE}:pack")
+
+        assert done.exit_code == 2
+        assert "has no flows" in done.error

@@ -1,0 +1,204 @@
+"""``perdure runs``: what operators see of runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from perdure import Client
+from perdure.client.blocking import RunHandle
+from tests.cli import sample_flows as sample
+from tests.cli.commands import Commands
+from tests.cli.processes import PATIENCE_SECONDS
+
+
+class Reversed:
+    """A codec that the command line does not have."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+class TestList:
+    def test_shows_the_newest_first(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample.orders, 5, id="first")
+        client.submit(sample.shipping, None, id="second")
+
+        shown = perdure("runs", "list")
+
+        assert shown.exit_code == 0
+        assert [row[:5] for row in shown.rows] == [
+            ["RUN", "STATUS", "FLOW", "VERSION", "EVENTS"],
+            ["second", "running", "shipping", sample.shipping.version, "1"],
+            ["first", "running", "orders", sample.orders.version, "1"],
+        ]
+
+    @pytest.mark.parametrize("option", [("--status", "paused"), ("--flow", "shipping")])
+    def test_filters(self, perdure: Commands, client: Client, option: tuple[str, str]) -> None:
+        client.submit(sample.orders, 5)
+        client.submit(sample.shipping, None, id="wanted")
+        client.pause("wanted")
+
+        shown = perdure("runs", "list", *option, "--json")
+
+        assert [run["id"] for run in shown.json] == ["wanted"]
+
+    def test_pages_with_limit_and_before(self, perdure: Commands, client: Client) -> None:
+        for id in ("a", "b", "c"):
+            client.submit(sample.orders, 5, id=id)
+
+        page = perdure("runs", "list", "--limit", "2")
+        following = perdure("runs", "list", "--limit", "2", "--before", "b")
+
+        assert [row[0] for row in page.rows[1:]] == ["c", "b"]
+        assert "--before b" in page.error
+        assert [row[0] for row in following.rows[1:]] == ["a"]
+        assert following.error == ""
+
+    def test_says_why_in_a_few_words(
+        self, perdure: Commands, client: Client, failed: RunHandle
+    ) -> None:
+        client.submit(sample.orders, 5, id="order-7")
+        client.pause("order-7", reason="stock taking", by="ann")
+
+        shown = perdure("runs", "list")
+
+        assert "stock taking (by ann)" in shown.out
+        assert "fetch: ValueError: thirteen is suspicious" in shown.out
+
+    def test_says_that_there_is_nothing(self, perdure: Commands, client: Client) -> None:
+        assert perdure("runs", "list").out == "no runs\n"
+        assert perdure("runs", "list", "--json").json == []
+
+    def test_looks_at_one_namespace_or_at_all(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        client.submit(sample.orders, 5, id="ours")
+        with Client(url, namespace="team-a") as other:
+            other.submit(sample.orders, 5, id="theirs")
+
+        one = perdure("runs", "list", "--namespace", "team-a", "--json")
+        everything = perdure("runs", "list", "--namespace", "*")
+
+        assert [run["id"] for run in one.json] == ["theirs"]
+        assert [row[1] for row in everything.rows] == ["NAMESPACE", "team-a", "default"]
+
+
+class TestShow:
+    def test_shows_how_far_each_node_is(self, perdure: Commands, waiting: RunHandle) -> None:
+        shown = perdure("runs", "show", "order-5")
+
+        assert shown.exit_code == 0
+        assert ["input", "5"] in shown.rows
+        assert ["status", "waiting"] in shown.rows
+        at = shown.rows.index(["NODE", "KIND", "STATUS", "OUTPUT"])
+        assert shown.rows[at + 1 :] == [
+            ["fetch", "task", "completed", '{"number":5,"lines":["pen","ink"]}'],
+            ["pack", "map", "completed", '["packed', 'pen","packed', 'ink"]'],
+            ["approval", "signal", "live"],
+            ["shipping", "child", "-"],
+            ["bill", "task", "-"],
+        ]
+
+    def test_shows_result_and_children(self, perdure: Commands, completed: RunHandle) -> None:
+        shown = perdure("runs", "show", "order-5")
+
+        assert ["result", '{"label":"L-1","paid":true}'] in shown.rows
+        assert ["CHILD", "OF", "RUN", "STATUS"] in shown.rows
+        assert ["shipping", "order-5/shipping", "completed"] in shown.rows
+        assert "order-5, node shipping" in perdure("runs", "show", "order-5/shipping").out
+
+    def test_shows_the_failure_and_its_place(self, perdure: Commands, failed: RunHandle) -> None:
+        shown = perdure("runs", "show", "order-13")
+
+        assert "node fetch failed" in shown.out
+        assert "error  ValueError: thirteen" in shown.out
+        assert "sample_flows.py" in shown.out
+
+    def test_gives_all_of_it_as_json(self, perdure: Commands, completed: RunHandle) -> None:
+        shown = perdure("runs", "show", "order-5", "--json").json
+
+        assert (shown["input"], shown["result"]) == (5, {"label": "L-1", "paid": True})
+        assert [node["id"] for node in shown["nodes"]] == list(sample.orders.graph.nodes)
+        assert shown["nodes"][2]["output"] == {"ok": True}
+        assert [child["id"] for child in shown["children"]] == ["order-5/shipping"]
+        assert (shown["failure"], "summary" in shown) == (None, False)
+
+    def test_shortens_what_is_long_for_people_only(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample.shipping, "x" * 1000, id="long")
+
+        shown = perdure("runs", "show", "long")
+
+        assert max(len(line) for line in shown.out.splitlines()) < 300
+        assert perdure("runs", "show", "long", "--json").json["input"] == "x" * 1000
+
+    def test_says_when_values_cannot_be_read_here(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        with Client(url, codec=Reversed()) as other:
+            other.submit(sample.shipping, {"secret": 1}, id="sealed")
+
+        for command in ("show", "events"):
+            shown = perdure("runs", command, "sealed")
+            assert shown.exit_code == 0
+            assert "not readable here" in shown.out
+
+
+class TestEvents:
+    def test_are_one_a_line(self, perdure: Commands, completed: RunHandle) -> None:
+        shown = perdure("runs", "events", "order-5")
+
+        told = [(row[0], *row[3:5]) for row in shown.rows]
+        assert [int(number) for number, *_ in told] == list(range(1, len(told) + 1))
+        assert told[1] == ("2", "node_completed", "fetch")
+        assert told[3][1:] == ("item_completed", "pack[1]")
+        assert told[-1][1] == "run_completed"
+        [signal] = [line for line in shown.out.splitlines() if "signal_received" in line]
+        assert signal.endswith('name=approval by=ann {"ok":true}')
+
+    def test_are_json_lines(self, perdure: Commands, completed: RunHandle) -> None:
+        shown = perdure("runs", "events", "order-5", "--json")
+
+        events = [json.loads(line) for line in shown.out.splitlines()]
+        assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+        assert events[1]["value"] == {"number": 5, "lines": ["pen", "ink"]}
+        assert events[-1]["status"] == "completed"
+
+    def test_tell_a_failure_in_one_line(self, perdure: Commands, failed: RunHandle) -> None:
+        shown = perdure("runs", "events", "order-13")
+
+        assert shown.exit_code == 0
+        assert [row[3] for row in shown.rows] == ["run_submitted", "node_failed", "run_failed"]
+        assert shown.out.count("ValueError: thirteen is suspicious") == 2
+
+    @pytest.mark.parametrize("option", [(), ("--json",)])
+    def test_are_followed_from_another_process_until_the_end(
+        self, waiting: RunHandle, url: str, option: tuple[str, ...]
+    ) -> None:
+        arguments = ("runs", "events", "order-5", "--follow", "--store", url, *option)
+        command = [sys.executable, "-m", "perdure.cli", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+            assert following.stdout is not None
+            seen = [following.stdout.readline() for _ in waiting.events()]
+            waiting.signal("approval")
+            seen += following.stdout.readlines()
+            following.wait(PATIENCE_SECONDS)
+
+        assert "run_submitted" in seen[0]
+        assert "run_completed" in seen[-1]
+        assert len(seen) == len(waiting.events())
+        assert following.returncode == 0
+
+    def test_following_a_run_that_failed_exits_with_one(
+        self, perdure: Commands, failed: RunHandle
+    ) -> None:
+        shown = perdure("runs", "events", "order-13", "--follow")
+
+        assert shown.exit_code == 1
+        assert shown.rows[-1][3] == "run_failed"
