@@ -6,7 +6,7 @@ same on every store and stays meaningful when operations before it are left out.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock, new_id
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import FINISHED, Claim, JobFilter, NewJob, Progress, Status
+from perdure.model.job import FINISHED, JobFilter, NewJob, Progress, Status
 from perdure.model.lane import Lane
-from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
     Buried,
     Cancelled,
@@ -32,20 +31,13 @@ from perdure.model.outcome import (
 from perdure.model.value import Value
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, failure, new_job, worker_info
+from tests.conformance.run_operations import RUN_OFTEN, RUN_PREPARE, RUN_SELDOM, clear_runs
+from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
 
-NAMESPACES = ("team-a", "team-b")
-WORKERS = (WorkerId("worker-1"), WorkerId("worker-2"))
 LANES = (
     Lane(queue="mail", task="send"),
     Lane(queue="mail", task="bounce", tags=("gpu",)),
     Lane(queue="default", task="send", keys=("user-7",)),
-)
-RULES: tuple[tuple[LimitRule, ...], ...] = (
-    (),
-    (),
-    (LimitRule(key="mailer", live_max=2),),
-    (LimitRule(key="mailer", starts_max=3, window=20 * SECOND),),
-    (LimitRule(key="smtp", spacing=10 * SECOND), LimitRule(key="mailer", live_max=3)),
 )
 OUTCOMES: tuple[Outcome, ...] = (
     Completed(output=b"1"),
@@ -60,29 +52,6 @@ OUTCOMES: tuple[Outcome, ...] = (
     GivenBack(),
     Released(),
 )
-
-
-class Scene:
-    """What the operations so far have brought about, as far as later ones refer to it."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
-        self.jobs: list[NewJob] = []
-        self.claims: list[Claim] = []
-
-    def ids(self, numbers: frozenset[int]) -> list[JobId]:
-        """Some of the jobs ever inserted, the youngest under the lowest numbers."""
-        jobs = self.jobs[::-1]
-        return list(dict.fromkeys(jobs[number % len(jobs)].id for number in numbers if jobs))
-
-    def claims_of(self, numbers: frozenset[int]) -> list[Claim]:
-        """Some of the claims ever made, current or stale, one for each job."""
-        claims = self.claims[::-1]
-        chosen = [claims[number % len(claims)] for number in numbers if claims]
-        return list({claim.id: claim for claim in chosen}.values())
-
-
-Do = Callable[[Store], Awaitable[Any]]
 
 
 class Operation(Value):
@@ -203,21 +172,26 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "prune limits": _prune_limits,
     "advance": _advance,
     "call": _call,
+    **RUN_PREPARE,
 }
 
-LIMIT = 100
 OPERATORS = ("abort_jobs", "disable_jobs", "enable_jobs", "retry_jobs", "resume_jobs")
 
 
 def random_operations(random: Random, count: int) -> list[Operation]:
     """A sequence that begins with jobs, so that the rest finds something to do."""
     first = [Operation(name="insert", arguments=_insert_arguments(random)) for _ in range(3)]
-    return first + [_random_operation(random) for _ in range(count - len(first))]
+    return first + [_random_operation(random, _DRAWS) for _ in range(count - len(first))]
 
 
-def _random_operation(random: Random) -> Operation:
-    draw = random.choice(_DRAWS)
-    name, *arguments = draw(random)
+def random_run_operations(random: Random, count: int) -> list[Operation]:
+    """The same with runs, and now and then something else beside them."""
+    first = [_random_operation(random, RUN_OFTEN[:1]) for _ in range(3)]
+    return first + [_random_operation(random, _RUN_DRAWS) for _ in range(count - len(first))]
+
+
+def _random_operation(random: Random, draws: Sequence[Draw]) -> Operation:
+    name, *arguments = random.choice(draws)(random)
     return Operation(name=name, arguments=tuple(arguments))
 
 
@@ -270,7 +244,6 @@ def _keep(random: Random) -> dict[Status, timedelta]:
     return {status: random.choice([0, 30]) * SECOND for status in statuses}
 
 
-Draw = Callable[[Random], tuple[Any, ...]]
 _OFTEN: tuple[Draw, ...] = (
     lambda random: ("insert", *_insert_arguments(random)),
     lambda random: ("claim", _claim_request(random)),
@@ -318,6 +291,7 @@ _SELDOM: tuple[Draw, ...] = (
     lambda random: ("call", "survey", random.choice(NAMESPACES)),
 )
 _DRAWS = _OFTEN * 4 + _SELDOM
+_RUN_DRAWS = RUN_OFTEN * 8 + RUN_SELDOM * 2 + _SELDOM + _OFTEN
 
 
 async def clear(store: Store, clock: ManualClock) -> None:
@@ -326,6 +300,7 @@ async def clear(store: Store, clock: ManualClock) -> None:
     for namespace in NAMESPACES:
         await store.resume_queue(namespace, "mail")
         await store.take_over_expired(namespace, 1000, 1)
+    await clear_runs(store)
     for worker in WORKERS:
         await store.remove_worker(worker)
     unfinished = [

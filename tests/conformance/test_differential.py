@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Any
 
@@ -14,17 +14,17 @@ from perdure.clock import ManualClock
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import Claimed, Expired, JobFilter, Moved, TakenOver
-from perdure.store.contract import Store
+from perdure.model.run import CommitAnswer, FlowCount, RunFilter, StoredStep, Wait
+from perdure.store.contract import RunAfter, Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from tests.conformance.operations import (
-    NAMESPACES,
-    Do,
     Operation,
-    Scene,
     clear,
     random_operations,
+    random_run_operations,
 )
+from tests.conformance.scene import NAMESPACES, Do, Scene
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -42,13 +42,14 @@ SEQUENCES = 40
 OPERATIONS_EACH = 60
 
 
+@pytest.mark.parametrize("draw", [random_operations, random_run_operations])
 async def test_agrees_with_memory_on_any_sequence_of_operations(
-    subject: Store, clock: ManualClock
+    subject: Store, clock: ManualClock, draw: Callable[[Random, int], list[Operation]]
 ) -> None:
     """The same sequences in every run; ``PERDURE_TEST_SEED`` chooses others to search further."""
     first = int(os.environ.get("PERDURE_TEST_SEED", "0"))
     for seed in range(first, first + SEQUENCES):
-        sequence = random_operations(Random(seed), OPERATIONS_EACH)
+        sequence = draw(Random(seed), OPERATIONS_EACH)
         difference = await first_difference(subject, clock, sequence)
         if difference is not None:
             sequence = await shortened(subject, clock, sequence)
@@ -68,11 +69,12 @@ async def first_difference(
         do = operation.prepare(scene)
         expected, answered = await answer_of(do, memory), await answer_of(do, subject)
         if answered != expected:
-            return f"memory answered\n{expected}\nand {subject.url}\n{answered}"
+            return f"memory and {subject.url} answered {differing(expected, answered)}"
     expected, found = await picture_of(memory, scene), await picture_of(subject, scene)
     for name in expected:
         if found[name] != expected[name]:
-            return f"{name} in memory\n{expected[name]}\nand in {subject.url}\n{found[name]}"
+            difference = differing(expected[name], found[name])
+            return f"{name} in memory and in {subject.url}: {difference}"
     return None
 
 
@@ -118,7 +120,43 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
         picture[f"{namespace} group"] = await store.list_jobs(
             JobFilter(namespace=namespace, group="run-1"), 1000
         )
+    picture |= await picture_of_runs(store, scene)
     return {name: comparable(value) for name, value in picture.items()}
+
+
+async def picture_of_runs(store: Store, scene: Scene) -> dict[str, Any]:
+    picture: dict[str, Any] = {
+        "runs": await store.run_states(scene.runs),
+        "live flows": await store.live_flows(None),
+        "steps": {owner: await store.load_steps(owner) for owner in sorted(scene.owners)},
+        "node jobs": [await store.get_job(None, id) for id in scene.node_jobs],
+        "node history": [await store.failed_attempts(id) for id in scene.node_jobs],
+    }
+    for number in (None, 0):
+        wanted = [RunAfter(namespace=place, id=id, number=number) for place, id in scene.runs]
+        picture[f"loaded from {number}"] = await store.load_runs(wanted)
+    for place, id in scene.runs:
+        picture[f"{place} {id} jobs"] = await store.run_jobs(place, id)
+        picture[f"{place} {id} waits"] = await store.run_waits(place, id)
+    for place in NAMESPACES:
+        filter = RunFilter(namespace=place)
+        picture[f"{place} runs"] = await store.list_runs(filter, 1000)
+        picture[f"{place} runs counted"] = await store.count_runs(filter)
+        picture[f"{place} due"] = await store.due_waits(place, 1000)
+    return picture
+
+
+def differing(expected: Any, found: Any) -> str:
+    """Only what is not the same, since pictures are large."""
+    pairs: list[tuple[Any, tuple[Any, Any]]]
+    match expected, found:
+        case (list(), list()) if len(expected) == len(found):
+            pairs = list(enumerate(zip(expected, found, strict=True)))
+        case (dict(), dict()) if expected.keys() == found.keys():
+            pairs = [(key, (expected[key], found[key])) for key in expected]
+        case _:
+            return f"\n{expected}\nand\n{found}"
+    return "; ".join(f"{key}: {differing(*pair)}" for key, pair in pairs if pair[0] != pair[1])
 
 
 def comparable(value: Any) -> Any:
@@ -126,6 +164,13 @@ def comparable(value: Any) -> Any:
     match value:
         case list() if value and isinstance(value[0], Moved | TakenOver | Expired):
             return sorted((comparable(each) for each in value), key=lambda each: str(each["id"]))
+        case list() if value and isinstance(value[0], Wait | FlowCount | StoredStep):
+            return sorted((comparable(each) for each in value), key=str)
+        case CommitAnswer():
+            if not value.results:
+                return None  # nothing was asked
+            rank = value.most_urgent_rank
+            return [comparable(value.results), rank and round(rank, 3), value.now]
         case list() | tuple():
             return [comparable(each) for each in value]
         case dict():

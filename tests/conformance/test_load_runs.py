@@ -173,3 +173,12 @@ class TestSaveSnapshot:
         await submit(store)
 
         assert (await load(store, number=None)).snapshot is None
+
+    async def test_does_nothing_for_an_event_that_is_not_there(self, store: Store) -> None:
+        """The run may have been replaced since the snapshot was taken."""
+        await run_of(store, 2)
+
+        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"of another"))
+
+        loaded = await load(store, number=None)
+        assert (loaded.snapshot, len(loaded.events)) == (None, 2)

@@ -158,7 +158,9 @@ class MemoryRuns(Handle, RunStore):
         with self._transaction() as transaction:
             records = transaction.state.records
             kept = records.runs.get((namespace, run))
-            if kept is None or (kept.snapshot and kept.snapshot.number >= snapshot.number):
+            if kept is None or snapshot.number > kept.number:
+                return  # the run it was taken of is not there, or was replaced
+            if kept.snapshot is not None and kept.snapshot.number >= snapshot.number:
                 return
             transaction.put(records.put_run, kept.place, kept, replace(kept, snapshot=snapshot))
 

@@ -1,0 +1,427 @@
+"""Random operations on runs, as data that can be done to any store.
+
+They join those on jobs: an operation names runs, claims and commits by number, so that it means
+the same on every store and stays meaningful when operations before it are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from perdure.clock import new_id
+from perdure.model.event import NewEvent, Parent
+from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.job import Claim, NewJob, NodeRef
+from perdure.model.lane import Lane
+from perdure.model.outcome import Retried
+from perdure.model.run import (
+    ENDED,
+    Continues,
+    Ends,
+    NewRun,
+    NewWait,
+    NodeSettlement,
+    OnExisting,
+    Repeats,
+    RunCommit,
+    RunFilter,
+    RunStatus,
+    Snapshot,
+    StoredStep,
+    WaitKind,
+)
+from perdure.model.value import Value
+from perdure.store.contract import ClaimRequest, LaneRequest, RunAfter, Store
+from tests.conformance.builders import AGING, LEASE, SECOND, failure
+from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
+
+RUNS = tuple(RunId(f"run-{number}") for number in range(4))
+KEYS = ("a", "b", "c[0]", "c[1]")
+NODE_LANES = tuple(
+    Lane(queue=queue, task="pack", flow=f"orders@{version}")
+    for queue in ("mail", "default")
+    for version in ("v1", "v2")
+)
+LIVE = (RunStatus.RUNNING, RunStatus.WAITING)
+REPEATS = (
+    Retried(failure=failure("at once")),
+    Retried(failure=failure("later"), delay=20 * SECOND, hold_off=15 * SECOND),
+    Retried(failure=failure("429"), delay=5 * SECOND, is_postponed=True, closes_limit="mailer"),
+)
+
+
+class Starts(Value):
+    """What a run or a commit starts: keys and delays in seconds, and what differs besides."""
+
+    jobs: tuple[tuple[str, Lane, int, int], ...] = ()
+    """Key, lane, priority, delay."""
+    waits: tuple[tuple[str, WaitKind, int | None], ...] = ()
+    children: tuple[tuple[str, RunStatus], ...] = ()
+
+
+class Step(Value):
+    """A commit on one run; ``late`` is how far it is from the run's last event."""
+
+    run: int
+    late: int
+    events: int
+    status: RunStatus
+    settles: tuple[tuple[int, str, Lane], ...]
+    """Which of the run's claims, how, and in which lane it continues."""
+    starts: Starts
+    closes: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
+    clears: bool = False
+    holds: bool | None = None
+    version: str | None = None
+    snapshot: bool = False
+
+
+def _submit(scene: Scene, place: int, starts: Starts, on_existing: OnExisting, status: str) -> Do:
+    namespace, id = _place(place)
+    run = _new_run(scene, namespace, id, starts, RunStatus(status), on_existing=on_existing)
+    return lambda store: store.submit_run(run)
+
+
+def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do:
+    commits: list[RunCommit] = []
+    distinct = {_known(scene, step.run): step for step in steps if scene.runs}
+    drafts = [(place, step, _draft(scene, place, step)) for place, step in distinct.items()]
+    if all(step.events for step in distinct.values()):
+        # One without events is told from a repeated one only until the next.
+        scene.commits.append(commits)
+
+    async def commit(store: Store) -> Any:
+        if not commits:
+            for (namespace, id), step, make in drafts:
+                run = await store.get_run(namespace, id)
+                commits.append(make((run.number if run else 0) + step.late))
+        # Whether jobs that go with a step are still seen waiting by it is a matter of moments.
+        return await store.commit_runs(commits, () if any(map(_takes_away, commits)) else lanes)
+
+    return commit
+
+
+def _takes_away(commit: RunCommit) -> bool:
+    parts = (commit.drops, commit.clears, commit.holds is not None, commit.version)
+    return any(parts)
+
+
+def _commit_again(scene: Scene, number: int) -> Do:
+    commits = scene.commits[-1 - number % len(scene.commits)] if scene.commits else []
+    return lambda store: store.commit_runs(commits)
+
+
+def _claim_nodes(scene: Scene, request: ClaimRequest) -> Do:
+    async def claim(store: Store) -> Any:
+        claimed = await store.claim_jobs(request)
+        for job in claimed.jobs:
+            assert job.node is not None
+            entry = (job.namespace, job.node.run, job.claim)
+            if entry not in scene.node_claims:
+                scene.node_claims.append(entry)
+        return claimed
+
+    return claim
+
+
+def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
+    claims = list({claim.id: claim for _, _, claim in scene.node_claims[-6:]}.values())
+    return lambda store: store.renew_leases(worker, claims, LEASE)
+
+
+def _operate_on_nodes(scene: Scene, method: str, number: int) -> Do:
+    ids = [scene.node_jobs[-1 - number % len(scene.node_jobs)]] if scene.node_jobs else []
+    return lambda store: getattr(store, method)(None, ids)
+
+
+def _save_step(scene: Scene, number: int, name: str) -> Do:
+    if not scene.node_claims:
+        return lambda store: store.now()
+    _, run, claim = scene.node_claims[-1 - number % len(scene.node_claims)]
+    owner = f"{run}:{claim.id}"
+    scene.owners.add(owner)
+    value = new_id().encode()
+    return lambda store: store.save_step(claim, owner, StoredStep(name=name, value=value))
+
+
+def _save_snapshot(scene: Scene, place: int, number: int) -> Do:
+    namespace, id = _known(scene, place) if scene.runs else _place(place)
+    snapshot = Snapshot(number=number, data=f"as of {number}".encode())
+    return lambda store: store.save_snapshot(namespace, id, snapshot)
+
+
+def _load(scene: Scene, number: int | None) -> Do:
+    wanted = [RunAfter(namespace=space, id=id, number=number) for space, id in scene.runs]
+    return lambda store: store.load_runs(wanted)
+
+
+def _prune_runs(scene: Scene, namespace: str, seconds: int) -> Do:
+    async def prune(store: Store) -> None:
+        # Whether children count among the runs removed is each backend's own affair.
+        await store.prune_runs(namespace, dict.fromkeys(ENDED, seconds * SECOND), LIMIT)
+
+    return prune
+
+
+RUN_PREPARE: dict[str, Callable[..., Do]] = {
+    "submit": _submit,
+    "commit": _commit,
+    "commit again": _commit_again,
+    "claim nodes": _claim_nodes,
+    "renew nodes": _renew_nodes,
+    "operate on nodes": _operate_on_nodes,
+    "save step": _save_step,
+    "save snapshot": _save_snapshot,
+    "load": _load,
+    "prune runs": _prune_runs,
+}
+
+
+def _place(number: int) -> tuple[str, RunId]:
+    return NAMESPACES[number % 7 == 6], RUNS[number % len(RUNS)]
+
+
+def _known(scene: Scene, number: int) -> tuple[str, RunId]:
+    """One of the runs ever submitted, the youngest under the lowest numbers."""
+    return scene.runs[-1 - number % len(scene.runs)]
+
+
+def _new_run(
+    scene: Scene, namespace: str, id: RunId, starts: Starts, status: RunStatus, **changes: Any
+) -> NewRun:
+    if (namespace, id) not in scene.runs:
+        scene.runs.append((namespace, id))
+    return NewRun(
+        id=id,
+        namespace=namespace,
+        flow="orders",
+        version="v1",
+        status=status,
+        events=(NewEvent(data=new_id().encode(), value=b"input"),),
+        summary=new_id().encode(),
+        **_started(scene, namespace, id, starts),
+        **changes,
+    )
+
+
+def _started(scene: Scene, namespace: str, run: RunId, starts: Starts) -> dict[str, Any]:
+    waits = [
+        NewWait(
+            key=key,
+            kind=kind,
+            name="approval",
+            delay=None if seconds is None else seconds * SECOND,
+        )
+        for key, kind, seconds in starts.waits
+    ]
+    children = []
+    for key, status in starts.children:
+        child = RunId(f"{run}/{key}~{new_id()}")
+        parent = Parent(run=run, key=key)
+        children.append(_new_run(scene, namespace, child, Starts(), status, parent=parent))
+        waits.append(NewWait(key=key, kind=WaitKind.CHILD, name=child))
+    return {
+        "jobs": tuple(
+            _node_job(scene, namespace, run, key, lane, priority, seconds)
+            for key, lane, priority, seconds in starts.jobs
+        ),
+        "waits": tuple({wait.key: wait for wait in waits}.values()),
+        "children": tuple(children),
+    }
+
+
+def _node_job(
+    scene: Scene, namespace: str, run: RunId, key: str, lane: Lane, priority: int, seconds: int
+) -> NewJob:
+    id = JobId(new_id())
+    scene.node_jobs.append(id)
+    return NewJob(
+        id=id,
+        namespace=namespace,
+        lane=lane,
+        priority=priority,
+        aging=AGING,
+        input=f'[["{key}"],{{}}]'.encode(),
+        input_hash=7,
+        delay=seconds * SECOND,
+        node=NodeRef(run=run, key=key),
+    )
+
+
+def _draft(scene: Scene, place: tuple[str, RunId], step: Step) -> Callable[[int], RunCommit]:
+    """The commit, but for the event that it expects."""
+    namespace, run = place
+    started = _started(scene, namespace, run, step.starts)
+    settlements = _settlements(scene, place, step)
+    token = next(scene.tokens)
+    events = tuple(
+        NewEvent(data=new_id().encode(), value=b"output" if number % 2 else None)
+        for number in range(step.events)
+    )
+    return lambda expected: RunCommit(
+        namespace=namespace,
+        run=run,
+        expected=expected,
+        token=token,
+        events=events,
+        status=step.status,
+        settlements=settlements,
+        closes=step.closes,
+        drops=step.drops,
+        clears=step.clears,
+        holds=step.holds,
+        version=step.version,
+        snapshot=Snapshot(number=expected, data=b"snapshot") if step.snapshot else None,
+        **started,
+    )
+
+
+def _settlements(scene: Scene, place: tuple[str, RunId], step: Step) -> tuple[NodeSettlement, ...]:
+    mine = [claim for *owner, claim in scene.node_claims if tuple(owner) == place]
+    chosen: dict[JobId, NodeSettlement] = {}
+    for number, how, lane in step.settles:
+        if not mine:
+            break
+        claim: Claim = mine[-1 - number % len(mine)]
+        then: Ends | Continues | Repeats
+        match how:
+            case "ends":
+                then = Ends()
+            case "continues":
+                job = _node_job(scene, *place, KEYS[number % len(KEYS)], lane, 2, 0)
+                then = Continues(job=job)
+            case _:
+                then = Repeats(outcome=REPEATS[number % len(REPEATS)])
+        chosen[claim.id] = NodeSettlement(claim=claim, then=then)
+    return tuple(chosen.values())
+
+
+# How they are drawn
+
+
+def _starts(random: Random) -> Starts:
+    kinds = (WaitKind.TIMER, WaitKind.SIGNAL)
+    jobs, waits = random.choice([0, 1, 2]), random.choice([0, 0, 1, 2])
+    return Starts(
+        jobs=tuple(
+            (
+                random.choice(KEYS),
+                random.choice(NODE_LANES),
+                random.randint(1, 5),
+                random.choice([0, 0, 0, 15]),
+            )
+            for _ in range(jobs)
+        ),
+        waits=tuple(
+            (key, random.choice(kinds), random.choice([None, 0, 10, 30]))
+            for key in random.sample(KEYS, waits)
+        ),
+        children=tuple(
+            (key, random.choice([*LIVE, *LIVE, RunStatus.FAILED]))
+            for key in random.sample(KEYS, random.choice([0, 0, 0, 1]))
+        ),
+    )
+
+
+def _step(random: Random) -> Step:
+    holds = random.choice([None] * 6 + [True, False])
+    version = random.choice([None] * 9 + ["v2"])
+    # Nobody starts anything in the step that holds its run or moves it to another version.
+    is_alone = holds is True or version is not None
+    status = random.choice([*LIVE] * 3 + [RunStatus.FAILED])
+    hows = ("ends", "continues", "continues", "repeats")
+    settles = tuple(
+        (random.randint(0, 9), random.choice(hows), random.choice(NODE_LANES))
+        for _ in range(0 if is_alone else random.choice([0, 1, 1, 2]))
+    )
+    return Step(
+        run=random.randint(0, 5),
+        late=random.choice([0] * 9 + [-1, 1]),
+        events=random.choice([1, 1, 1, 2, 0]),
+        status=RunStatus.PAUSED if holds else status,
+        settles=settles,
+        starts=Starts() if is_alone else _starts(random),
+        closes=tuple(random.sample(KEYS, random.choice([0, 0, 1, 2]))),
+        drops=tuple(random.sample(KEYS, random.choice([0, 0, 0, 1, 2]))),
+        clears=random.choice([False] * 7 + [True]),
+        holds=holds,
+        version=version,
+        snapshot=random.choice([False] * 5 + [True]),
+    )
+
+
+def _request(random: Random) -> ClaimRequest:
+    return ClaimRequest(
+        namespace=NAMESPACES[random.random() < 0.2],
+        worker=random.choice(WORKERS),
+        lanes=[
+            LaneRequest(lane=lane.text, queue=lane.queue, rules=random.choice(RULES))
+            for lane in random.sample(NODE_LANES, random.randint(2, 4))
+        ],
+        limit=random.choice([1, 2, 9]),
+        lease=random.choice([LEASE, 10 * SECOND]),
+    )
+
+
+def _submit_arguments(random: Random) -> tuple[Any, ...]:
+    policies = ["fail", "use_existing", "terminate_existing"]
+    return random.randint(0, 9), _starts(random), random.choice(policies), random.choice(LIVE)
+
+
+def _commit_arguments(random: Random) -> tuple[Any, ...]:
+    lanes = tuple(lane.text for lane in random.sample(NODE_LANES, 2))
+    return tuple(_step(random) for _ in range(random.choice([1, 1, 1, 2, 3]))), lanes
+
+
+RUN_OFTEN: tuple[Draw, ...] = (
+    lambda random: ("submit", *_submit_arguments(random)),
+    lambda random: ("commit", *_commit_arguments(random)),
+    lambda random: ("commit", *_commit_arguments(random)),
+    lambda random: ("claim nodes", _request(random)),
+    lambda random: ("claim nodes", _request(random)),
+    lambda random: ("advance", random.choice([1, 5, 15, 30])),
+)
+RUN_SELDOM: tuple[Draw, ...] = (
+    lambda random: ("commit again", random.randint(0, 3)),
+    lambda random: ("renew nodes", random.choice(WORKERS)),
+    lambda random: (
+        "operate on nodes",
+        random.choice(["abort_jobs", "disable_jobs", "resume_jobs", "retry_jobs"]),
+        random.randint(0, 5),
+    ),
+    lambda random: ("save step", random.randint(0, 5), random.choice(["weigh", "label"])),
+    lambda random: ("save snapshot", random.randint(0, 5), random.randint(1, 4)),
+    lambda random: ("load", random.choice([None, 0, 2])),
+    lambda random: ("prune runs", NAMESPACES[0], random.choice([0, 30])),
+    lambda random: ("call", "due_waits", random.choice(NAMESPACES), LIMIT),
+    lambda random: ("call", "give_back_unknown", random.choice(WORKERS), []),
+    lambda random: ("call", "promote_due", random.choice(NAMESPACES), LIMIT),
+    lambda random: ("call", "take_over_expired", random.choice(NAMESPACES), LIMIT, 2),
+    lambda random: ("call", "survey", random.choice(NAMESPACES)),
+    lambda random: ("call", "live_flows", random.choice([None, *NAMESPACES])),
+)
+
+
+async def clear_runs(store: Store) -> None:
+    """End all runs, with all that is theirs, and remove them."""
+    tokens = iter(range(-1, -100_000, -1))
+    unended = await store.list_runs(RunFilter(is_ended=False), 10_000)
+    await store.commit_runs(
+        [
+            RunCommit(
+                namespace=run.namespace,
+                run=run.id,
+                expected=run.number,
+                token=next(tokens),
+                events=(),
+                status=RunStatus.CANCELLED,
+                clears=True,
+            )
+            for run in unended
+        ]
+    )
+    for namespace in NAMESPACES:
+        await store.prune_runs(namespace, dict.fromkeys(ENDED, 0 * SECOND), 10_000)
