@@ -380,10 +380,19 @@ class TestLoops:
             assert run.live == {target: JOB}
             assert run.inputs[target] == 2
 
-    def test_an_answer_that_is_not_true_means_no(self) -> None:
+    @pytest.mark.parametrize("answer", [True, 1, "yes", [0]])
+    def test_whatever_is_true_ends_it(self, answer: Any) -> None:
         run = Played(chain(loop("l")), 0)
         run.finish("l#1", 1)
-        run.finish("check:l#1", "yes")
+        run.finish("check:l#1", answer)
+
+        assert run.result == 1
+
+    @pytest.mark.parametrize("answer", [False, 0, "", None, []])
+    def test_whatever_is_false_lets_it_go_on(self, answer: Any) -> None:
+        run = Played(chain(loop("l")), 0)
+        run.finish("l#1", 1)
+        run.finish("check:l#1", answer)
 
         assert run.live == {"l#2": JOB}
 

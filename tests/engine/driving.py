@@ -1,0 +1,173 @@
+"""Drives a run to its end, in an order of its own, and looks at every step on the way."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from perdure.model.event import SignalReceived
+from perdure.model.failure import Failure
+from perdure.model.graph import FlowRef, Graph
+from perdure.model.happening import (
+    AttemptFailed,
+    ChildEnded,
+    FailedForGood,
+    Finished,
+    Happening,
+    Signalled,
+    WaitDue,
+)
+from perdure.model.ids import RunId
+from perdure.model.key import Key
+from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
+from perdure.rules import snapshot
+from perdure.rules.decide import decide
+from perdure.rules.fold import fold
+from tests.engine.played import Played, decoded, encoded
+from tests.engine.worlds import NEVER_SENT, World, signals_to_send
+
+DECIDED = {NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.BLOCKED}
+
+
+class Driver:
+    """Lets happen what the world holds for a run, each thing once, in an order from ``seed``."""
+
+    def __init__(self, run: Played, world: World, seed: int) -> None:
+        self.run = run
+        self.world = world
+        self.chance = random.Random(seed)
+        self.pauses = 0.0
+        """How likely a pause is before any step."""
+        self.signals = signals_to_send(run.graph)
+        for event in run.log.events:
+            if isinstance(event, SignalReceived):
+                self.signals.remove(event.name)
+
+    def finish(self) -> Played:
+        while not self.run.state.is_ended:
+            self.step()
+        return self.run
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing can happen any more, because signals went to others."""
+        return not self.signals and all(map(self.waits, self.run.live))
+
+    def step(self) -> None:
+        if self.chance.random() < self.pauses:
+            self._pause()
+        self.deliver(self.next_happening())
+
+    def next_happening(self) -> Happening:
+        keys = sorted(self.run.live)
+        choices = [key for key in keys if not self.waits(key)] + self.signals
+        picked = self.chance.choice(choices)
+        if picked in keys:
+            return self._outcome(picked)
+        self.signals.remove(picked)
+        return Signalled(name=picked, payload=encoded(self.world.payload(picked)))
+
+    def deliver(self, happening: Happening) -> None:
+        nodes = self.run.nodes
+        self.run.happen(happening)
+        for id, status in self.run.nodes.items():
+            if id not in nodes and status is not NodeStatus.BLOCKED:
+                self._check_start(id)
+        if not isinstance(happening, Signalled | AttemptFailed):
+            again = self.decided(happening)
+            assert again == ([], []), f"{happening} again"
+
+    def decided(self, happening: Happening) -> tuple[list[Any], list[str]]:
+        """What would be decided about something, which does not happen."""
+        run = self.run
+        decision, state = decide(run.graph, run.id, run.state, happening, run.log)
+        assert decision.events or state == run.state
+        return decision.events, decision.closes
+
+    def _check_start(self, id: str) -> None:
+        """A node is reached when all before it are decided, and never before."""
+        sources = [edge.source for edge in self.run.graph.incoming[id]]
+        assert all(self.run.nodes.get(source) in DECIDED for source in sources), id
+
+    def waits(self, key: str) -> bool:
+        """Whether a key waits for a signal that comes in time."""
+        signal = getattr(self.run.graph.nodes[Key.parse(key).node], "signal", NEVER_SENT)
+        return bool(signal != NEVER_SENT)
+
+    def _outcome(self, text: str) -> Happening:
+        key = Key.parse(text)
+        kind = self.run.live[text]
+        if kind is LiveKind.WAIT:
+            return WaitDue(key=key)
+        node = self.run.graph.nodes[key.node]
+        if kind is LiveKind.CHILD:
+            body = node.body  # type: ignore[union-attr]  # it has a child
+            assert isinstance(body, FlowRef)
+            return self._child_ended(key, self.world.graphs[body.name])
+        if key.part == "undo":
+            return Finished(key=key, output=b"null")
+        if self.chance.random() < 0.1:
+            return AttemptFailed(key=key, attempt=1, failure=failure("once more"))
+        outcome = self.world.outcome(self.run.graph, text, node, self.run.inputs[text])
+        if outcome.error:
+            return FailedForGood(key=key, failure=failure(outcome.error))
+        return Finished(key=key, output=encoded(outcome.value), is_done=outcome.is_done)
+
+    def _child_ended(self, key: Key, graph: Graph) -> ChildEnded:
+        id = self.run.state.children[key.text]
+        child = Played(graph, self.run.inputs[key.text], id=id, checks=False)
+        Driver(child, self.world, self.chance.randrange(2**31)).finish()
+        if child.status == RunStatus.COMPLETED:
+            output = encoded(child.result)
+            return ChildEnded(key=key, run=id, status=RunStatus.COMPLETED, output=output)
+        broke = failure(f"child of {key.text} broke")
+        return ChildEnded(key=key, run=id, status=RunStatus.FAILED, failure=broke)
+
+    def _pause(self) -> None:
+        self.run.pause()
+        held = dict(self.run.state.live)
+        for key in held:
+            assert self.decided(self._outcome(key)) == ([], [])
+        if self.signals and self.chance.random() < 0.5:
+            signal = self.signals.pop()
+            self.run.signal(signal, self.world.payload(signal))
+            assert self.run.live == held
+        self.run.unpause()
+
+
+def failure(message: str) -> Failure:
+    return Failure(type="OSError", message=message)
+
+
+def nonsense(run: Played) -> list[Happening]:
+    """Outcomes that no live key of the run can have."""
+    found: list[Happening] = []
+    for id in run.graph.nodes:
+        for text in (id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"):
+            key, kind = Key.parse(text), run.live.get(text)
+            if kind is not LiveKind.JOB:
+                found.append(Finished(key=key, output=b'"x"'))
+                found.append(FailedForGood(key=key, failure=failure("nonsense")))
+                found.append(AttemptFailed(key=key, attempt=1, failure=failure("nonsense")))
+            if kind is not LiveKind.WAIT:
+                found.append(WaitDue(key=key))
+            found.append(ChildEnded(key=key, run=RunId("x"), status=RunStatus.COMPLETED))
+    return found
+
+
+def check_snapshots(run: Played, snapshots: list[Snapshot]) -> None:
+    """A snapshot and the events after it give what all events give."""
+    for kept in snapshots:
+        state = snapshot.restore(kept)
+        assert state is not None
+        for event in run.log.events[kept.number :]:
+            state = fold(state, event)
+        assert state == run.state
+
+
+def ends_of(run: Played) -> tuple[dict[str, str], dict[str, Any]]:
+    return {id: str(status) for id, status in run.nodes.items()}, run.outputs()
+
+
+def result_of(run: Played) -> Any:
+    return decoded(run.log.json(run.state.result_ref))
