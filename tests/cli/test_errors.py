@@ -94,7 +94,9 @@ class TestHelp:
         shown = run_cli("--help", cwd=tmp_path)
 
         assert shown.returncode == 0
-        assert {"worker", "jobs", "depth", "workers"} <= set(shown.stdout.split())
+        assert {"worker", "jobs", "runs", "flow", "check", "depth", "workers"} <= set(
+            shown.stdout.split()
+        )
         assert "Exit codes" in shown.stdout
 
     def test_loads_no_tables_and_no_database_driver(self, tmp_path: Path) -> None:

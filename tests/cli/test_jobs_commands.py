@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Worker
+from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
 
@@ -218,6 +219,48 @@ class TestAbort:
         assert perdure("jobs", "abort").exit_code == 2
         assert perdure("jobs", "abort", job.id, "--group", "night").exit_code == 2
         assert job.status == "waiting"
+
+
+class TestJobsOfRuns:
+    def test_are_listed_and_shown_with_run_and_node(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.submit(sample_flows.orders, 5, id="order-5")
+        [job] = client.jobs()
+
+        heads, row = perdure("jobs", "list").rows
+        shown = perdure("jobs", "show", job.id)
+
+        assert heads[-2:] == ["RUN", "NODE"]
+        assert row[-2:] == ["order-5", "fetch"]
+        assert ["run", "order-5"] in shown.rows
+        assert ["node", "fetch"] in shown.rows
+        assert perdure("jobs", "show", job.id, "--json").json["node"] == {
+            "run": "order-5",
+            "key": "fetch",
+        }
+
+    def test_are_not_acted_upon(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample_flows.orders, 5, id="order-5")
+        [job] = client.jobs()
+
+        for command in ("abort", "retry"):
+            done = perdure("jobs", command, job.id)
+            assert (done.exit_code, done.out) == (1, "")
+            assert "executes a node of run 'order-5': act on the run instead" in done.error
+        assert client.job(job.id).status == "waiting"
+
+    def test_retrying_jobs_does_not_retry_a_run_of_that_id(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.submit(sample_flows.orders, 5, id="order-5")
+        client.cancel("order-5")
+
+        done = perdure("jobs", "retry", "order-5")
+
+        assert done.exit_code == 1
+        assert "no job 'order-5'" in done.error
+        assert client.run("order-5").status == "cancelled"
 
 
 class TestWatch:

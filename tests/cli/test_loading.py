@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import InvalidInput, Worker
-from perdure.cli.loading import load
+from perdure.cli.loading import load, load_flow, load_flows
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def loaded_names(target: str) -> list[str]:
     found = load(target)
     assert not isinstance(found, Worker)
-    return [task.name for task in found]
+    return [each.name for each in (*found.tasks, *found.flows)]
 
 
 class TestLoad:
@@ -48,6 +48,25 @@ class TestLoad:
         assert {"add", "greet", "hold"} <= set(names)
         assert len(names) == len(set(names))
 
+    def test_a_worker_with_flows(self) -> None:
+        found = load("shop:worker")
+
+        assert isinstance(found, Worker)
+        assert [flow.name for flow in found.flows] == ["orders", "shipping"]
+
+    def test_a_flow(self) -> None:
+        assert loaded_names("shop:orders") == ["orders"]
+
+    def test_a_list_of_tasks_and_flows(self) -> None:
+        assert loaded_names("shop:several") == ["pack", "orders", "shipping"]
+
+    def test_every_task_and_flow_of_a_module(self) -> None:
+        found = load("shop")
+
+        assert not isinstance(found, Worker)
+        assert {"fetch", "bill"} <= {task.name for task in found.tasks}
+        assert [flow.name for flow in found.flows] == ["shipping", "orders", "orders", "orders"]
+
     def test_a_name_inside_something_and_a_module_inside_a_package(self, here: Path) -> None:
         (here / "package").mkdir()
         (here / "package" / "jobs.py").write_text(
@@ -61,6 +80,20 @@ class TestLoad:
         assert loaded_names("package.jobs:Config.tidy") == ["tidy"]
 
 
+class TestLoadFlow:
+    def test_one_by_name(self) -> None:
+        assert load_flow("shop:longer").name == "orders"
+
+    def test_the_only_one_of_a_module_whatever_its_names(self, here: Path) -> None:
+        (here / "single.py").write_text("from shop import orders\nsame = orders\n")
+
+        assert load_flow("single").name == "orders"
+
+    def test_all_that_something_has_with_those_that_they_start(self) -> None:
+        for target in ("shop:orders", "shop:worker"):
+            assert [flow.name for flow in load_flows(target)] == ["orders", "shipping"]
+
+
 class TestWhatCannotBeLoaded:
     @pytest.mark.parametrize(
         "target, told",
@@ -69,7 +102,8 @@ class TestWhatCannotBeLoaded:
             ("sample.nothere", "no module"),
             ("sample:workers", "has no 'workers'; it has worker"),
             ("sample:zzz", "it has add, "),
-            ("sample:nothing", "is 'int', not a Worker, a task or a list of tasks"),
+            ("sample:nothing", "is 'int', not a Worker, a task, a built flow or a list of those"),
+            ("shop:not_built", "is a flow that is not built (call .build() on it)"),
             ("sample.py:worker", "with dots and without .py: sample:worker"),
             ("sub/sample", "sub.sample"),
             (":worker", "must name a module"),
@@ -84,7 +118,7 @@ class TestWhatCannotBeLoaded:
     def test_a_module_without_tasks(self, here: Path) -> None:
         (here / "bare.py").write_text("x = 1\n")
 
-        with pytest.raises(InvalidInput, match="'bare' has no tasks; decorate functions"):
+        with pytest.raises(InvalidInput, match="'bare' has no tasks and no flows; decorate"):
             load("bare")
 
     def test_a_module_that_fails_shows_its_author_where(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
+from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.processes import WorkerProcess, run_cli
 
@@ -116,6 +117,52 @@ class TestWorker:
 
                 assert worker.wait() == 0
         assert '"hello ann"' in shown.stdout
+
+
+class TestFlows:
+    def test_a_run_is_begun_signalled_and_followed_by_commands_alone(
+        self, folder: Path, url: str
+    ) -> None:
+        def perdure(*arguments: str) -> str:
+            done = run_cli(*arguments, cwd=folder, environment={"PERDURE_STORE": url})
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        perdure("runs", "submit", "shop:orders", "5", "--id", "order-5")
+        with WorkerProcess("shop:worker", "--store", url, cwd=folder) as worker:
+            fetched = worker.next("job completed", run="order-5", node="fetch")
+            worker.next("job completed", run="order-5", node="pack[1]")
+            perdure("runs", "signal", "order-5", "approval", '{"ok": true}', "--by", "ann")
+            worker.next("job completed", run="order-5", node="bill")
+            events = perdure("runs", "events", "order-5", "--follow").splitlines()
+            worker.signal(signal.SIGTERM)
+
+            assert worker.wait() == 0
+        shown = json.loads(perdure("runs", "show", "order-5", "--json"))
+        assert fetched["task"] == "fetch"
+        assert "run_completed" in events[-1]
+        assert shown["result"] == {"label": "L-1", "paid": True}
+        assert perdure("check", "shop:longer") == "no runs are under way\n"
+
+    @pytest.mark.parametrize("target", ["shop:orders", "shop:several", "shop"])
+    def test_need_no_worker_in_the_module(
+        self, folder: Path, url: str, client: Client, target: str
+    ) -> None:
+        run = client.submit(sample_flows.shipping)
+
+        with WorkerProcess(target, "--store", url, cwd=folder):
+            assert run.result(timeout=30) == "L-1"
+
+    def test_work_on_postgresql(self, folder: Path, postgres_url: str) -> None:
+        store = ("--store", postgres_url)
+        begun = run_cli("runs", "submit", "shop:shipping", "--id", "s-1", *store, cwd=folder)
+        with WorkerProcess("shop:worker", *store, cwd=folder) as worker:
+            worker.next("job completed", run="s-1", node="label")
+            followed = run_cli("runs", "events", "s-1", "-f", *store, cwd=folder)
+        checked = run_cli("check", "shop:worker", *store, cwd=folder)
+
+        assert begun.returncode == followed.returncode == checked.returncode == 0
+        assert "run_completed" in followed.stdout
 
 
 class TestWhatCannotRun:
