@@ -26,6 +26,8 @@ class Key(Value):
     @property
     def text(self) -> str:
         """As it is stored."""
+        if self.item is None and not self.iteration and not self.part:  # as nearly always
+            return self.node
         return _encode(self)
 
     @staticmethod

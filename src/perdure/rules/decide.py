@@ -36,6 +36,7 @@ from perdure.model.graph import (
     MapNode,
     RouteNode,
     SignalNode,
+    TaskNode,
 )
 from perdure.model.happening import (
     AttemptFailed,
@@ -160,14 +161,14 @@ def _finished(deciding: Deciding, happening: Finished) -> None:
         return
     node = deciding.graph.nodes[key.node]
     match node:
+        case TaskNode():
+            complete(deciding, key.node, ORDINARY, output)
         case RouteNode():
             _route(deciding, node, output)
         case MapNode():
             complete_item(deciding, node, key, ItemCompleted, output)
         case LoopNode():
             _iterated(deciding, node, key, happening)
-        case _:
-            complete(deciding, key.node, ORDINARY, output)
     settle(deciding)
 
 

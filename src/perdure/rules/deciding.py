@@ -19,6 +19,7 @@ from perdure.model.failure import Failure
 from perdure.model.graph import (
     Call,
     DelayNode,
+    Edge,
     FlowNode,
     FlowRef,
     Graph,
@@ -34,7 +35,6 @@ from perdure.model.key import Key
 from perdure.model.run import (
     MapState,
     NewWait,
-    NodeState,
     NodeStatus,
     RunState,
     WaitKind,
@@ -76,6 +76,18 @@ class StartChild(Value):
 class Decision:
     """Events, and what is to be written with them."""
 
+    __slots__ = (
+        "children",
+        "clears",
+        "closes",
+        "drops",
+        "events",
+        "holds",
+        "schedules",
+        "version",
+        "waits",
+    )
+
     def __init__(self) -> None:
         self.events: list[tuple[Event, bytes | None]] = []
         self.schedules: list[Schedule] = []
@@ -101,6 +113,8 @@ class Unusable(Exception):
 
 class Following:
     """What follows from one event, while it is put together."""
+
+    __slots__ = ("arrived", "blocked", "children", "mapped", "skipped", "started", "waiting")
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -145,7 +159,8 @@ class Deciding:
         """Nodes that were reached with an input they cannot take."""
         self._values = values
         self._fresh: dict[int, bytes] = {}
-        self._ended: dict[str, NodeState] = {}
+        self._ending: tuple[str, str, int] | None = None
+        """The node that the event to come completes, its port, and the event of its output."""
         self._taken: set[int] = set()
 
     @property
@@ -157,7 +172,7 @@ class Deciding:
         self.decision.events.append((event, value))
         if value is not None:
             self._fresh[self.state.number] = value
-        self._ended.clear()
+        self._ending = None
 
     def json(self, number: int) -> bytes:
         """The value of an event, old or new."""
@@ -198,9 +213,7 @@ class Deciding:
             return following
         if value is not None:
             self.provide(value)
-        self._ended[node] = NodeState(
-            status=NodeStatus.COMPLETED, ref=ref or self.next_number, port=port
-        )
+        self._ending = (node, port, ref or self.next_number)
         for ready in self._decide_edges(following, node, port):
             self.start(following, ready)
         return following
@@ -376,9 +389,9 @@ class Deciding:
         if not isinstance(node, TaskNode) or not node.gathers:
             return self.json(self.input_ref(id))
         taken = [
-            (edge.name or edge.source, source.ref)
+            (edge.name or edge.source, ref)
             for edge in self.graph.incoming[id]
-            if (source := self._taken_source(edge.source, edge.port)) is not None
+            if (ref := self._ref_along(edge)) is not None
         ]
         return self._object(taken)
 
@@ -388,9 +401,9 @@ class Deciding:
         if not edges:
             return 1
         for edge in edges:
-            source = self._taken_source(edge.source, edge.port)
-            if source is not None:
-                return source.ref
+            ref = self._ref_along(edge)
+            if ref is not None:
+                return ref
         raise AssertionError(f"node {id!r} was started though no edge to it was taken")
 
     def gathered_items(self, progress: MapState) -> bytes:
@@ -417,12 +430,15 @@ class Deciding:
         values = self.json_of(ref for _, ref in refs)
         return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
-    def _taken_source(self, id: str, port: str) -> NodeState | None:
-        """The source of an edge, if the edge was taken."""
-        node = self._ended.get(id) or self.state.nodes.get(id)
-        if node is None or node.status is not NodeStatus.COMPLETED or node.port != port:
+    def _ref_along(self, edge: Edge) -> int | None:
+        """The event whose value an edge hands on, if the edge was taken."""
+        ending = self._ending
+        if ending is not None and ending[0] == edge.source:
+            return ending[2] if ending[1] == edge.port else None
+        node = self.state.nodes.get(edge.source)
+        if node is None or node.status is not NodeStatus.COMPLETED or node.port != edge.port:
             return None
-        return node
+        return node.ref
 
 
 def _items(node: MapNode, input: bytes) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from immutables import Map
@@ -49,6 +49,7 @@ from perdure.model.run import (
 Changes = dict[str, Any]
 """Fields of the state, as they are after the event."""
 
+_LIVE = NodeState(status=NodeStatus.LIVE)
 _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
 _BLOCKED = NodeState(status=NodeStatus.BLOCKED)
 
@@ -85,63 +86,65 @@ def _status(state: RunState, changes: Changes) -> RunStatus:
 
 def _follow(state: RunState, changes: Changes, then: Then) -> None:
     """What an event led to at once."""
+    if then.mapped:
+        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
+        changes["maps"] = changes.get("maps", state.maps).update(begun)
+    if then.started:
+        changes["jobs"] = changes.get("jobs", state.jobs) + len(then.started)
+        _go_live(state, changes, then.started, LiveKind.JOB)
+    if then.waiting:
+        _go_live(state, changes, then.waiting, LiveKind.WAIT)
+    if then.children:
+        children = dict(then.children)
+        changes["children"] = changes.get("children", state.children).update(children)
+        _go_live(state, changes, children, LiveKind.CHILD)
+    if then.skipped or then.blocked:
+        ended = dict.fromkeys(then.skipped, _SKIPPED) | dict.fromkeys(then.blocked, _BLOCKED)
+        changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
+        _forget_arrivals(state, changes, ended)
+    if then.arrived:
+        counts = {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
+        changes["arrived"] = changes.get("arrived", state.arrived).update(counts)
+
+
+def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: LiveKind) -> None:
     nodes = changes.get("nodes", state.nodes)
     live = changes.get("live", state.live)
-    maps = changes.get("maps", state.maps)
-    reached: dict[str, NodeState] = {}
+    reached: list[str] = []
     launched: dict[str, int] = {}
-    if then.mapped:
-        changes["maps"] = maps = maps.update(
-            {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
-        )
-    keys: tuple[str, ...] = then.started
-    if keys:
-        changes["jobs"] = changes.get("jobs", state.jobs) + len(keys)
-        live = live.update(dict.fromkeys(keys, LiveKind.JOB))
-    if then.waiting:
-        keys = (*keys, *then.waiting)
-        live = live.update(dict.fromkeys(then.waiting, LiveKind.WAIT))
-    if then.children:
-        started = dict(then.children)
-        keys = (*keys, *started)
-        live = live.update(dict.fromkeys(started, LiveKind.CHILD))
-        changes["children"] = changes.get("children", state.children).update(started)
-    for text in keys:
+    for text in texts:
+        live = live.set(text, kind)
         key = Key.parse(text)
-        if key.part != "undo":
-            reached[key.node] = _live_node(nodes.get(key.node), key)
         if key.item is not None:
             launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
+        elif key.part != "undo":
+            nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
+            reached.append(key.node)
     for id, count in launched.items():
-        progress = maps[id]
-        changes["maps"] = maps = maps.set(
-            id, replace(progress, launched=max(progress.launched, count))
-        )
-    for id in then.skipped:
-        reached[id] = _SKIPPED
-    for id in then.blocked:
-        reached[id] = _BLOCKED
+        maps = changes.get("maps", state.maps)
+        progress = replace(maps[id], launched=max(maps[id].launched, count))
+        changes["maps"] = maps.set(id, progress)
+        nodes = nodes.set(id, _LIVE)
+        reached.append(id)
     changes["live"] = live
-    changes["nodes"] = nodes.update(reached)
-    _arrive(state, changes, then, reached)
+    changes["nodes"] = nodes
+    _forget_arrivals(state, changes, reached)
 
 
 def _live_node(before: NodeState | None, key: Key) -> NodeState:
+    if before is None and not key.iteration:  # as nearly always
+        return _LIVE
     ref = 0 if before is None else before.ref
     return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
 
 
-def _arrive(state: RunState, changes: Changes, then: Then, reached: dict[str, NodeState]) -> None:
-    """Count the edges that are decided, of nodes that have not been reached."""
+def _forget_arrivals(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
+    """The edges of a node count until it is reached."""
     arrived = changes.get("arrived", state.arrived)
     if arrived:
         for id in reached:
             if id in arrived:
                 changes["arrived"] = arrived = arrived.delete(id)
-    if then.arrived:
-        changes["arrived"] = arrived.update(
-            {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
-        )
 
 
 def _leave(state: RunState, changes: Changes, text: str) -> None:
