@@ -246,6 +246,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[])
 JOIN {schema}.runs
     ON runs.id = given.id
    AND runs.namespace = given.namespace
+   AND runs.number >= given.number
 ON CONFLICT (run_serial) DO UPDATE
 SET number = excluded.number,
     data   = excluded.data
