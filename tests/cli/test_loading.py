@@ -26,7 +26,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def loaded_names(target: str) -> list[str]:
     found = load(target)
     assert not isinstance(found, Worker)
-    return [each.name for each in (*found.tasks, *found.flows)]
+    return [task.name for task in found.tasks] + [flow.name for flow in found.flows]
 
 
 class TestLoad:

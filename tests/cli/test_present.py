@@ -8,7 +8,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from perdure.cli.present import Column, ago, brief, depth_columns, fitting, moment, percent, took
+from perdure.cli.present import (
+    Column,
+    ago,
+    brief,
+    depth_columns,
+    fitting,
+    moment,
+    percent,
+    shortened,
+    took,
+    widths_of,
+)
 from perdure.cli.terminal import print_table
 from perdure.model.job import Progress, Status
 
@@ -42,7 +53,30 @@ class TestFitting:
         assert titles(fitting([ID, EMPTY], 80)) == ["ID"]
 
 
+class TestWidths:
+    def test_are_those_of_the_cells_where_there_is_room(self) -> None:
+        assert widths_of([ID, NAME, EXTRA], 80) == [10, 18, 5]
+
+    def test_take_from_the_widest_first(self) -> None:
+        short = Column(title="N", cells=["123"], room_min=1)
+
+        assert widths_of([ID, NAME, short], 29) == [10, 12, 3]
+
+    def test_take_no_more_than_may_be_taken(self) -> None:
+        assert widths_of([ID, NAME], 10) == [10, 6]
+
+
 class TestTable:
+    def test_leaves_short_columns_whole_beside_long_ones(self) -> None:
+        console = Console(file=io.StringIO(), width=40)
+        age = Column(title="AGE", cells=["10m"], rank=2)
+        why = Column(title="WHY", cells=["because " * 20], rank=3, room_min=12)
+        print_table(console, [ID, age, why])
+
+        assert isinstance(console.file, io.StringIO)
+        assert "0123456789  10m  because because" in console.file.getvalue()
+        assert console.file.getvalue().rstrip().endswith("…")
+
     @pytest.mark.parametrize("width", [18, 25, 30, 80])
     def test_fits_the_width(self, width: int) -> None:
         console = Console(file=io.StringIO(), width=width)
@@ -106,3 +140,8 @@ class TestWords:
     def test_percent_is_silent_before_the_first_report(self) -> None:
         assert percent(Progress(percent=0)) == ""
         assert percent(Progress(percent=49.6)) == "50%"
+
+    def test_shortened_is_one_line_of_that_length(self) -> None:
+        assert shortened("two\n  lines", 80) == "two lines"
+        assert shortened("0123456789", 10) == "0123456789"
+        assert shortened("0123456789", 9) == "01234567…"

@@ -37,18 +37,23 @@ _KIND_STYLES = {
 }
 
 
+NARROW = 100
+"""Below this width a line has no room for dates."""
+
+
 class EventLines:
     """Prints events one a line, aligned as far as can be known when they come."""
 
     def __init__(self, console: Console, known: Sequence[EventRecord] = ()) -> None:
         self._console = console
+        self._time = "%H:%M:%S" if console.width < NARROW else "%Y-%m-%d %H:%M:%S"
         self._number_width = max((len(str(event.number)) for event in known), default=4)
         self._kind_width = max((len(event.kind) for event in known), default=len("signal_received"))
         self._key_width = min(40, max((len(event.key or "") for event in known), default=16))
 
     def print(self, event: EventRecord) -> None:
         line = Text(f"{event.number:>{self._number_width}}  ")
-        line.append(f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}  ", style="dim")
+        line.append(f"{event.at.astimezone().strftime(self._time)}  ", style="dim")
         style = _KIND_STYLES.get(event.kind, "")
         line.append(f"{event.kind:{self._kind_width}}  ", style=style)
         line.append(f"{event.key or '':{self._key_width}}  ")

@@ -63,9 +63,24 @@ def fitting(columns: Sequence[Column], width: int) -> list[Column]:
     return kept
 
 
+def widths_of(columns: Sequence[Column], width: int) -> list[int]:
+    """How wide each column is: the widest ones are shortened first, as far as they may be."""
+    widths = [column.width for column in columns]
+    least = [_least(column) for column in columns]
+    while sum(widths) + GAP * (len(widths) - 1) > width:
+        spare = [at for at, column_width in enumerate(widths) if column_width > least[at]]
+        if not spare:
+            break
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
 def _least_width(columns: Sequence[Column]) -> int:
-    widths = [min(c.width, c.width if c.room_min is None else c.room_min) for c in columns]
-    return sum(widths) + GAP * (len(columns) - 1)
+    return sum(map(_least, columns)) + GAP * (len(columns) - 1)
+
+
+def _least(column: Column) -> int:
+    return column.width if column.room_min is None else min(column.width, column.room_min)
 
 
 def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:

@@ -73,7 +73,7 @@ def run_columns(runs: Sequence[RunRecord], now: datetime, *, is_across: bool) ->
             title="AGE", cells=[ago(run.created_at, now) for run in runs], rank=2, is_number=True
         ),
         Column(title="PARENT", cells=parents, rank=7, room_min=8),
-        Column(title="WHY", cells=[why(run) for run in runs], rank=4, room_min=12),
+        Column(title="WHY", cells=[why(run) for run in runs], rank=4, room_min=24),
     ]
 
 

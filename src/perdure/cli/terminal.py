@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.present import GAP, STYLES, Column, fitting
+from perdure.cli.present import GAP, STYLES, Column, fitting, widths_of
 
 UNBOUNDED = 10_000
 """The width when stdout is not a terminal: a pipe wants every line whole."""
@@ -25,12 +25,13 @@ def make_console() -> Console:
 def print_table(console: Console, columns: Sequence[Column]) -> None:
     shown = fitting(columns, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for column in shown:
+    # Rich would take from every column alike, and leave short ones without any room.
+    for column, width in zip(shown, widths_of(shown, console.width), strict=True):
         table.add_column(
             column.title,
             no_wrap=True,
             overflow="ellipsis",
-            min_width=min(column.width, column.room_min or column.width),
+            width=width,
             justify="right" if column.is_number else "left",
         )
     for cells in zip(*(column.cells for column in shown), strict=True):
