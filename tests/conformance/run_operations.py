@@ -44,6 +44,7 @@ NODE_LANES = tuple(
     for queue in ("mail", "default")
     for version in ("v1", "v2")
 )
+HOWS = ("ends", "continues", "continues", "repeats")
 LIVE = (RunStatus.RUNNING, RunStatus.WAITING)
 REPEATS = (
     Retried(failure=failure("at once")),
@@ -127,6 +128,53 @@ def _claim_nodes(scene: Scene, request: ClaimRequest) -> Do:
     return claim
 
 
+def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], lane: Lane) -> Do:
+    """Claim, and settle at once what was claimed, each run in one step."""
+    token, data = next(scene.tokens), new_id().encode()
+    claim = _claim_nodes(scene, request)
+
+    def then(number: int, run: RunId) -> Ends | Continues | Repeats:
+        key = KEYS[number % len(KEYS)]
+        new = _node_job(scene, request.namespace, run, key, lane, 2, 0)
+        return _then(hows[number % len(hows)], number, new)
+
+    async def work(store: Store) -> Any:
+        claimed = await claim(store)
+        by_run: dict[RunId, list[NodeSettlement]] = {}
+        for number, job in enumerate(claimed.jobs):
+            run = job.node.run
+            settlement = NodeSettlement(claim=job.claim, then=then(number, run))
+            by_run.setdefault(run, []).append(settlement)
+        commits = []
+        for run, settlements in by_run.items():
+            known = await store.get_run(request.namespace, run)
+            assert known is not None, "its job was there"
+            commits.append(
+                RunCommit(
+                    namespace=request.namespace,
+                    run=run,
+                    expected=known.number,
+                    token=token,
+                    events=(NewEvent(data=data),),
+                    status=RunStatus.RUNNING,
+                    settlements=tuple(settlements),
+                )
+            )
+        return claimed, await store.commit_runs(commits, [lane.text])
+
+    return work
+
+
+def _then(how: str, number: int, new: NewJob) -> Ends | Continues | Repeats:
+    match how:
+        case "ends":
+            return Ends()
+        case "continues":
+            return Continues(job=new)
+        case _:
+            return Repeats(outcome=REPEATS[number % len(REPEATS)])
+
+
 def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
     claims = list({claim.id: claim for _, _, claim in scene.node_claims[-6:]}.values())
     return lambda store: store.renew_leases(worker, claims, LEASE)
@@ -171,6 +219,7 @@ RUN_PREPARE: dict[str, Callable[..., Do]] = {
     "commit": _commit,
     "commit again": _commit_again,
     "claim nodes": _claim_nodes,
+    "work on nodes": _work_on_nodes,
     "renew nodes": _renew_nodes,
     "operate on nodes": _operate_on_nodes,
     "save step": _save_step,
@@ -286,15 +335,8 @@ def _settlements(scene: Scene, place: tuple[str, RunId], step: Step) -> tuple[No
         if not mine:
             break
         claim: Claim = mine[-1 - number % len(mine)]
-        then: Ends | Continues | Repeats
-        match how:
-            case "ends":
-                then = Ends()
-            case "continues":
-                job = _node_job(scene, *place, KEYS[number % len(KEYS)], lane, 2, 0)
-                then = Continues(job=job)
-            case _:
-                then = Repeats(outcome=REPEATS[number % len(REPEATS)])
+        new = _node_job(scene, *place, KEYS[number % len(KEYS)], lane, 2, 0)
+        then = _then(how, number, new)
         chosen[claim.id] = NodeSettlement(claim=claim, then=then)
     return tuple(chosen.values())
 
@@ -332,9 +374,8 @@ def _step(random: Random) -> Step:
     # Nobody starts anything in the step that holds its run or moves it to another version.
     is_alone = holds is True or version is not None
     status = random.choice([*LIVE] * 3 + [RunStatus.FAILED])
-    hows = ("ends", "continues", "continues", "repeats")
     settles = tuple(
-        (random.randint(0, 9), random.choice(hows), random.choice(NODE_LANES))
+        (random.randint(0, 9), random.choice(HOWS), random.choice(NODE_LANES))
         for _ in range(0 if is_alone else random.choice([0, 1, 1, 2]))
     )
     return Step(
@@ -382,6 +423,12 @@ RUN_OFTEN: tuple[Draw, ...] = (
     lambda random: ("commit", *_commit_arguments(random)),
     lambda random: ("claim nodes", _request(random)),
     lambda random: ("claim nodes", _request(random)),
+    lambda random: (
+        "work on nodes",
+        _request(random),
+        tuple(random.choices(HOWS, k=3)),
+        random.choice(NODE_LANES),
+    ),
     lambda random: ("advance", random.choice([1, 5, 15, 30])),
 )
 RUN_SELDOM: tuple[Draw, ...] = (

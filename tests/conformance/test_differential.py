@@ -14,7 +14,7 @@ from perdure.clock import ManualClock
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import Claimed, Expired, JobFilter, Moved, TakenOver
-from perdure.model.run import CommitAnswer, FlowCount, RunFilter, StoredStep, Wait
+from perdure.model.run import CommitAnswer, CommitResult, FlowCount, RunFilter, StoredStep, Wait
 from perdure.store.contract import RunAfter, Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
@@ -166,6 +166,8 @@ def comparable(value: Any) -> Any:
             return sorted((comparable(each) for each in value), key=lambda each: str(each["id"]))
         case list() if value and isinstance(value[0], Wait | FlowCount | StoredStep):
             return sorted((comparable(each) for each in value), key=str)
+        case CommitResult():
+            return value.state, sorted(claim.id for claim in value.stale)
         case CommitAnswer():
             if not value.results:
                 return None  # nothing was asked
