@@ -19,17 +19,22 @@ from perdure import (
     AsyncClient,
     AsyncJobHandle,
     AsyncJobQueue,
+    AsyncRunHandle,
     Client,
     JobFailed,
     JobHandle,
     JobQueue,
     NoResult,
     ResultTimeout,
+    RunFailed,
+    RunHandle,
+    RunStatus,
     Status,
     StoreError,
     Worker,
     task,
 )
+from tests.client.flows import asking, failing, ordering
 from tests.client.tasks import add, echo, embed
 
 
@@ -79,6 +84,13 @@ class TestFaces:
         assert asked.isdisjoint(blocking)
         assert blocking == {name: each for name, each in twin.items() if name not in asked}
         assert all(isinstance(getattr(JobHandle, name), property) for name in asked)
+
+    def test_of_runs_have_what_their_twins_have(self) -> None:
+        blocking, twin = public_methods(RunHandle), public_methods(AsyncRunHandle)
+
+        assert twin.pop("status") == parameters(lambda self: None)
+        assert blocking == twin
+        assert isinstance(RunHandle.status, property)
 
     def test_carry_the_documentation_of_their_twins(self) -> None:
         assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
@@ -135,6 +147,54 @@ class TestClient:
 
         with ThreadPoolExecutor(16) as threads:
             assert list(threads.map(one, range(200))) == list(range(200))
+
+
+class TestRuns:
+    @pytest.fixture(autouse=True)
+    def serving(self, store_url: str) -> Iterator[None]:
+        running = Worker(store_url, flows=[ordering, asking, failing]).start()
+        yield
+        running.shutdown()
+        running.join()
+
+    def test_give_results(self, client: Client) -> None:
+        run = client.submit(ordering, 3, id="order-3")
+
+        assert run.result(timeout=30) == 6
+        assert (run.id, run.is_new, run.status) == ("order-3", True, RunStatus.COMPLETED)
+        assert run.outputs()["total"] == 6
+        assert list(run.watch()) == run.events()
+        assert [each.id for each in client.runs(flow=ordering)] == ["order-3"]
+
+    def test_are_acted_on(self, client: Client) -> None:
+        run = client.submit(asking, 3)
+
+        assert client.pause(run.id, reason="maintenance", by="ann").after is RunStatus.PAUSED
+        assert client.run(run.id).reason == "maintenance"
+        client.unpause(run.id)
+        client.signal(run.id, "answer", "yes")
+        assert run.result(timeout=30) == "yes"
+        assert client.fork(run.id, after="keep", patch={"keep": 1}).is_new
+        assert client.run_handle(run.id).children() == []
+
+    def test_raise_typed_errors(self, client: Client) -> None:
+        run = client.submit(failing, 3)
+
+        with pytest.raises(RunFailed, match="out of paper"):
+            run.result(timeout=30)
+        assert client.retry(run.id).after is RunStatus.RUNNING
+
+    def test_are_written_as_json_on_the_thread_of_the_caller(self, client: Client) -> None:
+        threads: list[threading.Thread] = []
+
+        class Model:
+            def model_dump(self, mode: str) -> int:
+                threads.append(threading.current_thread())
+                return 3
+
+        client.submit(ordering, Model())
+
+        assert set(threads) == {threading.current_thread()}
 
 
 class TestOperating:

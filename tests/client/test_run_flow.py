@@ -1,0 +1,160 @@
+"""Flows run in-process: the same results as on workers, with nothing stored."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from perdure import (
+    Flow,
+    InvalidInput,
+    Retry,
+    RunFailed,
+    RunStuck,
+    RunTimeout,
+    run_flow,
+    run_flow_async,
+    task,
+)
+from tests.client.flows import (
+    Order,
+    asking,
+    failing,
+    keep,
+    late,
+    ordering,
+    parent,
+    reading,
+    shouting,
+)
+
+TIMEOUT = 20
+
+
+class TestRunFlow:
+    def test_gives_the_result_with_its_type(self) -> None:
+        assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
+        assert run_flow(reading, 3, timeout=TIMEOUT) == Order(id=3, lines=["book", "pen"])
+
+    def test_runs_items_side_by_side(self) -> None:
+        together = threading.Barrier(20)
+
+        @task
+        def meet(number: int) -> int:
+            together.wait(timeout=TIMEOUT)
+            return number
+
+        meeting = Flow("meeting").map(meet).build()
+
+        assert run_flow(meeting, list(range(20)), timeout=TIMEOUT) == list(range(20))
+
+    def test_needs_no_work_for_an_empty_map(self) -> None:
+        assert run_flow(shouting, [], timeout=TIMEOUT) == []
+
+    def test_raises_what_a_node_failed_with(self) -> None:
+        with pytest.raises(RunFailed, match="out of paper"):
+            run_flow(failing, 3, timeout=TIMEOUT)
+
+    def test_raises_after_its_timeout(self) -> None:
+        with pytest.raises(RunTimeout, match="it is waiting"):
+            run_flow(late, 3, timeout=0.1)
+
+    @pytest.mark.parametrize("flow", [None, "ordering", Flow("raw").then(keep)])
+    def test_refuses_what_is_no_flow(self, flow: Any) -> None:
+        with pytest.raises(InvalidInput, match="not a flow that was built"):
+            run_flow(flow)
+
+    def test_refuses_an_input_of_the_wrong_type(self) -> None:
+        with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
+            run_flow(ordering, "three", timeout=TIMEOUT)
+
+    def test_leaves_no_thread_behind(self) -> None:
+        before = set(threading.enumerate())
+
+        run_flow(ordering, 3, timeout=TIMEOUT)
+
+        assert set(threading.enumerate()) <= before
+
+
+class TestOnAnEventLoop:
+    async def test_runs_tasks_on_the_loop_of_the_caller(self) -> None:
+        @task
+        async def loop_of(value: Any) -> bool:
+            return asyncio.get_running_loop() is loop
+
+        loop = asyncio.get_running_loop()
+        flow = Flow("looping").then(loop_of).build()
+
+        assert await run_flow_async(flow, timeout=TIMEOUT) is True
+
+    async def test_blocks_it_where_that_is_asked_for(self) -> None:
+        assert run_flow(ordering, 3, timeout=TIMEOUT) == 6
+
+    async def test_stops_when_it_is_cancelled(self) -> None:
+        running = asyncio.create_task(run_flow_async(late, 3))
+        await asyncio.sleep(0)
+
+        running.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+class TestSignals:
+    def test_are_delivered(self) -> None:
+        answer = {"approved": False}
+
+        assert run_flow(asking, 3, signals={"answer": answer}, timeout=TIMEOUT) == answer
+
+    def test_are_several_in_a_list(self) -> None:
+        twice = Flow("twice").wait_for_signal("answer").wait_for_signal("answer", name="again")
+
+        result = run_flow(twice.build(), signals={"answer": [1, 2]}, timeout=TIMEOUT)
+
+        assert result == 2
+
+    def test_reach_child_flows(self) -> None:
+        assert run_flow(parent, 3, signals={"answer": 5}, timeout=TIMEOUT) == 5
+
+    @pytest.mark.parametrize("flow", [asking, parent])
+    def test_that_nobody_brings_are_named(self, flow: Any) -> None:
+        with pytest.raises(RunStuck, match="signal 'answer' at node 'answer' of flow 'asking'"):
+            run_flow(flow, 3, timeout=TIMEOUT)
+
+    def test_that_nothing_waits_for_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="has 'question', but flow 'parent' waits for 'ans"):
+            run_flow(parent, 3, signals={"question": 1})
+
+
+class TestSkipDelays:
+    def test_makes_timers_fire_at_once(self) -> None:
+        assert run_flow(late, 3, skip_delays=True, timeout=TIMEOUT) == 3
+
+    def test_lets_the_time_for_a_signal_run_out(self) -> None:
+        hoping = (
+            Flow("hoping")
+            .wait_for_signal("answer", timeout="3d", on_timeout="continue")
+            .then(keep)
+            .build()
+        )
+
+        assert run_flow(hoping, skip_delays=True, timeout=TIMEOUT) is None
+        assert run_flow(hoping, signals={"answer": 1}, skip_delays=True, timeout=TIMEOUT) == 1
+
+    def test_lets_the_next_attempt_come_at_once(self) -> None:
+        attempts: list[int] = []
+
+        @task(retries=Retry(3, first="1h", max="1h"))
+        def third_time(value: int) -> int:
+            attempts.append(value)
+            if len(attempts) < 3:
+                raise ValueError("not yet")
+            return value
+
+        flow = Flow("patient").then(third_time).build()
+
+        assert run_flow(flow, 7, skip_delays=True, timeout=TIMEOUT) == 7
+        assert len(attempts) == 3

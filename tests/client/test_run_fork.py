@@ -1,0 +1,224 @@
+"""Forking a run from any earlier point, and moving one to another version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    AsyncRunHandle,
+    EventRecord,
+    Flow,
+    InvalidInput,
+    MigrationRefused,
+    RunEnded,
+    RunExists,
+    RunStatus,
+    Worker,
+    task,
+)
+from perdure.store.contract import Store
+from tests.client.flows import asking, failing, keep, ordering, parent
+from tests.client.played_worker import PlayedWorker
+from tests.client.runs import until, worker_at
+
+
+@pytest.fixture
+async def working(store: Store) -> AsyncIterator[Worker]:
+    async with worker_at(store) as worker:
+        yield worker
+
+
+async def until_ended(run: AsyncRunHandle) -> list[EventRecord]:
+    async with asyncio.timeout(20):
+        return [event async for event in run.watch()]
+
+
+@pytest.mark.usefixtures("working")
+class TestFork:
+    async def test_goes_on_after_a_node_with_its_output_changed(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, id="order-3")
+        await run.result(timeout=20)
+        before = await run.events()
+
+        changed = {"id": 100, "lines": ["book"]}
+        fork = await client.fork("order-3", after="read_order", patch={"read_order": changed})
+
+        assert await fork.result(timeout=20) == 100
+        assert await run.events() == before
+        assert await run.result() == 6
+
+    async def test_says_where_it_came_from(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, id="order-3")
+        await run.result(timeout=20)
+
+        fork = await client.fork("order-3", after=2, new_id="order-3b", by="ann")
+
+        events = await fork.events()
+        assert (fork.id, fork.is_new) == ("order-3b", True)
+        assert events[:2] == (await run.events())[:2]
+        assert events[2].kind == "run_forked"
+        assert events[2].details["origin"] == {"run": "order-3", "number": 2, "by": "ann"}
+
+    async def test_of_a_failed_run_tries_again(self, client: AsyncClient) -> None:
+        run = await client.submit(failing, 3)
+        await until(run, RunStatus.FAILED)
+
+        fork = await client.fork(run.id)
+
+        kinds = [event.kind for event in await until_ended(fork)]
+        assert kinds.count("node_completed") == 1
+        assert kinds[-2:] == ["node_failed", "run_failed"]
+        assert kinds.count("run_failed") == 2
+
+    async def test_of_a_completed_run_at_its_end_is_completed(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3)
+        await run.result(timeout=20)
+
+        fork = await client.fork(run.id)
+
+        assert await fork.result(timeout=20) == 6
+
+    async def test_waits_for_a_signal_of_its_own(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+        await until(run, RunStatus.WAITING)
+
+        fork = await client.fork(run.id)
+        await fork.signal("answer", "mine")
+
+        assert await fork.result(timeout=20) == "mine"
+        assert await run.status() is RunStatus.WAITING
+
+    async def test_has_children_of_its_own(self, client: AsyncClient) -> None:
+        run = await client.submit(parent, 3, id="order-3")
+        await until(run, RunStatus.WAITING)
+
+        fork = await client.fork("order-3", new_id="fork")
+        [child] = await fork.children()
+        await client.signal(child.id, "answer", "yes")
+
+        assert child.id.startswith("fork/asking")
+        assert await fork.result(timeout=20) == "yes"
+        assert [each.status for each in await run.children()] == [RunStatus.WAITING]
+
+    async def test_of_a_child_is_no_child(self, client: AsyncClient) -> None:
+        run = await client.submit(parent, 3, id="order-3")
+        await until(run, RunStatus.WAITING)
+
+        fork = await client.fork("order-3/asking", new_id="fork")
+        await fork.signal("answer", "yes")
+
+        assert await fork.result(timeout=20) == "yes"
+        assert (await fork.record()).parent is None
+        assert await run.status() is RunStatus.WAITING
+
+    @pytest.mark.parametrize(
+        "options, said",
+        [
+            ({"after": "total"}, "no such node has completed"),
+            ({"after": "nowhere"}, "no such node has completed in run 'order-3'; none has"),
+            ({"after": 0}, "it has events 1 to 1"),
+            ({"after": 9}, "it has events 1 to 1"),
+            ({"after": True}, "the id of a node, or the number of an event"),
+            ({"patch": {"total": 3}}, "node 'total', which has not completed"),
+            ({"patch": ["total"]}, "must map ids of nodes"),
+            ({"patch": {"total": object()}}, "the output of node 'total' in patch"),
+            ({"new_id": "a/b"}, "must not contain"),
+        ],
+    )
+    async def test_is_refused_where_it_cannot_begin(
+        self, client: AsyncClient, options: dict[str, Any], said: str
+    ) -> None:
+        unserved = Flow("unserved").then(keep, name="total").build()
+        await client.submit(unserved, 3, id="order-3")
+
+        with pytest.raises(InvalidInput, match=said):
+            await client.fork("order-3", **options)
+        assert await client.count_runs() == 1
+
+    async def test_is_refused_where_its_id_is_taken(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, id="order-3")
+
+        with pytest.raises(RunExists, match="'order-3' exists already"):
+            await client.fork(run.id, new_id="order-3")
+
+
+@task
+def keep_anew(value: Any) -> Any:
+    return value
+
+
+extended = Flow("asking").then(keep).wait_for_signal("answer").then(keep_anew).build()
+different = Flow("asking").then(keep_anew).wait_for_signal("answer").build()
+
+
+class TestMigrate:
+    async def test_goes_on_in_the_new_version(self, client: AsyncClient, store: Store) -> None:
+        run = await client.submit(asking, 3)
+        async with worker_at(store):
+            await until(run, RunStatus.WAITING)
+
+        await client.migrate(run.id, to=extended, by="ann")
+        await run.signal("answer", "yes")
+
+        record = await run.record()
+        assert (record.version, record.status) == (extended.version, RunStatus.RUNNING)
+        [migrated] = [event for event in await run.events() if event.kind == "run_migrated"]
+        assert migrated.details["by"] == "ann"
+        [job] = await store.run_jobs("default", run.id)
+        assert job.task == "keep_anew"
+
+    async def test_lets_workers_of_the_new_version_have_what_waits(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        run = await client.submit(asking, 3)
+
+        await client.migrate(run.id, to=extended)
+
+        assert (await worker.claim()).lane.flow == extended.graph.text
+
+    async def test_is_refused_with_what_differs(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+
+        with pytest.raises(MigrationRefused, match="node 'keep'") as refused:
+            await client.migrate(run.id, to=different)
+
+        assert refused.value.differences
+        assert (await run.record()).version == asking.version
+
+    async def test_is_refused_to_another_flow(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+
+        with pytest.raises(MigrationRefused, match="flow 'asking', not of 'ordering'"):
+            await client.migrate(run.id, to=ordering)
+
+    async def test_is_refused_while_a_job_is_held_and_done_once_it_is_paused(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        run = await client.submit(asking, 3)
+        await worker.claim()
+
+        with pytest.raises(MigrationRefused, match=r"node 'keep' is being executed; pause"):
+            await client.migrate(run.id, to=extended)
+
+        await run.pause()
+        await client.migrate(run.id, to=extended)
+        assert (await run.record()).version == extended.version
+
+    async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+        await run.cancel()
+
+        with pytest.raises(RunEnded, match="cannot migrate"):
+            await client.migrate(run.id, to=extended)
+
+    async def test_to_the_version_it_has_changes_nothing(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+
+        await client.migrate(run.id, to=asking)
+
+        assert len(await run.events()) == 1

@@ -1,0 +1,269 @@
+"""What operators do to runs: recorded with who and why, refused where it does not apply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    InvalidInput,
+    JobNotFound,
+    PayloadNotSerialisable,
+    RunEnded,
+    RunNotFound,
+    RunNotPaused,
+    RunNotRetryable,
+    RunStatus,
+    Status,
+    Worker,
+)
+from perdure.store.contract import Store
+from perdure.worker.events import ClaimLost, JobStarted
+from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
+from tests.client.played_worker import PlayedWorker
+from tests.client.runs import until, worker_at
+from tests.client.tasks import add
+
+
+@pytest.fixture
+async def working(store: Store) -> AsyncIterator[Worker]:
+    async with worker_at(store) as worker:
+        yield worker
+
+
+class TestSignal:
+    async def test_is_kept_until_a_node_takes_it(self, client: AsyncClient, store: Store) -> None:
+        run = await client.submit(asking, 3)
+
+        moved = await client.signal(run.id, "answer", "yes", by="ann")
+
+        assert moved.after is RunStatus.RUNNING
+        async with worker_at(store):
+            assert await run.result(timeout=20) == "yes"
+
+    async def test_is_refused_where_no_node_waits_for_it(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3, id="order-3")
+
+        with pytest.raises(InvalidInput, match=r"'order-3'.*signal 'question'.*knows 'answer'"):
+            await client.signal("order-3", "question")
+        assert len(await run.events()) == 1
+
+    async def test_is_refused_by_a_run_that_has_ended(self, client: AsyncClient) -> None:
+        await client.submit(asking, 3, id="order-3")
+        await client.cancel("order-3")
+
+        with pytest.raises(RunEnded, match="cannot signal run 'order-3': it is cancelled"):
+            await client.signal("order-3", "answer")
+
+    async def test_is_refused_with_what_cannot_be_stored(self, client: AsyncClient) -> None:
+        await client.submit(asking, 3, id="order-3")
+
+        with pytest.raises(PayloadNotSerialisable, match="the payload of signal 'answer'"):
+            await client.signal("order-3", "answer", object())
+
+
+class TestPause:
+    async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        moved = await client.pause("order-3", reason="maintenance", by="ann")
+
+        record = await client.run("order-3")
+        assert (moved.before, moved.after) == (RunStatus.RUNNING, RunStatus.PAUSED)
+        assert (record.status, record.reason, record.by) == ("paused", "maintenance", "ann")
+
+    async def test_keeps_the_run_where_it_is_until_it_ends(
+        self, client: AsyncClient, store: Store, worker: PlayedWorker
+    ) -> None:
+        run = await client.submit(ordering, 3)
+        await run.pause()
+
+        assert await worker.claim_all() == []
+        assert (await run.unpause(by="ann")).after is RunStatus.RUNNING
+        async with worker_at(store):
+            assert await run.result(timeout=20) == 6
+
+    async def test_cannot_end_where_there_is_none(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        with pytest.raises(RunNotPaused, match="it is running"):
+            await client.unpause("order-3")
+
+
+class TestCancel:
+    async def test_says_why_and_by_whom(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        moved = await client.cancel("order-3", reason="out of stock", by="ann")
+
+        record = await client.run("order-3")
+        assert moved.after is RunStatus.CANCELLED
+        assert (record.reason, record.by, record.is_ended) == ("out of stock", "ann", True)
+        assert record.finished_at is not None
+
+    async def test_takes_the_jobs_of_the_run_out_of_the_queue(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        run = await client.submit(ordering, 3)
+
+        await run.cancel()
+
+        assert await worker.claim_all() == []
+
+    @pytest.mark.usefixtures("working")
+    async def test_ends_everything_below(self, client: AsyncClient) -> None:
+        run = await client.submit(grandparent, 3, id="order-3")
+        below = client.run_handle("order-3/parent")
+        await until(run, RunStatus.WAITING)
+        await until(below, RunStatus.WAITING)
+
+        await run.cancel(reason="out of stock", by="ann")
+
+        ids = ["order-3", "order-3/parent", "order-3/parent/asking"]
+        records = [await client.run(id) for id in ids]
+        assert {record.status for record in records} == {RunStatus.CANCELLED}
+        assert {(record.reason, record.by) for record in records} == {("out of stock", "ann")}
+
+    async def test_stops_a_task_that_runs(self, client: AsyncClient, working: Worker) -> None:
+        started, stopped = asyncio.Event(), asyncio.Event()
+        working.on(JobStarted, lambda event: started.set())
+        working.on(ClaimLost, lambda event: stopped.set())
+        run = await client.submit(hanging)
+        await asyncio.wait_for(started.wait(), 20)
+
+        await run.cancel()
+
+        await asyncio.wait_for(stopped.wait(), 20)
+
+    @pytest.mark.usefixtures("working")
+    async def test_undoes_what_was_completed_if_asked_to(self, client: AsyncClient) -> None:
+        run = await client.submit(undoing, 3)
+        await until(run, RunStatus.WAITING)
+
+        moved = await run.cancel(compensate=True)
+
+        events = await until(run, RunStatus.CANCELLED)
+        assert moved.after is RunStatus.COMPENSATING
+        assert "node_undone" in [event.kind for event in events]
+
+    async def test_of_an_ended_run_is_refused(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+        await client.cancel("order-3")
+
+        with pytest.raises(RunEnded, match=r"cannot cancel run 'order-3'.*client\.retry"):
+            await client.cancel("order-3")
+
+    async def test_leaves_no_child_of_a_replaced_run_behind(self, client: AsyncClient) -> None:
+        await client.submit(grandparent, 3, id="order-3")
+
+        await client.submit(ordering, 3, id="order-3", on_conflict="terminate_existing")
+
+        assert [(run.id, run.flow) for run in await client.runs()] == [("order-3", "ordering")]
+
+
+class TestRetry:
+    @pytest.mark.usefixtures("working")
+    async def test_goes_on_from_the_node_that_failed(self, client: AsyncClient) -> None:
+        run = await client.submit(failing, 3)
+        await until(run, RunStatus.FAILED)
+
+        moved = await client.retry(run.id, by="ann")
+
+        assert (moved.before, moved.after) == (RunStatus.FAILED, RunStatus.RUNNING)
+        retried = [event for event in await run.events() if event.kind == "run_retried"]
+        assert [event.details["by"] for event in retried] == ["ann"]
+        assert (await until(run, RunStatus.FAILED))[-1].status is RunStatus.FAILED
+        completed = [each.node for each in await run.events() if each.kind == "node_completed"]
+        assert completed == ["keep"]
+
+    async def test_of_a_run_that_did_not_fail_is_refused(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        with pytest.raises(RunNotRetryable, match="it is running"):
+            await client.retry("order-3")
+
+    async def test_still_is_about_jobs_first(
+        self, client: AsyncClient, worker: PlayedWorker
+    ) -> None:
+        job = await client.enqueue(add, 1)
+        await worker.fail(await worker.claim(), ValueError("no"))
+
+        assert (await client.retry(job.id)).after is Status.WAITING
+
+    async def test_of_nothing_at_all(self, client: AsyncClient) -> None:
+        with pytest.raises(JobNotFound, match="order-3"):
+            await client.retry("order-3")
+
+
+class TestUnknownRun:
+    @pytest.mark.parametrize(
+        "act, args",
+        [
+            ("run", []),
+            ("signal", ["answer"]),
+            ("pause", []),
+            ("unpause", []),
+            ("cancel", []),
+            ("fork", []),
+        ],
+    )
+    async def test_is_refused_by_every_act(
+        self, client: AsyncClient, act: str, args: list[Any]
+    ) -> None:
+        with pytest.raises(RunNotFound, match="'order-3'"):
+            await getattr(client, act)("order-3", *args)
+
+
+class TestLists:
+    async def test_runs_newest_first_in_pages(self, client: AsyncClient) -> None:
+        for number in range(5):
+            await client.submit(ordering, number, id=f"order-{number}")
+
+        first = await client.runs(limit=3)
+        rest = await client.runs(limit=3, before=first[-1].id)
+
+        assert [run.id for run in first + rest] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
+
+    async def test_by_status_and_flow(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 1, id="a")
+        await client.submit(ordering, 1, id="b")
+        await client.submit(asking, 1, id="c")
+        await client.pause("b")
+
+        assert [run.id for run in await client.runs(status="paused")] == ["b"]
+        assert [run.id for run in await client.runs(flow=asking)] == ["c"]
+        assert await client.count_runs(flow="ordering") == 2
+        assert await client.count_runs(flow="ordering", status="running") == 1
+
+    async def test_of_no_such_status(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput, match="compensating"):
+            await client.runs(status="dead")
+
+
+class TestNamespaces:
+    async def test_keep_runs_of_one_id_apart(self, client: AsyncClient, store: Store) -> None:
+        async with AsyncClient(store, namespace="other") as other:
+            await client.submit(ordering, 1, id="order-3")
+            await other.submit(asking, 2, id="order-3")
+
+            await other.cancel("order-3")
+
+            assert (await client.run("order-3")).status is RunStatus.RUNNING
+            assert await other.count_runs() == 1
+
+    async def test_are_all_seen_by_an_operator(self, store: Store) -> None:
+        async with (
+            AsyncClient(store, namespace="other") as other,
+            AsyncClient(store, namespace="*") as operator,
+        ):
+            await other.submit(parent, 2, id="order-3")
+
+            await operator.pause("order-3", by="ann")
+
+            assert (await other.run("order-3")).by == "ann"
+            assert len(await operator.run_handle("order-3").events()) == 2
+            assert await operator.count_runs() == 1

@@ -1,0 +1,201 @@
+"""Submitting runs: what is refused, and what an id that is taken means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    Flow,
+    InvalidInput,
+    PayloadNotSerialisable,
+    PayloadTooLarge,
+    RunExists,
+    RunStatus,
+    UnknownFlow,
+)
+from perdure.store.contract import Store
+from tests.client.flows import asking, failing, keep, ordering, parent, shouting
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, flows=[ordering, asking]) as client:
+        yield client
+
+
+class TestSubmit:
+    async def test_begins_a_run_under_the_id_of_the_caller(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, id="order-3")
+
+        record = await client.run("order-3")
+        assert (run.id, run.is_new) == ("order-3", True)
+        assert (record.flow, record.version) == ("ordering", ordering.version)
+        assert (record.status, record.number) == (RunStatus.RUNNING, 1)
+
+    async def test_makes_up_an_id_where_none_is_given(self, client: AsyncClient) -> None:
+        first, second = await client.submit(ordering, 1), await client.submit(ordering, 1)
+
+        assert first.id != second.id
+
+    async def test_takes_the_name_of_a_flow_that_the_client_knows(
+        self, client: AsyncClient
+    ) -> None:
+        run = await client.submit("ordering", 3)
+
+        assert (await run.record()).version == ordering.version
+
+    async def test_keeps_the_definitions_of_a_flow_and_of_those_below_it(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.submit(parent, 1)
+
+        for flow in (parent, asking):
+            kept = await store.get_definition("default", flow.name, flow.version)
+            assert kept == flow.graph.data
+
+    async def test_inserts_the_job_of_the_first_node(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        [job] = await store.run_jobs("default", (await client.run("order-3")).id)
+        assert (job.task, job.node and job.node.key) == ("read_order", "read_order")
+
+
+class TestRefuses:
+    @pytest.mark.parametrize("id", ["", "a/b", "ü" * 129, "x" * 257, "a\x00b", "\ud800", 7])
+    async def test_an_id_that_cannot_be_used(self, client: AsyncClient, id: Any) -> None:
+        with pytest.raises(InvalidInput, match="run id"):
+            await client.submit(ordering, 3, id=id)
+
+        assert await client.count_runs() == 0
+
+    async def test_nothing_of_an_id_of_256_bytes(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, id="ü" * 128)
+
+        assert (await run.record()).id == "ü" * 128
+
+    async def test_an_input_that_the_first_task_does_not_take(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        with pytest.raises(InvalidInput, match="argument 'id' of task 'read_order'") as refused:
+            await client.submit(ordering, "three")
+
+        assert "node 'read_order' of flow 'ordering'" in refused.value.__notes__[0]
+        assert await client.count_runs() == 0
+        assert await store.get_definition("default", "ordering", ordering.version) is None
+
+    @pytest.mark.parametrize("input, said", [(["a", 1], "'word' of task 'shout'"), (3, "list")])
+    async def test_items_that_a_map_does_not_take(
+        self, client: AsyncClient, input: Any, said: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match=said):
+            await client.submit(shouting, input)
+
+        assert await client.count_runs() == 0
+
+    async def test_an_input_that_no_child_flow_takes(self, client: AsyncClient) -> None:
+        outer = Flow("outer").flow(ordering).build()
+
+        with pytest.raises(InvalidInput, match="'id' of task 'read_order'"):
+            await client.submit(outer, "three")
+
+    async def test_an_input_that_cannot_be_stored(self, client: AsyncClient) -> None:
+        with pytest.raises(PayloadNotSerialisable, match="the input of flow 'asking'"):
+            await client.submit(asking, object())
+
+    async def test_an_input_that_is_too_large(self, store: Store) -> None:
+        async with AsyncClient(store, payload_max_bytes=10) as client:
+            with pytest.raises(PayloadTooLarge, match="the input of flow 'asking'"):
+                await client.submit(asking, "long enough")
+
+    async def test_a_flow_it_does_not_know_by_name(self, client: AsyncClient) -> None:
+        with pytest.raises(UnknownFlow, match="known: asking, ordering"):
+            await client.submit("order")
+
+    async def test_a_flow_that_was_not_built(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput, match=r"call \.build\(\)"):
+            await client.submit(Flow("raw").then(keep))  # type: ignore[arg-type]
+
+    async def test_a_client_of_all_namespaces(self, store: Store) -> None:
+        async with AsyncClient(store, namespace="*") as operator:
+            with pytest.raises(InvalidInput, match="cannot submit a run"):
+                await operator.submit(ordering, 3)
+
+    def test_two_versions_of_one_name_in_one_client(self, memory_url: str) -> None:
+        other = Flow("ordering").then(keep).build()
+
+        with pytest.raises(InvalidInput, match="two versions of flow 'ordering'"):
+            AsyncClient(memory_url, flows=[ordering, other])
+
+    @pytest.mark.parametrize("policy", ["return", None, 3])
+    def test_a_policy_that_is_none(self, memory_url: str, policy: Any) -> None:
+        with pytest.raises(InvalidInput, match="'use_existing'"):
+            AsyncClient(memory_url, on_conflict=policy)
+
+
+class TestConflicts:
+    async def test_fail(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        with pytest.raises(RunExists, match="flow 'ordering', running"):
+            await client.submit(ordering, 4, id="order-3")
+
+    async def test_fail_for_all_but_one_of_many_at_once(self, client: AsyncClient) -> None:
+        submits = [client.submit(ordering, number, id="order-3") for number in range(8)]
+
+        answers = await asyncio.gather(*submits, return_exceptions=True)
+
+        assert sum(isinstance(each, RunExists) for each in answers) == 7
+        assert await client.count_runs() == 1
+
+    async def test_use_what_is_there(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        again = await client.submit(ordering, 4, id="order-3", on_conflict="use_existing")
+
+        assert not again.is_new
+        assert [event.value for event in await again.events()] == [3]
+
+    async def test_never_use_a_run_of_another_flow(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        with pytest.raises(InvalidInput, match="of flow 'ordering', not of 'asking'"):
+            await client.submit(asking, 4, id="order-3", on_conflict="use_existing")
+
+    async def test_replace_what_is_there(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+
+        again = await client.submit(asking, 4, id="order-3", on_conflict="terminate_existing")
+
+        [submitted] = await again.events()
+        assert (again.is_new, submitted.value) == (True, 4)
+        assert submitted.details["replaced"] is True
+        assert await client.count_runs() == 1
+
+    async def test_replace_what_has_ended(self, client: AsyncClient) -> None:
+        await client.submit(ordering, 3, id="order-3")
+        await client.cancel("order-3")
+
+        again = await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+
+        assert await again.status() is RunStatus.RUNNING
+
+    async def test_replace_nothing_where_nothing_is(self, client: AsyncClient) -> None:
+        run = await client.submit(ordering, 3, on_conflict="terminate_existing")
+
+        [submitted] = await run.events()
+        assert "replaced" not in submitted.details
+
+    async def test_do_what_the_client_was_made_for(self, store: Store) -> None:
+        async with AsyncClient(store, on_conflict="use_existing") as client:
+            await client.submit(failing, 3, id="order-3")
+
+            assert not (await client.submit(failing, 3, id="order-3")).is_new
+            with pytest.raises(RunExists):
+                await client.submit(failing, 3, id="order-3", on_conflict="fail")
