@@ -128,6 +128,11 @@ async def test_pause_and_cancel_reach_bodies_in_another_process_within_a_second(
 
 async def lines(log: Path, expected: list[str]) -> None:
     """Wait until these lines are in a log, each as often as it is here."""
+
+    def left() -> Counter[str]:
+        there = log.read_text().splitlines() if log.exists() else []
+        return Counter(expected) - Counter(there)
+
     async with asyncio.timeout(20):
-        while not (log.exists() and not Counter(expected) - Counter(log.read_text().splitlines())):  # noqa: ASYNC110 (a file sets no event)
+        while left():  # noqa: ASYNC110 (a file sets no event)
             await asyncio.sleep(0.01)

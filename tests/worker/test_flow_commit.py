@@ -1,0 +1,268 @@
+"""One commit a step, and going on in place: what it costs, and where it is not done."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Concurrency, Context, Flow, RunFailed, task
+from perdure.model.flow import BuiltFlow
+from perdure.model.lane import Lane
+from perdure.store.contract import Store
+from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from tests.client.counted_store import CountedStore
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, Peak, Running, until
+
+BRIEFLY = 0.01
+
+
+@task
+async def nothing(value: Any) -> Any:
+    return value
+
+
+def chain(name: str, length: int) -> BuiltFlow:
+    flow = Flow(name)
+    for number in range(length):
+        flow.then(nothing, name=f"step-{number}")
+    return flow.build()
+
+
+class TestCost:
+    async def test_of_a_chain_is_one_commit_a_step_under_one_claim(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = chain("ten", 10)
+        counted = CountedStore(store)
+        worker = await hire(flows=[flow], store=counted.as_store())
+        run = await client.submit(flow, 7)
+
+        assert await run.result(10) == 7
+        await worker.told(JobCompleted, count=10)
+        assert counted.calls["commit_runs"] <= 10
+        assert counted.calls["load_runs"] == 1
+        assert len({event.job_id for event in worker.all(JobStarted)}) == 1
+        assert {event.attempt for event in worker.all(JobStarted)} == {1}
+        assert worker.all(JobReleased) == []
+        commits = [
+            commit for (commits, *_) in counted.arguments["commit_runs"] for commit in commits
+        ]
+        assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
+
+    async def test_of_many_runs_at_once_is_shared(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = chain("shared", 5)
+        counted = CountedStore(store)
+        runs = [await client.submit(flow, number) for number in range(40)]
+        await hire(flows=[flow], store=counted.as_store(), concurrency=40)
+
+        assert [await run.result(10) for run in runs] == list(range(40))
+        assert counted.calls["commit_runs"] < 40 * 5 / 2
+
+    async def test_of_branches_needs_no_read_on_one_worker(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = (
+            Flow("wide")
+            .then(lambda _: list(range(20)), name="spread")
+            .map(nothing)
+            .then(nothing, name="last")
+            .build()
+        )
+        counted = CountedStore(store)
+        await hire(flows=[flow], store=counted.as_store(), concurrency=20)
+
+        assert await (await client.submit(flow)).result(10) == list(range(20))
+        assert counted.calls["load_runs"] == 1
+        assert counted.calls["event_values"] == 0
+
+
+class TestGoingOnInPlace:
+    async def test_is_not_done_under_a_limit(self, client: AsyncClient, hire: Hire) -> None:
+        peak = Peak()
+
+        @task(limits=[Concurrency(2)])
+        async def limited(number: int) -> int:
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+            return number
+
+        flow = (
+            Flow("limited")
+            .then(nothing)
+            .then(limited)
+            .then(lambda number: [number] * 4, name="spread")
+            .map(limited, name="each")
+            .build()
+        )
+        for _ in range(2):
+            await hire(flows=[flow], concurrency=20, poll="1m")
+        runs = [await client.submit(flow, number) for number in range(8)]
+
+        assert [await run.result(15) for run in runs] == [[number] * 4 for number in range(8)]
+        assert peak.most == 2
+
+    async def test_is_not_done_onto_a_queue_that_the_worker_does_not_serve(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def where(_: Any, ctx: Context) -> str:
+            return ctx.worker
+
+        flow = (
+            Flow("queues")
+            .fork(
+                here=Flow().then(nothing, name="a").then(where, name="here"),
+                queue=Flow().then(nothing, name="b").then(where, name="queue", queue="other"),
+                tags=Flow().then(nothing, name="c").then(where, name="tags", tags=["gpu"]),
+            )
+            .join(nothing, name="joined")
+            .build()
+        )
+        await hire(flows=[flow], queues=["default"], tags=[], id="plain")
+        await hire(flows=[flow], queues=["other"], tags=[], id="other")
+        await hire(flows=[flow], queues=["default"], tags=["gpu"], id="gpu")
+        found = await (await client.submit(flow)).result(10)
+
+        assert found["here"] in ("plain", "gpu")
+        assert (found["queue"], found["tags"]) == ("other", "gpu")
+
+    async def test_is_not_done_with_a_less_urgent_successor(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        order: list[str] = []
+        gate = Gate()
+
+        @task
+        async def note(name: str, ctx: Context) -> str:
+            if ctx.node == "gate":
+                await gate.pass_through()
+            order.append(f"{name} {ctx.node}")
+            return name
+
+        slow = (
+            Flow("slow")
+            .then(note, name="gate", priority=1)
+            .then(note, name="later", priority=5)
+            .build()
+        )
+        plain = Flow("plain").then(note, name="now", priority=3).build()
+        await hire(flows=[slow, plain], concurrency=1)
+        first = await client.submit(slow, "first")
+        await gate.reached()
+        second = await client.submit(plain, "second")
+        gate.open()
+        await asyncio.gather(first.result(10), second.result(10))
+
+        assert order == ["first gate", "second now", "first later"]
+
+    async def test_makes_more_urgent_work_wait_for_one_task_at_most(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        order: list[str] = []
+        gate = Gate()
+
+        @task
+        async def note(name: str, ctx: Context) -> str:
+            order.append(f"{name} {ctx.node}")
+            if ctx.node == "two":
+                await gate.pass_through()
+            return name
+
+        long = Flow("long")
+        for node in ("one", "two", "three", "four"):
+            long.then(note, name=node)
+        flow = long.build()
+        urgent = Flow("urgent").then(note, name="urgent", priority=1).build()
+        worker = await hire(flows=[flow, urgent], concurrency=1, poll="1m")
+        first = await client.submit(flow, "chain")
+        await gate.reached()
+        second = await client.submit(urgent, "other")
+        await until(partial(knows_of, worker, "urgent"))
+        gate.open()
+        await asyncio.gather(first.result(10), second.result(10))
+
+        expected = ["chain one", "chain two", "other urgent", "chain three", "chain four"]
+        assert order == expected
+        assert [event.node for event in worker.all(JobReleased)] == ["three"]
+
+    async def test_ends_when_the_worker_is_scaled_down(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate, peak = Gate(), Peak()
+
+        @task
+        async def wait(number: int, ctx: Context) -> int:
+            if ctx.node == "first":
+                await gate.pass_through()
+                return number
+            with peak:
+                await asyncio.sleep(BRIEFLY)
+            return number
+
+        flow = Flow("scaled").then(wait, name="first").then(wait, name="second").build()
+        worker = await hire(flows=[flow], concurrency=3)
+        runs = [await client.submit(flow, number) for number in range(3)]
+        await gate.reached(3)
+        worker.worker.scale(1)
+        gate.open()
+
+        assert [await run.result(10) for run in runs] == [0, 1, 2]
+        assert peak.most == 1
+
+    async def test_follows_a_node_that_ran_into_its_timeout(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def hang(_: Any) -> None:
+            await asyncio.sleep(60)
+
+        flow = (
+            Flow("timeout")
+            .then(hang, timeout="20ms", on_error="continue")
+            .then(lambda value: [value], name="next")
+            .build()
+        )
+        worker = await hire(flows=[flow], lease="1h")
+
+        assert await (await client.submit(flow)).result(10) == [None]
+        assert len({event.job_id for event in worker.all(JobStarted)}) == 1
+
+
+async def knows_of(worker: Running, flow: str) -> bool:
+    """Whether a worker has heard that there are jobs of a flow; no event tells."""
+    service = worker.worker._service
+    assert service is not None
+    return any(Lane.parse(text).flow.startswith(flow) for text in service._lanes.texts())
+
+
+async def test_a_flow_that_no_worker_has_waits_for_one(client: AsyncClient, hire: Hire) -> None:
+    mine = Flow("mine").then(nothing, name="a").build()
+    changed = Flow("mine").then(nothing, name="a").then(nothing, name="b").build()
+    await hire(flows=[changed])
+    run = await client.submit(mine, 1)
+    assert await (await client.submit(changed, 2)).result(10) == 2
+    before = await run.status()
+    await hire(flows=[mine])
+
+    assert before == "running"
+    assert await run.result(10) == 1
+
+
+async def test_a_failing_node_frees_its_slot(client: AsyncClient, hire: Hire) -> None:
+    @task
+    async def fail(_: Any) -> None:
+        raise ValueError("no")
+
+    flow = Flow("failing").then(fail).build()
+    worker = await hire(flows=[flow], concurrency=1)
+    for _ in range(3):
+        with pytest.raises(RunFailed, match="no"):
+            await (await client.submit(flow)).result(10)
+
+    assert worker.worker.stats().running == 0
