@@ -12,6 +12,7 @@ from perdure.model.ids import RunId
 from perdure.model.run import FlowCount, Run, RunFilter, RunStatus
 from perdure.model.value import Value
 from perdure.rules.migration import differences
+from perdure.rules.nearness import nearest_to
 
 RUNS_AT_ONCE = 100
 
@@ -75,21 +76,6 @@ async def _stranded_version(
         nearest=None if nearest is None else nearest.version,
         runs=tuple(runs),
     )
-
-
-def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
-    """The version of the same flow with which it has the most in common."""
-    nodes, edges = set(graph.nodes.values()), set(graph.definition.edges)
-
-    def likeness(other: Graph) -> tuple[int, int, int]:
-        return (
-            len(graph.nodes.keys() & other.nodes.keys()),
-            len(nodes & set(other.nodes.values())),
-            len(edges & set(other.definition.edges)),
-        )
-
-    same = [each for each in known if each.name == graph.name]
-    return max(same, key=likeness, default=None)
 
 
 async def _pages(acts: RunActs, count: FlowCount) -> AsyncIterator[list[Run]]:

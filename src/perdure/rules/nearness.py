@@ -1,0 +1,22 @@
+"""Which version of a flow is the most like another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perdure.model.graph import Graph
+
+
+def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
+    """The version of the same flow with which it has the most in common; None if there is none."""
+    nodes, edges = set(graph.nodes.values()), set(graph.definition.edges)
+
+    def likeness(other: Graph) -> tuple[int, int, int]:
+        return (
+            len(graph.nodes.keys() & other.nodes.keys()),
+            len(nodes & set(other.nodes.values())),
+            len(edges & set(other.definition.edges)),
+        )
+
+    same = [each for each in known if each.name == graph.name]
+    return max(same, key=likeness, default=None)
