@@ -43,6 +43,7 @@ from tests.conformance.run_builders import (
     timer,
     waits_by_key,
 )
+from tests.conftest import with_query
 
 OTHER_RUN = RunId("order-43")
 GOES_ON = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"
@@ -169,7 +170,17 @@ class TestCommit:
 
 
 class TestBatches:
-    """Whoever holds one row and waits for the next must not be waited for by who has that."""
+    """Whoever holds one row and waits for the next must not be waited for by who has that.
+
+    The server breaks up no deadlock of these stores, so that one would last.
+    """
+
+    @pytest.fixture
+    async def store(self, postgres_url: str) -> AsyncIterator[PostgresStore]:
+        store = PostgresStore(with_query(postgres_url, options="-c deadlock_timeout=1h"))
+        await store.open()
+        yield store
+        await store.close()
 
     async def test_lock_runs_in_one_order(
         self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
@@ -185,11 +196,11 @@ class TestBatches:
             await until_somebody_waits(admin, schema)
             second = asyncio.create_task(twin.commit_runs(opposite))
             await until_somebody_waits(admin, schema, least=2)
-        answers = await asyncio.gather(first, second)
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(first, second)
 
         states = [{result.state for result in answer.results} for answer in answers]
         assert states == [{DONE}, {CONFLICT}]
-        assert await deadlocks(admin) == 0
 
     async def test_lock_settled_jobs_in_one_order(
         self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
@@ -207,11 +218,11 @@ class TestBatches:
             await until_somebody_waits(admin, schema)
             renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema, least=2)
-        answer, renewal = await asyncio.gather(committing, renewing)
+        async with asyncio.timeout(10):
+            answer, renewal = await asyncio.gather(committing, renewing)
 
         assert {result.state for result in answer.results} == {DONE}
         assert renewal.lost == {claim.id for claim in claims}
-        assert await deadlocks(admin) == 0
 
     async def test_lock_jobs_that_are_taken_away_in_the_same_order(
         self, store: PostgresStore, twin: PostgresStore, admin: Any, schema: str
@@ -221,17 +232,17 @@ class TestBatches:
 
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
+            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
+            await until_somebody_waits(admin, schema)
             settled = (ends(claims[-1]),)
             clearing = asyncio.create_task(commit(store, settlements=settled, clears=True))
-            await until_somebody_waits(admin, schema)
-            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema, least=2)
-        result, renewal = await asyncio.gather(clearing, renewing)
+        async with asyncio.timeout(10):
+            renewal, result = await asyncio.gather(renewing, clearing)
 
+        assert renewal.lost == frozenset()
         assert result.state is DONE
-        assert renewal.lost == {claim.id for claim in claims}
         assert await jobs_by_key(store) == {}
-        assert await deadlocks(admin) == 0
 
     async def test_of_one_run_come_one_after_the_other(self, store: PostgresStore) -> None:
         await submit(store)
@@ -366,12 +377,3 @@ async def wired(line: Line, store: PostgresStore) -> AsyncIterator[PostgresStore
 def node_of(job: ClaimedJob) -> RunId:
     assert job.node is not None
     return job.node.run
-
-
-async def deadlocks(admin: Any) -> int:
-    """Those that the server broke up since it started; none is ever caused on purpose."""
-    await admin.execute("SELECT pg_stat_clear_snapshot()")
-    count: int = await admin.fetchval(
-        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    )
-    return count
