@@ -163,5 +163,6 @@ def worker_info(**changes: Any) -> WorkerInfo:
         tags=None,
         concurrency=16,
         lease=LEASE,
+        flows=("orders@v1", "orders@v2"),
     )
     return replace(info, **changes)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
 from perdure.clock import ManualClock
+from perdure.errors import InvalidInput
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, Status
@@ -156,6 +159,24 @@ class TestCommitRuns:
         await go_on(store, clears=True, holds=True, version="v2", status=CANCELLED)
 
         assert await record_of_run(store, RUN, OTHER_NAMESPACE) == before
+
+    async def test_writes_nothing_at_all_of_what_it_cannot_keep(self, store: Store) -> None:
+        held = await held_node(store)
+        await submit(store, id=RunId("other"), waits=(timer(delay=MINUTE),))
+        before = await record_of_run(store), await record_of_run(store, RunId("other"))
+        too_late = node_job("late", delay=timedelta.max)
+
+        with pytest.raises(InvalidInput):
+            await store.commit_runs(
+                [
+                    step(run=RunId("other"), closes=("delay",)),
+                    step(settlements=(ends(held),), jobs=(node_job("n"), too_late)),
+                ]
+            )
+
+        after = await record_of_run(store), await record_of_run(store, RunId("other"))
+        assert after == before
+        assert await is_held(store, held)
 
     async def test_writes_steps_of_many_runs_at_once(self, store: Store) -> None:
         ids = [RunId(f"run-{number:03}") for number in range(120)]

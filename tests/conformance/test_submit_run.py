@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
 from perdure.clock import ManualClock
-from perdure.errors import RunExists
+from perdure.errors import InvalidInput, RunExists
 from perdure.model.event import Parent, StoredEvent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Status
@@ -160,6 +161,29 @@ class TestSubmitRun:
         await submit(store, waits=(child_wait(), timer(delay=HOUR)), children=(child,))
 
         assert await due_keys(store) == ["ship"]
+
+    @pytest.mark.parametrize("on_existing", ["fail", "terminate_existing"])
+    async def test_writes_all_or_nothing(self, store: Store, on_existing: OnExisting) -> None:
+        await submit(store, id=RunId("other"), jobs=(node_job(run=RunId("other")),))
+        if on_existing == "terminate_existing":
+            await submit(store, jobs=(node_job(),), waits=(timer(delay=HOUR), child_wait()))
+            await go_on(store, children=(new_child(),))
+        before = await record_of_run(store), await record_of_run(store, CHILD)
+        too_late = node_job("late", run=RunId("below"), delay=timedelta.max)
+        below = new_child(id=RunId("below"), jobs=(node_job("a"), too_late))
+        run = new_run(
+            jobs=(node_job("b"),),
+            waits=(timer("c", delay=SECOND),),
+            children=(new_child(), below),
+            on_existing=on_existing,
+        )
+
+        with pytest.raises(InvalidInput):
+            await store.submit_run(run)
+
+        assert (await record_of_run(store), await record_of_run(store, CHILD)) == before
+        assert await store.get_run(NAMESPACE, RunId("below")) is None
+        assert await store.due_waits(NAMESPACE, 10) == []
 
     async def test_keeps_an_id_apart_in_each_namespace(self, store: Store) -> None:
         await submit(store, jobs=(node_job(),))

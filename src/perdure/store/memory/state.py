@@ -88,15 +88,39 @@ class State:
         self.under_limit: JobIndex = Index(_live_under, lambda job: job.lease_until)
         self.of_run: JobIndex = Index(_job_of, lambda job: job.id)
         self.of_node: JobIndex = Index(_execution_of, lambda job: job.id)
-        self._indexes = tuple(v for v in vars(self).values() if isinstance(v, Index))
+        self._everywhere = (self.fingerprints, self.groups, self.of_run, self.of_node)
+        self._only_in: tuple[tuple[JobIndex, frozenset[Status]], ...] = (
+            (self.waiting, frozenset({Status.WAITING})),
+            (self.scheduled, frozenset({Status.SCHEDULED})),
+            (self.held, HELD),
+            (self.by_worker, HELD),
+            (self.under_limit, HELD),
+            (self.deadlines, _EXPIRING),
+            (self.finished, FINISHED),
+            (self.results, frozenset({Status.COMPLETED})),
+        )
+        self._concerned: dict[tuple[Status | None, Status | None], tuple[JobIndex, ...]] = {}
 
     def put(self, id: JobId, job: StoredJob | None) -> None:
         """Write a job as a whole; None removes it."""
         before = self.jobs.pop(id, None)
         if job is not None:
             self.jobs[id] = job
-        for index in self._indexes:
+        statuses = (
+            None if before is None else before.status,
+            None if job is None else job.status,
+        )
+        concerned = self._concerned.get(statuses) or self._indexes_for(statuses)
+        for index in concerned:
             index.move(before, job)
+
+    def _indexes_for(self, statuses: tuple[Status | None, Status | None]) -> tuple[JobIndex, ...]:
+        """The indexes that a job can be in, before or after; most leave most writes alone."""
+        found = [index for index, only_in in self._only_in if not only_in.isdisjoint(statuses)]
+        if None in statuses:  # it comes or goes: nothing else changes its id
+            found.append(self.by_id)
+        concerned = self._concerned[statuses] = (*self._everywhere, *found)
+        return concerned
 
     def limit(self, namespace: str, key: str) -> LimitRecord:
         return self.limits.setdefault((namespace, key), LimitRecord())
