@@ -48,7 +48,10 @@ class _Kept(Value):
 
 def is_due(state: RunState, last: int) -> bool:
     """Whether a state should be written down, ``last`` being the event of the latest snapshot."""
-    return state.number - last >= max(SPACING, len(state.nodes), len(state.live))
+    since = state.number - last
+    if since < max(SPACING, len(state.nodes), len(state.live)):
+        return False
+    return since >= sum(len(each.refs) for each in state.maps.values())
 
 
 def take(state: RunState) -> Snapshot:

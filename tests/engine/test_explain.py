@@ -1,0 +1,291 @@
+"""What an explanation says: where a run is, why nothing happens, and what would help."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.job import Job, NodeRef, Progress, QueueInfo, Status
+from perdure.model.run import RunStatus, Wait, WaitKind
+from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.rules.explain import FINDINGS_MAX, explain_run
+from tests.engine.graphs import chain, child, delay, graph, signal, task
+from tests.engine.played import Played
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+GRAPH = chain(task("charge"), task("ship"), name="orders")
+
+
+def job(key: str = "charge", status: Status = Status.WAITING, **fields: Any) -> Job:
+    known: dict[str, Any] = {
+        "id": JobId(f"job-{key}"),
+        "namespace": "default",
+        "queue": "default",
+        "task": key,
+        "tags": (),
+        "status": status,
+        "priority": 3,
+        "group": None,
+        "fingerprint": None,
+        "attempt": 0,
+        "failures": 0,
+        "deaths": 0,
+        "max_attempts": None,
+        "worker": None,
+        "epoch": 0,
+        "progress": Progress(percent=0),
+        "created_at": NOW - MINUTE,
+        "ready_at": NOW - MINUTE,
+        "deadline_at": None,
+        "started_at": None,
+        "finished_at": None,
+        "lease_until": None,
+        "node": NodeRef(run=RunId("run"), key=key),
+    }
+    return Job(**(known | fields))
+
+
+def worker(*flows: str, seen_at: datetime = NOW, **fields: Any) -> WorkerState:
+    known: dict[str, Any] = {
+        "id": WorkerId("w1"),
+        "namespace": "default",
+        "host": "here",
+        "pid": 1,
+        "queues": ("default",),
+        "tasks": (),
+        "tags": None,
+        "concurrency": 1,
+        "lease": timedelta(seconds=30),
+        "flows": flows,
+    }
+    info = WorkerInfo(**(known | fields))
+    return WorkerState(info=info, started_at=NOW - MINUTE, seen_at=seen_at, running=())
+
+
+def wait(key: str, kind: WaitKind, name: str = "", due_at: datetime | None = None) -> Wait:
+    return Wait(
+        run=RunId("run"),
+        namespace="default",
+        key=key,
+        kind=kind,
+        name=name,
+        opened_at=NOW - MINUTE,
+        due_at=due_at,
+    )
+
+
+def explain(run: Played, **around: Any) -> Explanation:
+    return explain_run(run.id, run.state, Surroundings(**around), NOW)
+
+
+def only(explanation: Explanation) -> Finding:
+    [finding] = explanation.findings
+    return finding
+
+
+class TestJobs:
+    def test_running(self) -> None:
+        running = job(
+            status=Status.ACTIVE, attempt=2, worker=WorkerId("w1"), started_at=NOW - MINUTE
+        )
+        told = explain(Played(GRAPH), jobs=(running,))
+
+        assert told.status is RunStatus.RUNNING
+        assert told.summary == "1 job runs."
+        assert only(told) == Finding(
+            kind=FindingKind.RUNNING,
+            key="charge",
+            text="attempt 2 of task 'charge' runs on worker w1 since 2030-01-01 11:59:00+00:00",
+        )
+
+    def test_waiting_for_room(self) -> None:
+        told = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
+
+        assert told.summary == "1 job waits for a worker with room."
+        assert only(told).text == (
+            "task 'charge' waits in queue 'default'; 1 live workers can take it"
+        )
+
+    def test_waiting_for_another_attempt(self) -> None:
+        again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
+        failure = Failure(type="OSError", message="no route")
+        told = explain(Played(GRAPH), jobs=(again,), failures={again.id: failure})
+
+        assert only(told).kind is FindingKind.RETRY
+        assert only(told).text == (
+            "attempt 2 of task 'charge' is due at 2030-01-01 12:01:00+00:00, "
+            "after OSError: no route"
+        )
+
+    def test_the_queue_is_paused(self) -> None:
+        pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
+        told = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
+
+        assert told.summary == "Nothing runs: queue 'default' is paused by ann."
+        assert only(told).help == "client.resume_queue('default')"
+
+    def test_no_worker_is_live(self) -> None:
+        dead = worker(GRAPH.text, seen_at=NOW - MINUTE)
+        told = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
+
+        assert told.summary == "Nothing runs: no worker is live."
+        assert only(told).kind is FindingKind.NO_WORKER
+
+    def test_no_live_worker_has_the_version_and_the_nearest_is_named(self) -> None:
+        workers = worker("orders@old", "orders@new"), worker("orders@new"), worker("other@1")
+        told = explain(Played(GRAPH), jobs=(job(),), workers=workers)
+
+        assert only(told).kind is FindingKind.NO_VERSION
+        assert told.summary == (
+            f"Nothing runs: no live worker has {GRAPH.text}; the nearest version that a live "
+            "worker has is orders@new."
+        )
+        assert only(told).help == (
+            "start a worker with this version, or client.migrate('run', to=orders)"
+        )
+
+    def test_no_live_worker_has_any_version(self) -> None:
+        told = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
+
+        assert only(told).text == (
+            f"no live worker has {GRAPH.text}, nor any other version of flow 'orders'"
+        )
+
+    def test_no_live_worker_serves_the_queue(self) -> None:
+        workers = worker(GRAPH.text), worker("other@1", queues=("mail",))
+        told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
+
+        assert only(told).kind is FindingKind.NO_QUEUE
+        assert only(told).text == f"no live worker that has {GRAPH.text} serves queue 'mail'"
+        assert only(told).help == "start a worker with queues=['mail']"
+
+    def test_no_live_worker_has_the_tags(self) -> None:
+        workers = (worker(GRAPH.text, tags=("cpu",)),)
+        told = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
+
+        assert only(told).kind is FindingKind.NO_TAGS
+        assert only(told).help == "start a worker with tags=['gpu']"
+        able = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=(worker(GRAPH.text),))
+        assert only(able).kind is FindingKind.QUEUED
+
+    def test_of_several_what_holds_back_is_counted(self) -> None:
+        run = Played(graph(task("a"), task("b")))
+        jobs = job("a", Status.ACTIVE), job("b", queue="mail")
+        told = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
+
+        assert told.summary == "1 job runs, 1 held back."
+
+    def test_no_more_than_can_be_read(self) -> None:
+        jobs = tuple(job(f"n{number}") for number in range(FINDINGS_MAX + 5))
+        told = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
+
+        assert told.summary == f"{FINDINGS_MAX + 5} jobs wait for a worker with room."
+        assert len(told.findings) == FINDINGS_MAX + 1
+        assert told.findings[-1].text == "and 5 more"
+
+
+class TestWaits:
+    def test_a_signal(self) -> None:
+        run = Played(chain(signal("s")))
+        told = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go", NOW + MINUTE),))
+
+        assert (told.status, told.summary) == (RunStatus.WAITING, "1 signal is waited for.")
+        assert only(told) == Finding(
+            kind=FindingKind.SIGNAL,
+            key="s",
+            text="it waits for signal 'go' until 2030-01-01 12:01:00+00:00",
+            help="client.signal('run', 'go', ...)",
+        )
+        forever = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go"),))
+        assert only(forever).text == "it waits for signal 'go'"
+
+    def test_a_timer(self) -> None:
+        run = Played(chain(delay("d")))
+        told = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),))
+        late = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),))
+
+        assert only(told).text == "it waits until 2030-01-01 12:01:00+00:00"
+        assert "which has passed: the next live worker sees to it" in only(late).text
+
+    def test_a_child(self) -> None:
+        run = Played(chain(child("c")))
+        waits = (wait("c", WaitKind.CHILD, "run/c"),)
+        told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
+
+        assert only(told).text == "it waits for child run 'run/c' (paused)"
+        assert only(told).help == "client.explain('run/c')"
+        assert only(explain(run, waits=waits)).text.endswith("(not found)")
+
+
+class TestTheRun:
+    def test_paused(self) -> None:
+        run = Played(GRAPH)
+        run.pause(reason="maintenance", by="ops")
+        told = explain(run, jobs=(job(status=Status.PAUSED),))
+
+        assert told.summary == "It is paused by ops: maintenance."
+        assert only(told).help == "client.unpause('run')"
+
+    def test_failed(self) -> None:
+        run = Played(GRAPH)
+        run.fail("charge", "no money")
+        told = explain(run)
+
+        assert told.summary == "Node 'charge' failed: OSError: no money."
+        assert only(told) == Finding(
+            kind=FindingKind.FAILED,
+            key="charge",
+            text="node 'charge' failed: OSError: no money",
+            help="client.retry('run')",
+        )
+
+    def test_failed_and_not_yet_ended(self) -> None:
+        run = Played(graph(task("a"), task("b"), on_failure="finish"))
+        run.fail("a")
+        told = explain(run, jobs=(job("b", Status.ACTIVE),))
+
+        assert told.summary == "1 job runs."
+        assert told.findings[0].text.endswith("; other branches are finished first")
+        assert told.findings[0].help == ""
+
+    def test_cancelled(self) -> None:
+        run = Played(GRAPH)
+        run.cancel(reason="out of stock")
+        told = explain(run)
+
+        assert told.summary == "It was cancelled by ops: out of stock."
+        assert only(told).help == "client.retry('run')"
+
+    def test_being_undone(self) -> None:
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.cancel(compensates=True, reason="out of stock")
+        told = explain(run)
+        assert told.summary == ("It was cancelled by ops: out of stock; still to be undone: 'a'.")
+
+        run.finish("undo:a")
+        assert only(explain(run)).help == "client.fork('run', after=...)"
+
+    def test_paused_while_being_undone(self) -> None:
+        run = Played(chain(task("a", undo=True), task("b")))
+        run.finish("a")
+        run.fail("b")
+        run.pause(by="ops")
+        told = explain(run)
+
+        assert told.summary == "It is paused."
+        assert [each.kind for each in told.findings] == [FindingKind.PAUSED, FindingKind.UNDOING]
+
+    def test_completed(self) -> None:
+        run = Played(chain(task("a")))
+        run.finish("a")
+
+        assert explain(run).summary == "It is completed."
+        assert explain(run).findings == ()
+
+    def test_between_two_looks(self) -> None:
+        assert explain(Played(GRAPH)).summary == "It has just moved on; look again."
