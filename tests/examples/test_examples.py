@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,19 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def run_example(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+from tests.examples.programs import run_example
 
 
 class Site(http.server.ThreadingHTTPServer):
