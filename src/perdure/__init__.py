@@ -57,6 +57,7 @@ from perdure.errors import (
     WaitTimedOut,
 )
 from perdure.in_process.running import run_flow, run_flow_async
+from perdure.model.explanation import Explanation, Finding, FindingKind
 from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
 from perdure.model.job import Job, Progress, Status
@@ -88,7 +89,10 @@ __all__ = [
     "DuplicateTask",
     "EventLogCorrupt",
     "EventRecord",
+    "Explanation",
     "Failure",
+    "Finding",
+    "FindingKind",
     "FingerprintTaken",
     "Flow",
     "GroupAbort",

@@ -209,6 +209,7 @@ class TestUnknownRun:
             ("unpause", []),
             ("cancel", []),
             ("fork", []),
+            ("explain", []),
         ],
     )
     async def test_is_refused_by_every_act(

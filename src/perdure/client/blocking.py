@@ -213,6 +213,7 @@ class Client(OpenableFace[AsyncClient]):
     unpause = waits(AsyncClient.unpause)
     cancel = waits(AsyncClient.cancel)
     migrate = waits(AsyncClient.migrate)
+    explain = waits(AsyncClient.explain)
     stranded = waits(AsyncClient.stranded)
 
     def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.client.access import Access, Openable
 from perdure.client.checking import StrandedVersion, stranded
+from perdure.client.explaining import explain
 from perdure.client.forking import ForkPoint, checked_point, encoded_patch, fork
 from perdure.client.migrating import migrate
 from perdure.client.run_acts import RunActs
@@ -16,6 +17,7 @@ from perdure.client.run_ids import checked_by, checked_reason, new_run_id, run_i
 from perdure.client.run_records import RunMoved, RunRecord, run_record
 from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow
 from perdure.errors import InvalidInput
+from perdure.model.explanation import Explanation
 from perdure.model.flow import BuiltFlow
 from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
 from perdure.model.ids import RunId
@@ -166,6 +168,10 @@ class AsyncRuns(Openable):
         """
         flow = self._submitting.flow_named(to)
         return await migrate(self._acts, run_id(id), flow, checked_by(by))
+
+    async def explain(self, id: str) -> Explanation:
+        """Why a run is where it is, and what would help: in one sentence, and part by part."""
+        return await explain(self._acts, run_id(id))
 
     async def stranded(self, flows: Iterable[BuiltFlow]) -> list[StrandedVersion]:
         """The unended runs that workers with these flows could not go on with, by version.
