@@ -13,7 +13,7 @@ from datetime import timedelta
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.new_jobs import Place, child_run, node_job, summary_of, waits_with
 from perdure.model.event import NewEvent, encode_event
-from perdure.model.happening import Happening
+from perdure.model.happening import Happening, MigrationAsked
 from perdure.model.job import Claim, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.run import (
@@ -46,6 +46,7 @@ class Plan:
         self.lists = run.values.lists
         self.token = secrets.randbits(62)
         self._place = place
+        self._graph = run.graph
         self._events: list[NewEvent] = []
         self._fresh: dict[int, bytes] = {}
         self._settled: dict[Claim, Schedule | Retried | None] = {}
@@ -128,12 +129,12 @@ class Plan:
         run.state = self.state
         for number, json in self._fresh.items():
             run.values.put(number, json)
-        if self._version is not None:
-            run.graph = self._place.graphs[f"{run.state.flow}@{self._version}"]
+        run.graph = self._graph
 
     def _decide(self, happening: Happening) -> Decision:
-        run = self.run
-        decision, self.state = decide(run.graph, run.id, self.state, happening, self)
+        if isinstance(happening, MigrationAsked):  # from here on the new version decides
+            self._graph = self._place.graphs[happening.to.text]
+        decision, self.state = decide(self._graph, self.run.id, self.state, happening, self)
         return decision
 
     def json(self, number: int) -> bytes:
@@ -172,7 +173,7 @@ class Plan:
                 self._settled[claim] = None
 
     def _job(self, aging: timedelta, schedule: Schedule) -> NewJob:
-        return node_job(self._place, self.run.id, self.run.graph, aging, schedule)
+        return node_job(self._place, self.run.id, self._graph, aging, schedule)
 
     def _summary(self) -> bytes | None:
         before, after = self.run.state.status, self.state.status
