@@ -9,15 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure import AsyncClient, JobCancelled, Status
+from perdure import AsyncClient, JobCancelled, RunStatus, Status
 from perdure.client import waiting
+from tests.client.flows import asking
 from tests.client.tasks import add, until_aborted
 
 PROGRAM = """
 import sys
 from perdure import Worker
+from tests.client.flows import asking
 from tests.client.tasks import add, until_aborted
-Worker(sys.argv[1], tasks=[add, until_aborted]).run()
+Worker(sys.argv[1], tasks=[add, until_aborted], flows=[asking]).run()
 """
 
 
@@ -63,3 +65,18 @@ class TestAcrossProcesses:
             assert update.status is Status.CANCELLED
             with pytest.raises(JobCancelled):
                 await handle.result(timeout=10)
+
+    async def test_a_run_is_followed_live_and_a_signal_reaches_it(
+        self, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+        monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
+        async with AsyncClient(shared_url) as client:
+            run = await client.submit(asking, 3)
+
+            async for event in run.watch():
+                if event.status is RunStatus.WAITING and event.node == "keep":
+                    await run.signal("answer", "yes")
+
+            assert event.status is RunStatus.COMPLETED
+            assert await run.result(timeout=30) == "yes"

@@ -180,6 +180,18 @@ class TestRetry:
         completed = [each.node for each in await run.events() if each.kind == "node_completed"]
         assert completed == ["keep"]
 
+    @pytest.mark.usefixtures("working")
+    async def test_of_a_cancelled_run_goes_on_where_it_was(self, client: AsyncClient) -> None:
+        run = await client.submit(asking, 3)
+        await until(run, RunStatus.WAITING)
+        await run.cancel()
+
+        await run.retry(by="ann")
+        await run.signal("answer", "yes")
+
+        assert await run.result(timeout=20) == "yes"
+        assert (await run.outputs())["keep"] == 3
+
     async def test_of_a_run_that_did_not_fail_is_refused(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
 

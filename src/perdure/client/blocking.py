@@ -101,6 +101,7 @@ class RunHandle(Face[AsyncRunHandle]):
     pause = waits(AsyncRunHandle.pause)
     unpause = waits(AsyncRunHandle.unpause)
     cancel = waits(AsyncRunHandle.cancel)
+    retry = waits(AsyncRunHandle.retry)
 
     @mirrors(AsyncRunHandle.watch)
     def watch(self) -> Iterator[EventRecord]:

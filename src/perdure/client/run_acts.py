@@ -48,10 +48,11 @@ class RunActs:
         return await acting.loader.load(await self.namespace_of(id), id)
 
     async def act(self, id: RunId, happening: Happening) -> RunMoved:
-        before = await self.found(id)
+        return await self._act(await self.found(id), happening)
+
+    async def _act(self, before: Run, happening: Happening) -> RunMoved:
         acting = await self.acting()
-        after = await acting.act(before.namespace, id, happening)
-        return moved(before, after)
+        return moved(before, await acting.act(before.namespace, before.id, happening))
 
     async def signal(self, id: RunId, signal: Signalled) -> RunMoved:
         """Deliver a signal, if some node of the run's flow waits for one of that name."""
@@ -64,7 +65,7 @@ class RunActs:
                 f"no node of run {id!r} (flow {run.flow!r}) waits for a signal {signal.name!r}; "
                 f"its flow knows {known}"
             )
-        return await self.act(id, signal)
+        return await self._act(run, signal)
 
     async def cancel(self, id: RunId, asked: CancelAsked) -> RunMoved:
         """Cancel a run, and then every live run below it."""

@@ -139,6 +139,10 @@ class AsyncRunHandle:
         """End it, and its children; with ``compensate``, after undoing what it completed."""
         return await self._client.cancel(self.id, reason=reason, by=by, compensate=compensate)
 
+    async def retry(self, *, by: str | None = None) -> RunMoved:
+        """Start it anew from what failed or was stopped, keeping what is completed."""
+        return await self._client._retry_run(self.id, by)
+
     async def _ended(self) -> Run:
         key = (await self._client._acts.namespace_of(self.id), self.id)
         with self._access.waiting_for_runs.watch(key) as watch:

@@ -31,10 +31,14 @@ class Submission(Value):
     """A run that may be submitted: everything about it was checked."""
 
     flow: BuiltFlow
-    id: RunId
     input: bytes
     """As JSON."""
+    run: NewRun
     on_conflict: OnExisting
+
+    @property
+    def id(self) -> RunId:
+        return self.run.id
 
 
 class Submitting:
@@ -74,14 +78,12 @@ class Submitting:
         what = f"the input of flow {meant.name!r}"
         data = to_json(input, what, self._access.storing.payload_max_bytes)
         check_input(meant, from_json(data))
-        submission = Submission(
+        return Submission(
             flow=meant,
-            id=new_run_id(id),
             input=data,
+            run=self._new_run(meant, new_run_id(id), data),
             on_conflict=self._on_conflict if on_conflict is None else checked_policy(on_conflict),
         )
-        self._new_run(submission, "fail")
-        return submission
 
     async def submit(self, submission: Submission) -> Submitted:
         namespace = self._access.own("submit a run")
@@ -89,7 +91,8 @@ class Submitting:
         await self._acts.graphs.save(store, namespace, submission.flow)
         if submission.on_conflict == "terminate_existing":
             return await self._replace(submission)
-        submitted = await store.submit_run(self._new_run(submission, submission.on_conflict))
+        run = replace(submission.run, on_existing=submission.on_conflict)
+        submitted = await store.submit_run(run)
         if submitted.run.flow != submission.flow.name:
             raise InvalidInput(
                 f"run {submission.id!r} exists already and is of flow {submitted.run.flow!r}, not "
@@ -105,7 +108,7 @@ class Submitting:
             existing = await store.get_run(namespace, submission.id)
             if existing is None:
                 try:
-                    return await store.submit_run(self._new_run(submission, "fail"))
+                    return await store.submit_run(submission.run)
                 except RunExists:
                     continue  # somebody was faster, and is to be replaced
             try:
@@ -113,25 +116,26 @@ class Submitting:
                 await self._acts.cancel(submission.id, CancelAsked(reason=reason))
             except (RunEnded, RunNotFound):
                 pass  # there is nothing left to end
-            new = self._new_run(submission, "terminate_existing")
-            return await store.submit_run(new)
+            new = self._new_run(submission.flow, submission.id, submission.input, replaced=True)
+            return await store.submit_run(replace(new, on_existing="terminate_existing"))
 
-    def _new_run(self, submission: Submission, on_existing: OnExisting) -> NewRun:
-        flow, codec = submission.flow, self._access.codec
-        self._acts.graphs.add(flow)
+    def _new_run(
+        self, flow: BuiltFlow, id: RunId, input: bytes, *, replaced: bool = False
+    ) -> NewRun:
+        graphs, codec = self._acts.graphs, self._access.codec
+        graphs.add(flow)
         decision, state = decide.submit(
             flow.graph,
-            submission.id,
-            submission.input,
+            id,
+            input,
             RunValues(codec),
             aging_ms=self._aging_ms,
-            replaced=on_existing == "terminate_existing",
+            replaced=replaced,
         )
         if state.failure is not None:
             raise InvalidInput(f"the input of flow {flow.name!r}: {state.failure.message}")
-        place = Place(self._access.namespace, self._acts.graphs, codec)
-        run = new_run(place, submission.id, flow.graph, decision, state)
-        return replace(run, on_existing=on_existing)
+        place = Place(self._access.namespace, graphs, codec)
+        return new_run(place, id, flow.graph, decision, state)
 
 
 def checked_policy(on_conflict: Any) -> OnExisting:
