@@ -1,35 +1,196 @@
-"""The page that draws the life of a job says what the transition table says."""
+"""The page that draws the lives of jobs and runs says what the rules say."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.client.run_log import kind_of
+from perdure.errors import PerdureError
+from perdure.model.event import RunForked, RunSubmitted
+from perdure.model.graph import Graph
+from perdure.model.happening import CancelAsked, Happening, PauseAsked, RetryAsked, UnpauseAsked
+from perdure.model.run import RunState
+from perdure.rules.fold import fold
 from perdure.rules.lifecycle import TRANSITIONS, Operation
+from tests.engine.drawing import graphs, worlds
+from tests.engine.driving import Driver
+from tests.engine.graphs import CHILD, chain, delay, graph, loop, mapped, signal, task
+from tests.engine.played import Played
+from tests.engine.worlds import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "lifecycle.md"
-ROW = re.compile(r"^\| ([a-z ]+) \| (\w+) \| ([\w, ]+) \| .+ \|$", re.MULTILINE)
-EDGE = re.compile(r"^    (\w+) --> (\w+): ([a-z ]+)$", re.MULTILINE)
+JOBS, RUNS = PAGE.read_text().split("\n## The life of a run\n")
+NEW = ""
+Transition = tuple[str, str, str]
 
 
-def wanted() -> set[tuple[str, str, str]]:
-    return {
-        (operation.value, before.value, after.value)
-        for operation, moves in TRANSITIONS.items()
-        for before, afters in moves.items()
-        for after in afters
-    }
+class TestJobs:
+    ROW = re.compile(r"^\| ([a-z ]+) \| (\w+) \| ([\w, ]+) \| .+ \|$", re.MULTILINE)
+    EDGE = re.compile(r"^    (\w+) --> (\w+): ([a-z ]+)$", re.MULTILINE)
+
+    def wanted(self) -> set[Transition]:
+        return {
+            (operation.value, before.value, after.value)
+            for operation, moves in TRANSITIONS.items()
+            for before, afters in moves.items()
+            for after in afters
+        }
+
+    def test_the_table_on_the_page_is_the_transition_table(self) -> None:
+        rows = self.ROW.findall(JOBS)
+
+        shown = {(op, before, after) for op, before, to in rows for after in to.split(", ")}
+        assert shown - {("operation", "from", "to")} == self.wanted()
+
+    def test_the_picture_shows_every_transition_but_replace(self) -> None:
+        edges = self.EDGE.findall(JOBS)
+
+        shown = {(operation, before, after) for before, after, operation in edges}
+        assert shown == {row for row in self.wanted() if row[0] != Operation.REPLACE.value}
 
 
-def test_the_table_on_the_page_is_the_transition_table() -> None:
-    rows = ROW.findall(PAGE.read_text())
+class TestRuns:
+    ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]*?) ?\| ([\w, ]+) \| .+ \|$", re.MULTILINE)
+    EDGE = re.compile(r"^    (\[\*\]|\w+) --> (\w+)", re.MULTILINE)
 
-    shown = {(op, before, after) for op, before, to in rows for after in to.split(", ")}
-    assert shown - {("operation", "from", "to")} == wanted()
+    def shown(self) -> set[Transition]:
+        return {
+            (event, before, after)
+            for event, befores, afters in self.ROW.findall(RUNS)
+            for before in befores.split(", ")
+            for after in afters.split(", ")
+        }
+
+    def test_every_row_of_the_table_can_happen_and_no_other_does(self) -> None:
+        seen = {each for run in lives() for each in transitions(run)}
+
+        assert seen == self.shown()
+
+    def test_the_picture_shows_what_the_table_says(self) -> None:
+        drawn = {(before.replace("[*]", NEW), after) for before, after in self.EDGE.findall(RUNS)}
+
+        assert drawn == {(before, after) for _, before, after in self.shown()}
+
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @given(graphs(has_undo=True), worlds(failures=30), st.integers(0, 2**31), st.data())
+    def test_nothing_else_happens_in_any_flow(
+        self, graph: Graph, world: World, seed: int, data: st.DataObject
+    ) -> None:
+        run = Played(graph, [1, 2], checks=False)
+        driver = Driver(run, world, seed)
+        asks: list[Happening | None] = [
+            PauseAsked(),
+            UnpauseAsked(),
+            CancelAsked(),
+            CancelAsked(compensates=True),
+            RetryAsked(),
+            *[None] * 6,
+        ]
+        for asked in data.draw(st.lists(st.sampled_from(asks), max_size=30)):
+            try:
+                if asked is not None:
+                    run.happen(asked)
+                elif not (run.state.is_ended or run.state.is_paused or driver.is_stuck):
+                    driver.step()
+            except PerdureError:
+                pass  # it was refused
+
+        assert set(transitions(run)) <= self.shown()
 
 
-def test_the_picture_shows_every_transition_but_replace() -> None:
-    edges = EDGE.findall(PAGE.read_text())
+def transitions(run: Played) -> Iterator[Transition]:
+    """Every change of status in the log of a run, with the event that led to it."""
+    state = RunState()
+    for event in run.log.events:
+        is_new = isinstance(event, RunSubmitted | RunForked)
+        before = NEW if is_new else str(state.status)
+        state = fold(state, event)
+        if before != state.status:
+            yield kind_of(event), before, str(state.status)
 
-    shown = {(operation, before, after) for before, after, operation in edges}
-    assert shown == {row for row in wanted() if row[0] != Operation.REPLACE.value}
+
+def lives() -> Iterator[Played]:
+    """Runs that, taken together, go through everything that can become of one."""
+    yield from completing()
+    yield from failing()
+    yield from operated()
+    yield from compensating()
+
+
+def completing() -> Iterator[Played]:
+    run = Played(chain(task("a"), delay("d"), task("b")))
+    run.finish("a")
+    yield run.fork(1)
+    yield run.fork(2)
+    run.due("d")
+    run.finish("b")
+    yield run
+    run = Played(chain(signal("s"), task("a")))
+    run.signal("go")
+    yield run
+    run = Played(graph(mapped("m"), delay("d")), [1])
+    run.finish("m[0]")
+    yield run
+    run = Played(graph(mapped("m", CHILD, concurrency=1)), [1])
+    run.child_completed("m[0]")
+    yield run
+    run = Played(graph(loop("l", CHILD)))
+    run.child_completed("l#1")
+    run.finish("check:l#1", False)
+    yield run
+
+
+def failing() -> Iterator[Played]:
+    run = Played(graph(task("a"), delay("d")))
+    run.fail("a")
+    run.retry()
+    yield run
+    run = Played(chain(task("a", on_error="continue"), delay("d")))
+    run.fail("a")
+    yield run
+    run = Played(chain(signal("s", timeout_ms=1)))
+    run.due("s")
+    run.retry()
+    yield run
+
+
+def operated() -> Iterator[Played]:
+    for node in (task("a"), delay("a")):
+        run = Played(chain(node))
+        run.pause()
+        run.unpause()
+        run.cancel()
+        run.retry()
+        run.pause()
+        run.cancel()
+        yield run
+    run = Played(chain(delay("d")))
+    run.migrate(graph(delay("d"), task("more")))
+    yield run
+
+
+def compensating() -> Iterator[Played]:
+    for second in (task("b"), delay("b")):
+        run = Played(chain(task("a", undo=True), second))
+        run.finish("a")
+        run.cancel(compensates=True)
+        run.pause()
+        run.unpause()
+        run.finish("undo:a")
+        yield run
+    run = Played(chain(task("a", undo=True), task("b")))
+    run.finish("a")
+    run.pause()
+    run.cancel(compensates=True)
+    run.cancel()
+    yield run
+    run = Played(chain(task("a", undo=True), task("b")))
+    run.finish("a")
+    run.fail("b")
+    run.finish("undo:a")
+    yield run
