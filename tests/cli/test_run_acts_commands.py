@@ -273,7 +273,9 @@ class TestWhatCannotBeUnderstood:
         assert done.exit_code == 2
         assert "terminate_existing" in done.error
 
-    @pytest.mark.parametrize("command", ["show", "events", "pause", "unpause", "cancel", "fork"])
+    @pytest.mark.parametrize(
+        "command", ["show", "events", "explain", "pause", "unpause", "cancel", "fork"]
+    )
     def test_an_unknown_run_is_told_with_1(
         self, perdure: Commands, client: Client, command: str
     ) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from perdure import Client
+from perdure.cli.explanation_view import as_commands
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
@@ -202,3 +203,76 @@ class TestEvents:
 
         assert shown.exit_code == 1
         assert shown.rows[-1][3] == "run_failed"
+
+
+class TestExplain:
+    def test_says_what_a_run_waits_for(self, perdure: Commands, waiting: RunHandle) -> None:
+        shown = perdure("runs", "explain", "order-5")
+
+        assert shown.exit_code == 0
+        assert shown.out.startswith("order-5 is waiting. ")
+        assert "  approval: it waits for signal 'approval'" in shown.out
+
+    def test_says_what_keeps_it_from_going_on(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample.orders, 5, id="order-5")
+
+        shown = perdure("runs", "explain", "order-5")
+        found = perdure("runs", "explain", "order-5", "--json").json
+
+        assert "  fetch: no worker is live" in shown.out
+        assert (found["run"], found["status"]) == ("order-5", "running")
+        assert [finding["key"] for finding in found["findings"]] == ["fetch"]
+
+    def test_names_the_version_that_workers_have(
+        self, perdure: Commands, client: Client, waiting: RunHandle
+    ) -> None:
+        client.submit(sample.longer, 5, id="newer")
+
+        shown = perdure("runs", "explain", "newer")
+
+        assert f"no live worker has orders@{sample.longer.version}" in shown.out
+        assert f"orders@{sample.orders.version}" in shown.out
+
+    def test_helps_with_commands(self, perdure: Commands, waiting: RunHandle) -> None:
+        waiting.pause()
+
+        shown = perdure("runs", "explain", "order-5")
+
+        assert max(len(line) for line in shown.out.splitlines()) < 200
+        assert "    → perdure runs unpause order-5\n" in shown.out
+        assert "    → perdure runs signal order-5 approval PAYLOAD\n" in shown.out
+
+    @pytest.mark.parametrize(
+        "help, told",
+        [
+            ("client.retry('a b')", "perdure runs retry 'a b'"),
+            ("client.fork('a', after=...)", "perdure runs fork a --after NODE"),
+            (
+                "start a worker, or client.migrate('a', to=orders)",
+                "start a worker, or perdure runs migrate a --to MODULE:FLOW",
+            ),
+            ("client.resume_queue('mail')", "client.resume_queue('mail')"),
+            ("client.retry('a)')", "client.retry('a)')"),
+            ("start a worker", "start a worker"),
+        ],
+    )
+    def test_leaves_advice_alone_that_is_no_command(self, help: str, told: str) -> None:
+        assert as_commands(help) == told
+
+    def test_tells_reasons_once(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample.orders, 5, id="order-5")
+        client.pause("order-5", reason="stock taking", by="ann")
+
+        shown = perdure("runs", "explain", "order-5")
+
+        assert shown.out.startswith("order-5 is paused. ")
+        assert shown.out.count("by ann: stock taking") == 1
+
+    def test_tells_a_failure_once_and_in_one_line(
+        self, perdure: Commands, failed: RunHandle
+    ) -> None:
+        shown = perdure("runs", "explain", "order-13")
+
+        assert shown.exit_code == 0
+        assert shown.out.count("ValueError: thirteen is suspicious") == 1
+        assert shown.out.endswith("    → perdure runs retry order-13\n")

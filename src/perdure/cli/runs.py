@@ -113,4 +113,23 @@ def show_events(
             raise typer.Exit(ExitCode.REFUSED)
 
 
+@app.command("explain")
+def explain_run(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a run stands where it stands, and what would let it go on."""
+    from perdure.cli import explanation_view, present
+    from perdure.cli.terminal import make_console
+
+    with connected(store, namespace) as client:
+        explanation = client.explain(id)
+        if as_json:
+            typer.echo(present.as_json(explanation))
+        else:
+            explanation_view.print_explanation(make_console(), explanation)
+
+
 run_acts.add_to(app)
