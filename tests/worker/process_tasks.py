@@ -93,3 +93,20 @@ def report_once(ctx: Context) -> int:
     ctx.progress(10, "from the present")
     time.sleep(0.2)
     return os.getpid()
+
+
+@task(isolation="process", retries=Retry(3, first=0))
+def steps_in_process(number: int, ctx: Context) -> list[object]:
+    """Fails after its steps, the first time; they are not executed again the second time."""
+    steps = [
+        ctx.step("nothing", _only_first, ctx.attempt),
+        ctx.step("number", _only_first, ctx.attempt, str(number)),
+    ]
+    if ctx.attempt == 1:
+        raise ValueError("again")
+    return [*steps, ctx.attempt]
+
+
+def _only_first(attempt: int, value: str | None = None) -> str | None:
+    assert attempt == 1
+    return value

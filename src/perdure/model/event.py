@@ -166,6 +166,8 @@ class RunFailed(Value, omit_defaults=True, tag=True):
 class RunCancelled(Value, omit_defaults=True, tag=True):
     reason: str | None = None
     by: str | None = None
+    compensates: bool = False
+    """What was completed is undone: by now in this run, and in the runs that it had started."""
 
 
 class RunRetried(Value, omit_defaults=True, tag=True):

@@ -104,6 +104,8 @@ class RunState(Value):
     is_paused: bool = False
     ends_as: RunStatus | None = None
     """While compensating: how it ends afterwards."""
+    compensates: bool = False
+    """It was cancelled, and what the runs that it had started completed is undone too."""
     undoes: tuple[str, ...] = ()
     """While compensating: the nodes that are still to be undone, the next one first."""
     result_ref: int = 0

@@ -147,7 +147,7 @@ def end(
         deciding.decision.holds = False
     undoes = _to_undo(deciding) if compensates else ()
     if not undoes:
-        deciding.emit(_ending(outcome, failure, node, reason, by))
+        deciding.emit(_ending(outcome, failure, node, reason, by, compensates))
         return
     following = Following()
     _schedule_undo(deciding, following, undoes[0])
@@ -165,12 +165,17 @@ def end(
 
 
 def _ending(
-    outcome: RunStatus, failure: Failure | None, node: str, reason: str | None, by: str | None
+    outcome: RunStatus,
+    failure: Failure | None,
+    node: str,
+    reason: str | None,
+    by: str | None,
+    compensates: bool = True,
 ) -> Event:
     if outcome is RunStatus.FAILED:
         assert failure is not None
         return RunFailed(failure=failure, node=node)
-    return RunCancelled(reason=reason, by=by)
+    return RunCancelled(reason=reason, by=by, compensates=compensates)
 
 
 def undone(deciding: Deciding, id: str, failure: Failure | None) -> None:

@@ -126,13 +126,13 @@ class _ParentSteps:
 
     async def find(self, name: str) -> tuple[Any, ...]:
         answer = await self._ask(StepAsked(name=name))
-        return () if answer.value is None else (from_json(answer.value),)
+        return () if answer.json is None else (from_json(answer.json.encode()),)
 
     async def save(self, name: str, value: Any) -> Any:
         data = to_json(value, f"the result of step {name!r}", self._payload_max_bytes)
-        answer = await self._ask(StepAsked(name=name, value=msgspec.Raw(data)))
-        assert answer.value is not None
-        return from_json(answer.value)
+        answer = await self._ask(StepAsked(name=name, json=data.decode()))
+        assert answer.json is not None
+        return from_json(answer.json.encode())
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(act)

@@ -69,16 +69,16 @@ class Reported(Value, tag=True):
 
 
 class StepAsked(Value, tag=True):
-    """Child to parent: find the result of a step, or store it if there is a value."""
+    """Child to parent: find the result of a step, or store it if there is one, as JSON."""
 
     name: str
-    value: msgspec.Raw | None = None
+    json: str | None = None
 
 
 class StepAnswered(Value, tag=True):
     """Parent to child: the stored result, if there is one; or why it could not be had."""
 
-    value: msgspec.Raw | None = None
+    json: str | None = None
     error: str | None = None
 
 
@@ -243,13 +243,13 @@ class ProcessBody:
 def _answer(asked: StepAsked, steps: StepKeeper) -> StepAnswered:
     """Look a step up, or store it, for a child that has no store."""
     try:
-        if asked.value is None:
+        if asked.json is None:
             found = steps.wait(steps.find(asked.name))
         else:
-            found = (steps.wait(steps.save(asked.name, from_json(asked.value))),)
+            found = (steps.wait(steps.save(asked.name, from_json(asked.json.encode()))),)
     except Exception as error:
         return StepAnswered(error=f"{type(error).__name__}: {error}")
-    return StepAnswered(value=msgspec.Raw(msgspec.json.encode(found[0])) if found else None)
+    return StepAnswered(json=msgspec.json.encode(found[0]).decode() if found else None)
 
 
 def _errand(attempt: Attempt, crew: Crew) -> Errand:

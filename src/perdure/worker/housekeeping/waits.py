@@ -140,11 +140,8 @@ class WaitDuty:
             return False  # it was started anew before its parent heard of its end
         if child.state.ends_as is not None:
             return False  # it is being undone, and ends then
-        is_undone = run.state.status is RunStatus.FAILED or run.state.ends_as is not None
-        reason = f"its parent, run {run.id!r}, ended or gave it up"
-        asked = CancelAsked(reason=reason, compensates=is_undone)
         try:
-            after = await self._acting.act(wait.namespace, child.id, asked)
+            after = await self._acting.act(wait.namespace, child.id, _cancellation(run))
         except (RunEnded, RunNotFound):
             return True
         return after.state.is_ended
@@ -153,6 +150,18 @@ class WaitDuty:
 def _cancelled(wait: Wait) -> ChildEnded:
     key = Key.parse(wait.key)
     return ChildEnded(key=key, run=RunId(wait.name), status=RunStatus.CANCELLED)
+
+
+def _cancellation(parent: CachedRun) -> CancelAsked:
+    """What a child is told that its parent gave up: the same as the parent, where that was told."""
+    state, place = parent.state, f"its parent, run {parent.id!r},"
+    if RunStatus.CANCELLED in (state.status, state.ends_as):
+        reason = state.reason or f"{place} was cancelled"
+        is_undone = state.compensates or state.ends_as is not None
+        return CancelAsked(reason=reason, by=state.by, compensates=is_undone)
+    is_failed = RunStatus.FAILED in (state.status, state.ends_as)
+    reason = f"{place} failed" if is_failed else f"{place} gave it up"
+    return CancelAsked(reason=reason, compensates=is_failed)
 
 
 def _is_waited_for(run: CachedRun, wait: Wait) -> bool:

@@ -1,0 +1,203 @@
+"""Steps inside a body: each has one result, however often the body is executed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Context, Flow, JobFailed, Retry, StaleClaim, task
+from perdure.model.ids import WorkerId
+from perdure.model.run import StoredStep
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+
+AGAIN = Retry(3, first=0)
+
+
+async def test_step_is_executed_once_in_an_async_node(client: AsyncClient, hire: Hire) -> None:
+    ran: list[str] = []
+
+    async def fetch(name: str) -> dict[str, Any]:
+        ran.append(name)
+        return {"name": name, "tries": len(ran)}
+
+    @task(retries=AGAIN)
+    async def work(name: str, ctx: Context) -> list[Any]:
+        first = await ctx.step("first", fetch, name)
+        second = await ctx.step("second", lambda: ran.append("second"))
+        if ctx.attempt < 3:
+            raise ValueError("again")
+        return [first, second, ctx.attempt]
+
+    flow = Flow("steps").then(work).build()
+    await hire(flows=[flow], hold_off="0s")
+
+    assert await (await client.submit(flow, "x")).result(10) == [{"name": "x", "tries": 1}, None, 3]
+    assert ran == ["x", "second"]
+
+
+async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
+    client: AsyncClient, hire: Hire
+) -> None:
+    ran: list[str] = []
+
+    def pair(name: str) -> tuple[int, int]:
+        ran.append(name)
+        return 1, 2
+
+    @task(retries=AGAIN)
+    def work(name: str, ctx: Context) -> list[Any]:
+        value = ctx.step("only", pair, name)
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        return [value, ctx.attempt]
+
+    flow = Flow("sync").then(work).build()
+    await hire(work, flows=[flow], hold_off="0s")
+    run = await client.submit(flow, "node")
+    job = await client.enqueue(work, "job")
+
+    # As JSON has it, the first time too.
+    assert await run.result(10) == [[1, 2], 2]
+    assert await job.result(10) == [[1, 2], 2]
+    assert sorted(ran) == ["job", "node"]
+
+
+async def test_step_is_executed_once_in_a_process(client: AsyncClient, hire: Hire) -> None:
+    flow = Flow("process").then(process_tasks.steps_in_process).build()
+    await hire(process_tasks.steps_in_process, flows=[flow], hold_off="0s")
+    of_node = await (await client.submit(flow, 5)).result(30)
+    of_job = await (await client.enqueue(process_tasks.steps_in_process, 6)).result(30)
+
+    assert of_node == [None, "5", 2]
+    assert of_job == [None, "6", 2]
+
+
+async def test_step_belongs_to_one_item_and_one_iteration(client: AsyncClient, hire: Hire) -> None:
+    @task
+    async def each(number: int, ctx: Context) -> int:
+        return int(await ctx.step("same name", lambda: number * 10))
+
+    @task
+    async def count(number: int, ctx: Context) -> int:
+        return int(await ctx.step("same name", lambda: number + 1))
+
+    items = Flow("items").map(each).build()
+    loop = Flow("loop").loop(count, until=lambda number: number == 3).build()
+    await hire(flows=[items, loop])
+
+    assert await (await client.submit(items, [1, 2, 3])).result(10) == [10, 20, 30]
+    assert await (await client.submit(loop, 0)).result(10) == 3
+
+
+async def test_steps_side_by_side_do_not_forget_each_other(client: AsyncClient, hire: Hire) -> None:
+    ran: list[str] = []
+
+    async def note(name: str) -> str:
+        ran.append(name)
+        return name
+
+    @task
+    async def work(ctx: Context) -> list[str]:
+        await asyncio.gather(*(ctx.step(name, note, name) for name in "abc"))
+        return [await ctx.step(name, note, name) for name in "abc"]
+
+    await hire(work)
+
+    assert await (await client.enqueue(work)).result(10) == ["a", "b", "c"]
+    assert sorted(ran) == ["a", "b", "c"]
+
+
+async def test_step_that_raises_stores_nothing(client: AsyncClient, hire: Hire) -> None:
+    ran: list[int] = []
+
+    def fail_first() -> int:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ValueError("first")
+        return len(ran)
+
+    @task(retries=AGAIN)
+    async def work(ctx: Context) -> Any:
+        return await ctx.step("step", fail_first)
+
+    await hire(work, hold_off="0s")
+
+    assert await (await client.enqueue(work)).result(10) == 2
+
+
+async def test_step_whose_result_cannot_be_stored_fails_the_body(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def work(ctx: Context) -> None:
+        await ctx.step("odd", lambda: object())
+
+    await hire(work)
+    with pytest.raises(JobFailed, match="the result of step 'odd'"):
+        await (await client.enqueue(work)).result(10)
+
+
+async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Store) -> None:
+    @task
+    async def work(_: Any) -> None: ...
+
+    flow = Flow("stale").then(work).build()
+    await client.submit(flow, id="r")
+    [lane] = (await store.survey("default")).lanes
+    request = ClaimRequest(
+        namespace="default",
+        worker=WorkerId("w"),
+        lanes=[LaneRequest(lane=lane, queue="default")],
+        limit=1,
+        lease=timedelta(hours=1),
+    )
+    [job] = (await store.claim_jobs(request)).jobs
+    await client.pause("r")
+    await client.unpause("r")
+
+    with pytest.raises(StaleClaim):
+        await store.save_step(job.claim, "default/r/work", StoredStep(name="s", value=b"1"))
+    assert await store.load_steps("default/r/work") == []
+
+
+async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
+    def told(ctx: Context) -> list[Any]:
+        where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
+        return [*where, ctx.idempotency_key]
+
+    @task
+    async def tell(_: Any, ctx: Context) -> Any:
+        return told(ctx)
+
+    @task
+    def tell_in_thread(_: Any, ctx: Context) -> Any:
+        return told(ctx)
+
+    flow = (
+        Flow("who")
+        .fork(
+            node=tell_in_thread,
+            items=Flow().then(lambda _: [0, 1], name="two").map(tell, name="item"),
+            loop=Flow().loop(tell, name="again", until=lambda who: who[2] == 2),
+        )
+        .join(lambda parts: parts, name="all")
+        .build()
+    )
+    await hire(tell, flows=[flow])
+    found = await (await client.submit(flow, id="r-1")).result(10)
+    job = await client.enqueue(tell, None)
+
+    assert found == {
+        "node": ["r-1", "tell_in_thread", 0, None, 1, "r-1:tell_in_thread:0"],
+        "items": [
+            ["r-1", "item", 0, 0, 1, "r-1:item:0:0"],
+            ["r-1", "item", 0, 1, 1, "r-1:item:0:1"],
+        ],
+        "loop": ["r-1", "again", 2, None, 1, "r-1:again:2"],
+    }
+    assert await job.result(10) == [None, None, 0, None, 1, job.id]
