@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.model.event import encode_event
-from perdure.model.run import RunState, RunStatus
+from perdure.model.run import NodeState, NodeStatus, RunState, RunStatus
 from perdure.rules import snapshot
 from tests.engine.graphs import (
     CHILD,
@@ -33,15 +33,31 @@ LOGS = Path(__file__).parent / "logs"
 
 
 class Recording(msgspec.Struct):
-    """One log; the state is as a snapshot keeps it, with the keys of objects sorted."""
+    """One log, and what of the state is not as in the beginning, as plain JSON values."""
 
     events: list[msgspec.Raw]
     state: Any
 
 
 def plain(state: RunState) -> Any:
-    """A state as plain JSON values."""
-    return msgspec.json.decode(snapshot.take(state).data)["state"]
+    """Leaves out what has its default, so that a field that is new changes no recording."""
+    fields = _told(_fields(state), _fields(RunState()))
+    unreached = msgspec.to_builtins(NodeState(status=NodeStatus.LIVE))
+    nodes = fields.get("nodes", {})
+    return fields | {"nodes": {id: _told(node, unreached) for id, node in nodes.items()}}
+
+
+def _fields(state: RunState) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.json.decode(snapshot.take(state).data)["state"]
+    return fields
+
+
+def _told(fields: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in fields.items()
+        if name == "status" or value != defaults.get(name)
+    }
 
 
 def written(run: Played) -> bytes:
