@@ -18,12 +18,11 @@ OPEN_SECONDS_MAX = 15.0
 _STATEMENTS_CACHED = 512
 _CACHE_KIB = 32 * 1024
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
-_CHECKPOINT_PAGES = 4000
 
 _PRAGMAS = (
     f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}",
-    # The same pages are written again and again: gathering more of them saves most of the copying.
-    f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+    # The writer's thread does it: the commit of a small write must not wait for the disk.
+    "PRAGMA wal_autocheckpoint = 0",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
     "PRAGMA temp_store = MEMORY",
 )
@@ -48,7 +47,11 @@ def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqli
     # Transactions and waiting for locks are our own business: neither the module nor SQLite
     # shall do any of it behind our back.
     connection = sqlite3.connect(
-        place.path, timeout=0, isolation_level=None, cached_statements=_STATEMENTS_CACHED
+        place.path,
+        timeout=0,
+        isolation_level=None,
+        cached_statements=_STATEMENTS_CACHED,
+        check_same_thread=False,  # the writer's is used by callers too, one at a time
     )
 
     def set_up() -> None:

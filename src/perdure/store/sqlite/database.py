@@ -52,6 +52,17 @@ class Database:
         answer: Answer = await request.future
         return answer
 
+    async def write_small(self, operation: Operation[Answer], clock: Clock) -> Answer:
+        """The same for what takes microseconds: done at once, if nobody else is writing."""
+        self._check_process()
+        with self._lock:
+            self._check_open()
+            done = self._writer.write_now(operation, clock)
+        if done:
+            answer: Answer = done[0]
+            return answer
+        return await self.write(operation, clock)
+
     async def read(self, operation: Operation[Answer], clock: Clock) -> Answer:
         self._check_process()
         request = Request(operation, clock)

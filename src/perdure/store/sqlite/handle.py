@@ -14,6 +14,9 @@ from perdure.store.sqlite.rows import Row
 
 Answer = TypeVar("Answer")
 
+SMALL_MAX = 16
+"""Jobs, or steps of runs, that are written without holding up an event loop noticeably."""
+
 
 class Handle:
     def __init__(self, place: SqlitePlace, clock: Clock) -> None:
@@ -23,6 +26,11 @@ class Handle:
 
     async def _write(self, operation: Operation[Answer]) -> Answer:
         return await self._open_database().write(operation, self._clock)
+
+    async def _write_small(self, operation: Operation[Answer], size: int) -> Answer:
+        """The same for something of so many rows, without waiting for a thread if they are few."""
+        write = Database.write_small if size <= SMALL_MAX else Database.write
+        return await write(self._open_database(), operation, self._clock)
 
     async def _read(self, operation: Operation[Answer]) -> Answer:
         return await self._open_database().read(operation, self._clock)

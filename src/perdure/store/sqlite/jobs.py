@@ -24,13 +24,19 @@ from perdure.store.sqlite.transaction import Transaction
 class SqliteJobs(Handle, JobStore):
     async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         made = list(jobs)
-        return await self._write(lambda transaction: insert_jobs(transaction, made))
+        return await self._write_small(
+            lambda transaction: insert_jobs(transaction, made), len(made)
+        )
 
     async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        return await self._write(lambda transaction: claim_jobs(transaction, request))
+        # What a claim finds may be more than it asks for: with many lanes it is not small.
+        size = request.limit + len(request.lanes)
+        return await self._write_small(lambda transaction: claim_jobs(transaction, request), size)
 
     async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        return await self._write(lambda transaction: settle_jobs(transaction, settlements))
+        return await self._write_small(
+            lambda transaction: settle_jobs(transaction, settlements), len(settlements)
+        )
 
     async def renew_leases(
         self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta

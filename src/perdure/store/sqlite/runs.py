@@ -27,7 +27,7 @@ from perdure.model.run import (
 from perdure.store.contract import RunAfter, RunStore
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.committing import commit_runs
-from perdure.store.sqlite.handle import Handle
+from perdure.store.sqlite.handle import SMALL_MAX, Handle
 from perdure.store.sqlite.removing import remove_run
 from perdure.store.sqlite.rows import as_json, job_from, micros, micros_in
 from perdure.store.sqlite.run_rows import RUN_COLUMNS, event_from, run_from, wait_from
@@ -48,12 +48,16 @@ class SqliteRuns(Handle, RunStore):
         return rows[0][0] if rows else None
 
     async def submit_run(self, run: NewRun) -> Submitted:
-        return await self._write(lambda transaction: submit_run(transaction, run))
+        size = 1 + len(run.events) + len(run.jobs) + len(run.children) * SMALL_MAX
+        return await self._write_small(lambda transaction: submit_run(transaction, run), size)
 
     async def commit_runs(
         self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()
     ) -> CommitAnswer:
-        return await self._write(lambda transaction: commit_runs(transaction, commits, lanes))
+        size = len(lanes) + sum(_size_of(commit) for commit in commits)
+        return await self._write_small(
+            lambda transaction: commit_runs(transaction, commits, lanes), size
+        )
 
     async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
         return await self._read(lambda transaction: [_load(transaction, run) for run in runs])
@@ -220,3 +224,14 @@ def _parameters(filter: RunFilter) -> dict[str, Any]:
         "before_at": _AFTER_ALL_TIMES if at is None else micros(at),
         "before_id": id,
     }
+
+
+def _size_of(commit: RunCommit) -> int:
+    """About how many rows it writes; whatever goes through all jobs of a run counts as many."""
+    if commit.clears or commit.drops or commit.children or commit.holds is not None:
+        return SMALL_MAX + 1
+    if commit.version is not None or commit.snapshot is not None:
+        return SMALL_MAX + 1
+    return max(
+        1, len(commit.events) + len(commit.jobs) + len(commit.waits) + len(commit.closes) - 1
+    )

@@ -1,5 +1,8 @@
 """The thread that writes: one connection, one transaction for all that came in meanwhile.
 
+A small operation that finds nobody writing need not wait for the thread: its caller does it at
+once, on the same connection. It never waits there, neither for a lock nor for the disk.
+
 Each operation of such a group commit stands alone: it is undone when it fails, and the others are
 not. An answer is given after the commit, so what was answered is written. Nothing that goes wrong
 ends the thread. While it is idle and somebody listens, it watches for commits of other processes.
@@ -10,21 +13,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
+from typing import Any
 
+from perdure.clock import Clock
 from perdure.store.sqlite.busy import is_busy, patiently
 from perdure.store.sqlite.connecting import as_opening_error, as_store_error, connect_writer
 from perdure.store.sqlite.migrations import migrate
 from perdure.store.sqlite.place import SqlitePlace
 from perdure.store.sqlite.reader import Reader
-from perdure.store.sqlite.requests import Request, reply
-from perdure.store.sqlite.transaction import Hints, as_hints, merge_hints
+from perdure.store.sqlite.requests import Operation, Request, reply
+from perdure.store.sqlite.rows import micros
+from perdure.store.sqlite.transaction import Hints, Transaction, as_hints, merge_hints
 from perdure.store.sqlite.watch import Watch
 from perdure.store.wakeups import Hub
 
 GROUP_MAX = 256
 """Operations in one transaction, so that none waits long for its answer."""
+CHECKPOINT_ROWS = 3_000
+"""Rows changed until the thread moves what the WAL has gathered into the file."""
 
 
 class _Undone(Exception):
@@ -44,11 +53,51 @@ class Writer:
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._readers: Sequence[Reader] = ()
         self._is_stopping = False
+        self._turn = Lock()
+        """Whoever uses the connection holds it."""
+        self._checkpointed_at = 0
         self._thread = Thread(target=self._run, name=f"perdure writes {place.path}", daemon=True)
         self._thread.start()
 
     def put(self, request: Request) -> None:
         self._requests.put(request)
+
+    def write_now(self, operation: Operation[Any], clock: Clock) -> tuple[Any, ...]:
+        """Do a small operation here, and return its answer; nothing if it must wait its turn."""
+        if not self._may_write_now or not self._requests.empty():
+            return ()
+        if not self._turn.acquire(blocking=False):
+            return ()
+        try:
+            transaction, answer = self._commit_now(operation, clock)
+        except sqlite3.Error:
+            return ()  # another process is in the way, or it is broken: the thread will find out
+        finally:
+            self._turn.release()
+        if transaction.hints and self._hub.is_heard:
+            for hint in as_hints(transaction.hints):
+                self._hub.publish(hint)
+        if self._is_checkpoint_due:
+            self.nudge()
+        return (answer,)
+
+    @property
+    def _may_write_now(self) -> bool:
+        # With "full" every commit waits for the disk, which no event loop should.
+        return self._place.synchronous == "normal"
+
+    def _commit_now(self, operation: Operation[Any], clock: Clock) -> tuple[Transaction, Any]:
+        execute = self._connection.execute
+        self._leave_transaction()
+        execute("BEGIN IMMEDIATE")
+        try:
+            transaction = Transaction(self._connection, self._sql, micros(clock()))
+            answer = operation(transaction)
+            execute("COMMIT")
+        except BaseException:
+            self._leave_transaction()
+            raise
+        return transaction, answer
 
     def nudge(self) -> None:
         """Look up from waiting: somebody may have begun to listen, or it is time to stop."""
@@ -92,9 +141,22 @@ class Writer:
     def _serve(self) -> None:
         while not self._is_stopping or not self._requests.empty():
             group = self._next_group()
-            if group:
-                self._write(group)
-            self._watch.look(self._connection, is_idle=not group)
+            with self._turn:
+                if group:
+                    self._write(group)
+                self._watch.look(self._connection, is_idle=not group)
+                if self._is_checkpoint_due:
+                    self._checkpoint()
+
+    @property
+    def _is_checkpoint_due(self) -> bool:
+        return self._connection.total_changes - self._checkpointed_at >= CHECKPOINT_ROWS
+
+    def _checkpoint(self) -> None:
+        """As SQLite would by itself at some commit; but no event loop waits for the disk here."""
+        self._checkpointed_at = self._connection.total_changes
+        with suppress(sqlite3.Error):  # what is not moved now is moved the next time
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _next_group(self) -> list[Request]:
         """All that waits by now; nothing, when it is time to look around."""
