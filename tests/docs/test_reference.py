@@ -8,7 +8,7 @@ import logging
 import re
 import tomllib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,6 +17,9 @@ from perdure import errors
 from perdure.cli.exits import ExitCode
 from perdure.cli.logs import _LEVELS
 from perdure.client.context import Context
+from perdure.client.run_nodes import NodeRecord
+from perdure.client.run_records import EventRecord
+from perdure.model.event import Event, Then
 from perdure.model.job import Status
 from perdure.store.postgres import address
 from perdure.store.sqlite import place
@@ -54,6 +57,9 @@ class TestSettings:
             ("Client", perdure.AsyncClient),
             ("enqueue", perdure.AsyncClient.enqueue),
             ("enqueue_many", perdure.AsyncClient.enqueue_many),
+            ("submit", perdure.AsyncClient.submit),
+            ("run_flow", perdure.run_flow),
+            ("run_flow", perdure.run_flow_async),
             ("task", perdure.task),
             ("Retry", perdure.Retry),
             ("RetryLater", perdure.RetryLater),
@@ -80,7 +86,7 @@ class TestSettings:
     def test_every_call_of_a_client_is_there(self) -> None:
         rows = SETTINGS.table_under("Other calls of a client")
 
-        others = {"enqueue", "enqueue_many", "namespace"}
+        others = {"enqueue", "enqueue_many", "submit", "namespace"}
         assert names_in(rows) == public_names(perdure.Client) - others
 
     def test_the_signatures_of_a_clients_calls_are_right(self) -> None:
@@ -96,11 +102,19 @@ class TestSettings:
     def test_every_name_on_a_handle_is_there(self) -> None:
         assert names_in(SETTINGS.table_under("Handles")) == public_names(perdure.JobHandle)
 
+    def test_every_name_on_a_run_handle_is_there(self) -> None:
+        assert names_in(SETTINGS.table_under("Run handles")) == public_names(perdure.RunHandle)
+
+    def test_everything_that_is_known_of_a_node_is_there(self) -> None:
+        [row] = [row for row in SETTINGS.table_under("Run handles") if row[0] == "`nodes()`"]
+
+        assert NAME.findall(row[1]) == list(NodeRecord.__struct_fields__)
+
     def test_every_name_on_a_context_is_there(self) -> None:
         assert names_in(SETTINGS.table_under("Context")) == public_names(Context)
 
     def test_every_method_of_a_worker_is_named(self) -> None:
-        attributes = {"tasks", "settings", "store_url"}
+        attributes = {"tasks", "flows", "settings", "store_url"}
         methods = public_names(perdure.Worker) - attributes
 
         text = SETTINGS.text.replace("await ", "")
@@ -128,6 +142,24 @@ class TestEvents:
         shown = {unquoted(row[0]): NAME.findall(row[1]) for row in EVENTS.table_under("Events")}
 
         assert shown == {kind.__name__: own_fields(kind) for kind in event_types()}
+
+    def test_every_event_of_a_run_is_there_with_its_fields(self) -> None:
+        rows = EVENTS.table_under("Events of a run")
+
+        assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
+            kind_of_type(kind): list(kind.__struct_fields__) for kind in get_args(Event)
+        }
+
+    def test_everything_on_the_record_of_an_event_is_there(self) -> None:
+        [line] = [line for line in EVENTS.prose if line.startswith("Every record has")]
+
+        named = set(NAME.findall(line))
+        assert named == set(EventRecord.__struct_fields__)
+
+    def test_everything_that_may_follow_from_an_event_is_there(self) -> None:
+        [line] = [line for line in EVENTS.prose if line.startswith("`then` says")]
+
+        assert set(NAME.findall(line)) - {"then", "ref"} == set(Then.__struct_fields__)
 
     def test_every_number_is_there(self) -> None:
         rows = EVENTS.table_under("Numbers")
@@ -202,6 +234,11 @@ class TestDependencies:
         }
 
         assert wanted <= set(NAME.findall(page("docs/dependencies.md").text))
+
+
+def kind_of_type(kind: type) -> str:
+    """As records of events call it."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def unquoted(cell: str) -> str:
