@@ -50,6 +50,14 @@ class TestSurvey:
 
         assert survey.lanes == tuple(sorted(lane.text for lane in lanes))
 
+    async def test_names_the_paused_queues_of_this_namespace(self, store: Store) -> None:
+        for namespace, queue in ((NAMESPACE, "mail"), (NAMESPACE, "bulk"), ("team-b", "theirs")):
+            await store.pause_queue(namespace, queue, "ann")
+        await store.pause_queue(NAMESPACE, "gone", "ann")
+        await store.resume_queue(NAMESPACE, "gone")
+
+        assert (await store.survey(NAMESPACE)).paused == ("bulk", "mail")
+
     async def test_names_no_lane_once_its_last_job_is_taken(self, store: Store) -> None:
         await insert_many(store, 2)
 

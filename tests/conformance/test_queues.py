@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.clock import ManualClock
+from perdure.model.hint import HintKind
 from perdure.model.job import QueueInfo, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
@@ -18,6 +19,7 @@ from tests.conformance.builders import (
     insert,
     settle,
 )
+from tests.conformance.ears import Ear
 
 RULES = (LimitRule(key="mailer", live_max=5),)
 
@@ -30,6 +32,14 @@ class TestPauseQueue:
 
         assert await claim_ids(store) == []
         assert await claim_ids(store, rules=RULES) == []
+
+    async def test_tells_workers_to_look(self, store: Store, twin: Store) -> None:
+        ears = [Ear(handle) for handle in (store, twin)]
+
+        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+
+        for ear in ears:
+            await ear.hears(HintKind.DUE)
 
     async def test_lets_held_jobs_finish(self, store: Store) -> None:
         held = await hold(store)

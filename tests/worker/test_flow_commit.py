@@ -132,6 +132,37 @@ class TestGoingOnInPlace:
         assert found["here"] in ("plain", "gpu")
         assert (found["queue"], found["tags"]) == ("other", "gpu")
 
+    async def test_is_not_done_into_a_paused_queue(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        gate = Gate()
+
+        @task
+        async def guarded(value: int) -> int:
+            await gate.pass_through()
+            return value
+
+        flow = Flow("stopped").then(guarded).then(nothing).build()
+        counted = CountedStore(store)
+        worker = await hire(flows=[flow], store=counted.as_store(), poll="1m")
+        run = await client.submit(flow, 7)
+        await gate.reached()
+        surveyed = asyncio.Event()
+
+        async def tell() -> None:
+            surveyed.set()
+
+        counted.after["survey"] = tell
+        await client.pause_queue("default")
+        await asyncio.wait_for(surveyed.wait(), 5)
+        gate.open()
+        await worker.told(JobCompleted)
+
+        [waiting] = await client.jobs(status="waiting")
+        assert waiting.task == "nothing"
+        await client.resume_queue("default")
+        assert await run.result(10) == 7
+
     async def test_is_not_done_with_a_less_urgent_successor(
         self, client: AsyncClient, hire: Hire
     ) -> None:

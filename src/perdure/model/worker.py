@@ -57,3 +57,5 @@ class Survey(Value):
     """The first deadline of a job that no worker holds."""
     next_wait_at: datetime | None = None
     """When the next wait of a run is due."""
+    paused: tuple[str, ...] = ()
+    """Queues that are paused: jobs of runs do not go on into them in place."""

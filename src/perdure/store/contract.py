@@ -313,7 +313,10 @@ class OperatorStore(Protocol):
 
     @abstractmethod
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        """Let no job of the queue be claimed until it is resumed. Pausing twice keeps the first."""
+        """Let no job of the queue be claimed until it is resumed. Pausing twice keeps the first.
+
+        - Tells workers to look (a DUE hint), so that no run goes on into the queue in place.
+        """
 
     @abstractmethod
     async def resume_queue(self, namespace: str, queue: str) -> None:
@@ -377,6 +380,7 @@ class HousekeepingStore(Protocol):
         - Names the lanes of this namespace with waiting jobs, in text order, those after
           ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``.
+        - Names the paused queues of this namespace.
         """
 
     @abstractmethod

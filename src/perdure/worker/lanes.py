@@ -29,6 +29,8 @@ class KnownLanes:
         self._settings = settings
         self._requests: dict[str, LaneRequest] = {}
         self._judged: dict[Lane, LaneRequest | None] = {}
+        self.paused: frozenset[str] = frozenset()
+        """Queues that were paused at the last survey."""
         self._fresh: set[str] = set()
         self._turn = 0
         self._texts_turn = 0
@@ -67,8 +69,10 @@ class KnownLanes:
     def serves(self, flow: str, call: Call) -> bool:
         """Whether a job of a run may go on with this call here, without asking the store.
 
-        Under a limit it may not: only a claim counts what is live.
+        Under a limit it may not: only a claim counts what is live. Nor into a paused queue.
         """
+        if call.queue in self.paused:
+            return False
         lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=flow)
         request = self._request_for(lane)
         return request is not None and not request.rules

@@ -100,6 +100,7 @@ class Scout:
             self._hinted.set()  # what was promoted shows in the next survey
         if _is_due(survey.next_wait_at, survey.now):
             self._waits.tend(self.look)
+        self._lanes.paused = frozenset(survey.paused)
         self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
         if not self._page:

@@ -50,6 +50,7 @@ class MemoryOperators(Handle, OperatorStore):
                 namespace=namespace, queue=queue, paused_at=transaction.now, paused_by=by
             )
             transaction.state.paused.setdefault((namespace, queue), pause)
+            transaction.hint(HintKind.DUE)
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         with self._transaction() as transaction:

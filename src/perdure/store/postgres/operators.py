@@ -52,6 +52,7 @@ class PostgresOperators(Access, OperatorStore):
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
         await self._fetch("pause_queue", self._moment(), namespace, queue, by)
+        self._publish(Hint(kind=HintKind.DUE))
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         if await self._fetch("resume_queue", namespace, queue):

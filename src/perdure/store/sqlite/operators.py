@@ -46,11 +46,12 @@ class SqliteOperators(Handle, OperatorStore):
         return await self._act(Operation.RESUME, _queued, namespace, ids)
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
-        await self._write(
-            lambda transaction: transaction.write(
-                "pause_queue", namespace=namespace, queue=queue, by=by, now=transaction.now
-            )
-        )
+        def pause(transaction: Transaction) -> None:
+            row = {"namespace": namespace, "queue": queue, "by": by, "now": transaction.now}
+            transaction.write("pause_queue", **row)
+            transaction.hint_any(HintKind.DUE)
+
+        await self._write(pause)
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         def resume(transaction: Transaction) -> None:

@@ -64,7 +64,8 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
              AND namespace = $2
            ORDER BY due_at
            LIMIT 1
-       );
+       ),
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name);
 
 -- name: lead
 INSERT INTO {schema}.duties AS held (name, worker, lease_until)

@@ -50,6 +50,15 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
            WHERE due_at IS NOT NULL
              AND is_held = 0
              AND namespace = :namespace
+       ),
+       (
+           SELECT json_group_array(name)
+           FROM (
+               SELECT name
+               FROM {prefix}queues
+               WHERE namespace = :namespace
+               ORDER BY name
+           )
        );
 
 -- name: lead
