@@ -1,4 +1,4 @@
-"""Acting on one run from outside a job: decide, commit, and ask anew if somebody was faster."""
+"""Acting on runs from outside a job: decide, commit, and ask anew if somebody was faster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from perdure.model.payload import Codec
 from perdure.model.run import CommitState
 from perdure.store.contract import Store
 
+Ended = tuple[CachedRun, Mapping[str, Happening]]
+"""A run, and what ended its waits, by their keys."""
+
 
 class Acting:
     """What clients ask of runs, and what happens to runs by itself."""
@@ -29,29 +32,25 @@ class Acting:
     async def act(self, namespace: str, id: RunId, happening: Happening) -> CachedRun:
         """Let something happen to a run; the run as it is afterwards."""
         run = await self.loader.load(namespace, id)
-        await self._insist(run, [happening])
-        return run
-
-    async def end_waits(self, run: CachedRun, ended: Mapping[str, Happening]) -> None:
-        """Let waits of a run end, by their keys, in one commit.
-
-        One that the run does not care about any more is closed all the same.
-        """
-        await self._insist(run, list(ended.values()), list(ended))
-
-    async def _insist(
-        self, run: CachedRun, happenings: Sequence[Happening], closes: Sequence[str] = ()
-    ) -> None:
         while True:
-            plan = await self.planned(run, *happenings)
-            for key in closes:
-                # A run that is paused still waits for it, and so does one that waits anew.
-                if key not in plan.state.live:
-                    plan.close(key)
+            plan = await self.planned(run, happening)
             if plan.is_empty or await self.commit(plan):
-                return
+                return run
             if not await self.loader.catch_up([run]):
-                raise RunNotFound(run.id)
+                raise RunNotFound(id)
+
+    async def end_waits(self, ended: Sequence[Ended]) -> None:
+        """Let waits of several runs end, in one commit for each, all written together.
+
+        A wait that its run does not care about any more is closed all the same.
+        """
+        left = list(ended)
+        while left:
+            plans = [await self._ending(run, happenings) for run, happenings in left]
+            written = await self._commit([plan for plan in plans if not plan.is_empty])
+            others = [plan.run for plan in plans if not plan.is_empty and plan not in written]
+            there = await self.loader.catch_up(others) if others else []
+            left = [(run, happenings) for run, happenings in left if run in there]
 
     async def planned(self, run: CachedRun, *happenings: Happening) -> Plan:
         while True:
@@ -66,9 +65,27 @@ class Acting:
 
     async def commit(self, plan: Plan) -> bool:
         """Write a plan; False if the run has moved on since."""
-        commit, _ = plan.commit()
-        answer = await self._store.commit_runs([commit])
-        if answer.results[0].state is not CommitState.DONE:
-            return False
-        plan.done()
-        return True
+        return bool(await self._commit([plan]))
+
+    async def _ending(self, run: CachedRun, happenings: Mapping[str, Happening]) -> Plan:
+        plan = await self.planned(run, *happenings.values())
+        for key in happenings:
+            # A run that is paused still waits for it, and so does one that waits anew.
+            if key not in plan.state.live:
+                plan.close(key)
+        return plan
+
+    async def _commit(self, plans: Sequence[Plan]) -> set[Plan]:
+        """Write plans; those whose runs had not moved on."""
+        if not plans:
+            return set()
+        commits = [plan.commit()[0] for plan in plans]
+        answer = await self._store.commit_runs(commits)
+        written = {
+            plan
+            for plan, result in zip(plans, answer.results, strict=True)
+            if result.state is CommitState.DONE
+        }
+        for plan in written:
+            plan.done()
+        return written

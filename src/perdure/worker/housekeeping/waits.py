@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 from perdure import clock
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
-from perdure.errors import EventLogCorrupt, RunEnded, RunNotFound, UnknownEvent, UnknownFlow
-from perdure.model.happening import CancelAsked, ChildEnded, Happening, WaitDue
+from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFlow
+from perdure.model.happening import Happening, WaitDue
 from perdure.model.ids import RunId
 from perdure.model.key import Key
-from perdure.model.run import LiveKind, RunStatus, Wait, WaitKind
+from perdure.model.run import Wait, WaitKind
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
+from perdure.worker.housekeeping.children import ends_of
 
-AT_ONCE = 16
-"""Runs that are acted upon at the same time; their commits travel together."""
+RUNS_AT_ONCE = 100
+"""Runs whose waits are ended in one commit."""
 REST_SECONDS = 1.0
 """A wait that could not be ended is left alone for so long."""
 _log = logging.getLogger("perdure.worker")
+
 WaitKey = tuple[RunId, str]
-T = TypeVar("T")
 
 
 class WaitDuty:
@@ -58,10 +58,12 @@ class WaitDuty:
             while is_more:
                 due = await self._store.due_waits(self._namespace, BATCH)
                 groups = self._not_resting(due)
-                await _at_once(self._try_to_end, groups)
+                for first in range(0, len(groups), RUNS_AT_ONCE):
+                    await self._end_all(groups[first : first + RUNS_AT_ONCE])
                 is_more = len(due) == BATCH and bool(groups)
         except Exception:
             _log.exception("waits that are due were not all seen to; trying again")
+            await asyncio.sleep(REST_SECONDS)
         finally:
             self._tending = None
             then()
@@ -76,105 +78,49 @@ class WaitDuty:
                 groups.setdefault(wait.run, []).append(wait)
         return list(groups.values())
 
-    async def _try_to_end(self, waits: list[Wait]) -> None:
-        """End waits of one run, or leave them alone for a while."""
-        id = waits[0].run
-        ended: Collection[str] = ()
+    async def _end_all(self, groups: Sequence[list[Wait]]) -> None:
+        """End the waits of several runs together, or apart if one of them makes trouble."""
         try:
-            ended = await self._end(id, waits)
-        except RunNotFound:
-            return  # and so are its waits
+            await self._end(groups)
         except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
-            _log.error("waits of run %s were not ended: %s", id, error)
-        until = clock.monotonic() + REST_SECONDS
-        left = [(id, wait.key) for wait in waits if wait.key not in ended]
-        self._resting.update(dict.fromkeys(left, until))
+            if len(groups) == 1:
+                self._rest(groups[0], error)
+                return
+            for group in groups:
+                await self._end_all([group])
 
-    async def _end(self, id: RunId, waits: list[Wait]) -> Collection[str]:
-        """End waits of one run together; the keys of those that are over."""
-        run = await self._acting.loader.load(self._namespace, id)
-        of_children = [wait for wait in waits if wait.kind is WaitKind.CHILD]
-        ended: dict[str, Happening] = {
-            wait.key: WaitDue(key=Key.parse(wait.key))
-            for wait in waits
-            if wait.kind is not WaitKind.CHILD
+    async def _end(self, groups: Sequence[list[Wait]]) -> None:
+        ids = [(self._namespace, waits[0].run) for waits in groups]
+        runs: list[tuple[CachedRun, list[Wait]]] = []
+        for run, waits in zip(await self._acting.loader.load_many(ids), groups, strict=True):
+            if isinstance(run, CachedRun):
+                runs.append((run, waits))
+            elif not isinstance(run, RunNotFound):  # where its waits are gone as well
+                self._rest(waits, run)
+        of_children = [
+            (run, wait) for run, waits in runs for wait in waits if wait.kind is WaitKind.CHILD
+        ]
+        ends = {
+            (run.id, wait.key): end
+            for (run, wait), end in zip(
+                of_children, await ends_of(self._acting, of_children), strict=True
+            )
         }
-        if of_children:
-            ended.update(await self._end_children(run, of_children))
-        if ended:
-            await self._acting.end_waits(run, ended)
-        return ended
+        ended: list[tuple[CachedRun, dict[str, Happening]]] = []
+        for run, waits in runs:
+            happenings: dict[str, Happening] = {}
+            for wait in waits:
+                happening = ends.get((run.id, wait.key), WaitDue(key=Key.parse(wait.key)))
+                if happening is None:
+                    self._rest([wait])
+                else:
+                    happenings[wait.key] = happening
+            ended.append((run, happenings))
+        await self._acting.end_waits(ended)
 
-    async def _end_children(self, run: CachedRun, waits: Sequence[Wait]) -> dict[str, Happening]:
-        """How children ended, by the keys that wait for them; cancels those given up."""
-        ids = [(wait.namespace, RunId(wait.name)) for wait in waits]
-        loaded = await self._acting.loader.load_many(ids)
-        ended: dict[str, Happening] = {}
-        for wait, child in zip(waits, loaded, strict=True):
-            if isinstance(child, RunNotFound):
-                ended[wait.key] = _cancelled(wait)
-            elif not isinstance(child, CachedRun):
-                _log.error("how child run %s ended cannot be told: %s", wait.name, child)
-            elif child.state.is_ended:
-                ended[wait.key] = await self._outcome(wait, child)
-            elif await self._is_given_up(run, wait, child):
-                ended[wait.key] = _cancelled(wait)
-        return ended
-
-    async def _outcome(self, wait: Wait, child: CachedRun) -> ChildEnded:
-        state, output = child.state, b"null"
-        if state.status is RunStatus.COMPLETED:
-            await self._acting.loader.read_values(child, [state.result_ref])
-            output = child.values.json(state.result_ref)
-        return ChildEnded(
-            key=Key.parse(wait.key),
-            run=child.id,
-            status=state.status,
-            output=output,
-            failure=state.failure,
-        )
-
-    async def _is_given_up(self, run: CachedRun, wait: Wait, child: CachedRun) -> bool:
-        """End a child that its parent gave up; False if it goes on for now."""
-        if _is_waited_for(run, wait):
-            return False  # it was started anew before its parent heard of its end
-        if child.state.ends_as is not None:
-            return False  # it is being undone, and ends then
-        try:
-            after = await self._acting.act(wait.namespace, child.id, _cancellation(run))
-        except (RunEnded, RunNotFound):
-            return True
-        return after.state.is_ended
-
-
-def _cancelled(wait: Wait) -> ChildEnded:
-    key = Key.parse(wait.key)
-    return ChildEnded(key=key, run=RunId(wait.name), status=RunStatus.CANCELLED)
-
-
-def _cancellation(parent: CachedRun) -> CancelAsked:
-    """What a child is told that its parent gave up: the same as the parent, where that was told."""
-    state, place = parent.state, f"its parent, run {parent.id!r},"
-    if RunStatus.CANCELLED in (state.status, state.ends_as):
-        reason = state.reason or f"{place} was cancelled"
-        is_undone = state.compensates or state.ends_as is not None
-        return CancelAsked(reason=reason, by=state.by, compensates=is_undone)
-    is_failed = RunStatus.FAILED in (state.status, state.ends_as)
-    reason = f"{place} failed" if is_failed else f"{place} gave it up"
-    return CancelAsked(reason=reason, compensates=is_failed)
-
-
-def _is_waited_for(run: CachedRun, wait: Wait) -> bool:
-    state = run.state
-    return state.live.get(wait.key) is LiveKind.CHILD and state.children.get(wait.key) == wait.name
-
-
-async def _at_once(act: Callable[[T], Awaitable[None]], things: Iterable[T]) -> None:
-    """Do it for all, a few at the same time."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def do(thing: T) -> None:
-        async with room:
-            await act(thing)
-
-    await asyncio.gather(*(do(thing) for thing in things))
+    def _rest(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
+        """Leave waits alone for a while."""
+        if error is not None:
+            _log.error("waits of run %s were not ended: %s", waits[0].run, error)
+        until = clock.monotonic() + REST_SECONDS
+        self._resting.update({(wait.run, wait.key): until for wait in waits})

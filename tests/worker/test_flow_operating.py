@@ -1,0 +1,301 @@
+"""Pausing, cancelling and replacing runs that workers are busy with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Context, Flow, Permanent, RunCancelled, RunFailed, RunStatus, task
+from perdure.engine.graphs import Graphs
+from perdure.engine.loading import Loader
+from perdure.model.event import NewEvent
+from perdure.model.payload import PlainCodec
+from perdure.model.run import RunCommit
+from perdure.store.contract import Store
+from perdure.worker.events import ClaimLost, JobStarted
+from tests.client.counted_store import CountedStore
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, soon, until
+
+
+@task
+async def pass_on(value: Any) -> Any:
+    return value
+
+
+class TestCancel:
+    @pytest.mark.parametrize("kind", ["async", "sync"])
+    async def test_stops_bodies_within_a_second(
+        self, client: AsyncClient, hire: Hire, kind: str
+    ) -> None:
+        gate, stopped = Gate(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        @task(name="hold")
+        async def hold_async(value: Any) -> None:
+            try:
+                await gate.pass_through()
+            finally:
+                stopped.set()
+
+        @task(name="hold")
+        def hold_sync(value: Any, ctx: Context) -> None:
+            loop.call_soon_threadsafe(gate._note)
+            ctx.abort_signal.wait(15)
+            loop.call_soon_threadsafe(stopped.set)
+
+        hold = hold_async if kind == "async" else hold_sync
+        flow = Flow("hold").then(pass_on, name="first").then(hold).then(pass_on).build()
+        worker = await hire(flows=[flow], concurrency=1)
+        run = await client.submit(flow, 1)
+        await gate.reached()
+        began = time.monotonic()
+        await client.cancel(run.id, reason="out of stock", by="ops")
+        await soon(stopped.wait())
+        took = time.monotonic() - began
+
+        assert took < 1
+        with pytest.raises(RunCancelled, match="out of stock"):
+            await run.result(5)
+        await worker.told(ClaimLost)
+        # Its slot is free.
+        gate.open()
+        other = Flow("other").then(pass_on).build()
+        await hire(flows=[other], concurrency=1)
+        assert await (await client.submit(other, 2)).result(5) == 2
+        assert worker.worker.stats().running == 0
+
+    async def test_takes_queued_jobs_away_at_once(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = Flow("queued").then(pass_on).build()
+        run = await client.submit(flow, 1)
+        await client.cancel(run.id)
+        worker = await hire(flows=[flow])
+        later = await client.submit(flow, 2)
+
+        assert await store.run_jobs("default", run.id) == []
+        assert await later.result(10) == 2
+        assert len(worker.all(JobStarted)) == 1
+
+    async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        """The outcome was executed, and is written after the cancel: nothing of it counts."""
+        counted = CountedStore(store)
+        flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
+        run = await client.submit(flow, 1, id="r")
+        cancelled = asyncio.Event()
+
+        async def cancel() -> None:
+            await client.cancel("r")
+            cancelled.set()
+
+        counted.after["load_runs"] = cancel  # between the body and its commit
+        worker = await hire(flows=[flow], store=counted.as_store())
+        await soon(cancelled.wait())
+        await worker.told(ClaimLost)
+
+        assert await run.status() is RunStatus.CANCELLED
+        kinds = [event.kind for event in await run.events()]
+        assert kinds == ["run_submitted", "run_cancelled"]
+        assert worker.worker.stats().running == 0
+
+    async def test_of_siblings_follows_the_failure_of_one(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate, stopped = Gate(), asyncio.Event()
+
+        @task
+        async def hold(value: Any) -> None:
+            try:
+                await gate.pass_through()
+            finally:
+                stopped.set()
+
+        @task
+        async def fail(value: Any) -> None:
+            await gate.reached()
+            raise Permanent("enough")
+
+        flow = Flow("siblings").fork(a=hold, b=fail).join(pass_on).build()
+        await hire(flows=[flow])
+        run = await client.submit(flow, 1)
+        with pytest.raises(RunFailed, match="enough"):
+            await run.result(10)
+
+        await soon(stopped.wait())
+
+
+class TestPause:
+    async def test_takes_running_nodes_back_and_goes_on_where_it_stood(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        gate = Gate()
+        ran: list[tuple[str | None, int]] = []
+
+        @task
+        async def note(value: Any, ctx: Context) -> Any:
+            ran.append((ctx.node, ctx.attempt))
+            if ctx.node == "b":
+                await gate.pass_through()
+            return value
+
+        flow = Flow("paused")
+        for node in "abc":
+            flow.then(note, name=node)
+        built = flow.build()
+        worker = await hire(flows=[built])
+        run = await client.submit(built, 1)
+        await gate.reached()
+        began = time.monotonic()
+        await run.pause(reason="maintenance", by="ops")
+        await worker.told(ClaimLost)
+        took = time.monotonic() - began
+        [parked] = await store.run_jobs("default", run.id)
+        paused = await run.record()
+        gate.open()
+        await run.unpause(by="ops")
+
+        assert await run.result(10) == 1
+        assert took < 1
+        assert parked.attempt == 0
+        assert (paused.status, paused.reason, paused.by) == (
+            RunStatus.PAUSED,
+            "maintenance",
+            "ops",
+        )
+        assert ran == [("a", 1), ("b", 1), ("b", 1), ("c", 1)]
+        keys = [event.key for event in await run.events() if event.kind == "node_completed"]
+        assert keys == ["a", "b", "c"]
+
+    async def test_keeps_a_timer_that_ran_out_meanwhile(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = Flow("timer").delay("30ms").then(pass_on).build()
+        run = await client.submit(flow, 1)
+        await run.pause()
+        await hire(flows=[flow])
+        [wait] = await store.run_waits("default", run.id)
+        assert wait.due_at is not None
+
+        async def is_over() -> bool:
+            return wait.due_at is not None and await store.now() > wait.due_at
+
+        await until(is_over)
+        during = await run.status()
+        await run.unpause()
+
+        assert during is RunStatus.PAUSED
+        assert await run.result(10) == 1
+
+    async def test_at_the_moment_a_timer_is_seen_to_does_not_lose_it(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        """A worker had read that the wait was due when the run was paused."""
+        flow = Flow("timer").delay("10ms").then(pass_on).build()
+        counted = CountedStore(store)
+        paused = asyncio.Event()
+
+        async def pause() -> None:
+            await client.pause("r")
+            paused.set()
+
+        counted.after["due_waits"] = pause
+        run = await client.submit(flow, 1, id="r")
+        await hire(flows=[flow], store=counted.as_store())
+        await soon(paused.wait())
+        await until(lambda: asked_again(counted, "load_runs"))
+        assert len(await store.run_waits("default", run.id)) == 1
+        await run.unpause()
+
+        assert await run.result(10) == 1
+
+    async def test_keeps_signals_and_retries_for_later(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flow = Flow("mail").wait_for_signal("first", timeout="1h").wait_for_signal("second").build()
+        await hire(flows=[flow])
+        run = await client.submit(flow)
+        await run.pause()
+        await run.signal("second", 2)
+        await run.signal("first", 1)
+        during = [event.kind for event in await run.events()]
+        await run.unpause()
+
+        assert await run.result(10) == 2
+        assert during == ["run_submitted", "run_paused", "signal_received", "signal_received"]
+
+
+class TestReplacing:
+    async def test_a_run_that_is_being_worked_on_starts_from_nothing(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        gate = Gate()
+
+        @task
+        async def first(value: int) -> list[int]:
+            return [value]
+
+        @task
+        async def second(values: list[int]) -> list[int]:
+            if values == [1]:
+                await gate.pass_through()
+            return [*values, len(values)]
+
+        flow = Flow("replaced").then(first).then(second).then(second, name="third").build()
+        workers = [await hire(flows=[flow], concurrency=2) for _ in range(2)]
+        await client.submit(flow, 1, id="r")
+        await gate.reached()
+        run = await client.submit(flow, 7, id="r", on_conflict="terminate_existing")
+        result = await run.result(10)
+        gate.open()
+
+        assert result == [7, 1, 2]
+        keys = [event.key for event in await run.events() if event.key]
+        assert keys == ["first", "second", "third"]
+        lost = [event for worker in workers for event in worker.all(ClaimLost)]
+        assert len(lost) <= 1
+
+    async def test_a_run_is_not_taken_for_the_one_it_replaces(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        flow = Flow("mail").wait_for_signal("first").wait_for_signal("second").build()
+        loader = Loader(store, Graphs([flow]), PlainCodec())
+        run = await client.submit(flow, id="r")
+        known = await loader.load("default", run.id)
+        await client.submit(flow, id="r", on_conflict="terminate_existing")
+        await client.signal("r", "second")  # so that it has more events than were known
+
+        assert await loader.catch_up([known]) == []
+
+
+async def asked_again(counted: CountedStore, method: str) -> bool:
+    return counted.calls[method] > 0
+
+
+async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
+    client: AsyncClient, hire: Hire, store: Store
+) -> None:
+    """Unknown events are refused, and nothing is written because of them."""
+    flow = Flow("newer").then(pass_on).build()
+    run = await client.submit(flow, 1)
+    unknown = RunCommit(
+        namespace="default",
+        run=run.id,
+        expected=1,
+        token=1,
+        events=(NewEvent(data=b'{"type":"NodeDreamt","node":"pass_on"}'),),
+        status=RunStatus.RUNNING,
+    )
+    await store.commit_runs([unknown])
+    other = await client.submit(flow, 2)
+    worker = await hire(flows=[flow], concurrency=1)
+    await worker.told(ClaimLost)
+
+    assert await other.result(10) == 2
+    assert (await run.record()).number == 2
+    assert worker.worker.stats().running == 0
