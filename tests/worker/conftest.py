@@ -11,6 +11,7 @@ from perdure import AsyncClient, Task, Worker
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.worker.harness import Running
+from tests.worker.watched_store import StoreWatch
 
 Hire = Callable[..., Awaitable[Running]]
 
@@ -28,6 +29,12 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.open()
     yield store
     await store.close()
+
+
+@pytest.fixture
+def watch(store_url: str) -> StoreWatch:
+    """The same store for a worker, to see and disturb what it does there."""
+    return StoreWatch(store_url)
 
 
 @pytest.fixture

@@ -198,8 +198,11 @@ class TestCancel:
         await hire(flows=[flow])
         await reaches(child, RunStatus.CANCELLED)
 
+        async def are_closed() -> bool:
+            return await store.run_waits("default", run.id) == []
+
         assert before is RunStatus.WAITING
-        assert await store.run_waits("default", run.id) == []
+        await until(are_closed)
 
 
 class TestUndo:

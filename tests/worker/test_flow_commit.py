@@ -11,11 +11,10 @@ import pytest
 from perdure import AsyncClient, Concurrency, Context, Flow, RunFailed, task
 from perdure.model.flow import BuiltFlow
 from perdure.model.lane import Lane
-from perdure.store.contract import Store
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
-from tests.client.counted_store import CountedStore
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Peak, Running, until
+from tests.worker.watched_store import StoreWatch
 
 BRIEFLY = 0.01
 
@@ -34,38 +33,34 @@ def chain(name: str, length: int) -> BuiltFlow:
 
 class TestCost:
     async def test_of_a_chain_is_one_commit_a_step_under_one_claim(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
     ) -> None:
         flow = chain("ten", 10)
-        counted = CountedStore(store)
-        worker = await hire(flows=[flow], store=counted.as_store())
+        worker = await hire(flows=[flow], store=watch.store)
         run = await client.submit(flow, 7)
 
         assert await run.result(10) == 7
         await worker.told(JobCompleted, count=10)
-        assert counted.calls["commit_runs"] <= 10
-        assert counted.calls["load_runs"] == 1
+        assert watch.calls["commit_runs"] <= 10
+        assert watch.calls["load_runs"] == 1
         assert len({event.job_id for event in worker.all(JobStarted)}) == 1
         assert {event.attempt for event in worker.all(JobStarted)} == {1}
         assert worker.all(JobReleased) == []
-        commits = [
-            commit for (commits, *_) in counted.arguments["commit_runs"] for commit in commits
-        ]
+        commits = [commit for (commits, *_) in watch.arguments["commit_runs"] for commit in commits]
         assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
 
     async def test_of_many_runs_at_once_is_shared(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
     ) -> None:
         flow = chain("shared", 5)
-        counted = CountedStore(store)
         runs = [await client.submit(flow, number) for number in range(40)]
-        await hire(flows=[flow], store=counted.as_store(), concurrency=40)
+        await hire(flows=[flow], store=watch.store, concurrency=40)
 
         assert [await run.result(10) for run in runs] == list(range(40))
-        assert counted.calls["commit_runs"] < 40 * 5 / 2
+        assert watch.calls["commit_runs"] < 40 * 5 / 2
 
     async def test_of_branches_needs_no_read_on_one_worker(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
     ) -> None:
         flow = (
             Flow("wide")
@@ -74,12 +69,11 @@ class TestCost:
             .then(nothing, name="last")
             .build()
         )
-        counted = CountedStore(store)
-        await hire(flows=[flow], store=counted.as_store(), concurrency=20)
+        await hire(flows=[flow], store=watch.store, concurrency=20)
 
         assert await (await client.submit(flow)).result(10) == list(range(20))
-        assert counted.calls["load_runs"] == 1
-        assert counted.calls["event_values"] == 0
+        assert watch.calls["load_runs"] == 1
+        assert watch.calls["event_values"] == 0
 
 
 class TestGoingOnInPlace:
@@ -133,7 +127,7 @@ class TestGoingOnInPlace:
         assert (found["queue"], found["tags"]) == ("other", "gpu")
 
     async def test_is_not_done_into_a_paused_queue(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
     ) -> None:
         gate = Gate()
 
@@ -143,8 +137,7 @@ class TestGoingOnInPlace:
             return value
 
         flow = Flow("stopped").then(guarded).then(nothing).build()
-        counted = CountedStore(store)
-        worker = await hire(flows=[flow], store=counted.as_store(), poll="1m")
+        worker = await hire(flows=[flow], store=watch.store, poll="1m")
         run = await client.submit(flow, 7)
         await gate.reached()
         surveyed = asyncio.Event()
@@ -152,7 +145,7 @@ class TestGoingOnInPlace:
         async def tell() -> None:
             surveyed.set()
 
-        counted.after["survey"] = tell
+        watch.after["survey"] = tell
         await client.pause_queue("default")
         await asyncio.wait_for(surveyed.wait(), 5)
         gate.open()

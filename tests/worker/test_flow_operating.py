@@ -16,9 +16,9 @@ from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
 from perdure.store.contract import Store
 from perdure.worker.events import ClaimLost, JobStarted
-from tests.client.counted_store import CountedStore
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon, until
+from tests.worker.watched_store import StoreWatch
 
 
 @task
@@ -82,10 +82,9 @@ class TestCancel:
         assert len(worker.all(JobStarted)) == 1
 
     async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
     ) -> None:
         """The outcome was executed, and is written after the cancel: nothing of it counts."""
-        counted = CountedStore(store)
         flow = Flow("late").then(pass_on, name="a").then(pass_on, name="b").build()
         run = await client.submit(flow, 1, id="r")
         cancelled = asyncio.Event()
@@ -94,8 +93,8 @@ class TestCancel:
             await client.cancel("r")
             cancelled.set()
 
-        counted.after["load_runs"] = cancel  # between the body and its commit
-        worker = await hire(flows=[flow], store=counted.as_store())
+        watch.after["load_runs"] = cancel  # between the body and its commit
+        worker = await hire(flows=[flow], store=watch.store)
         await soon(cancelled.wait())
         await worker.told(ClaimLost)
 
@@ -193,22 +192,21 @@ class TestPause:
         assert await run.result(10) == 1
 
     async def test_at_the_moment_a_timer_is_seen_to_does_not_lose_it(
-        self, client: AsyncClient, hire: Hire, store: Store
+        self, client: AsyncClient, hire: Hire, store: Store, watch: StoreWatch
     ) -> None:
         """A worker had read that the wait was due when the run was paused."""
         flow = Flow("timer").delay("10ms").then(pass_on).build()
-        counted = CountedStore(store)
         paused = asyncio.Event()
 
         async def pause() -> None:
             await client.pause("r")
             paused.set()
 
-        counted.after["due_waits"] = pause
+        watch.after["due_waits"] = pause
         run = await client.submit(flow, 1, id="r")
-        await hire(flows=[flow], store=counted.as_store())
+        await hire(flows=[flow], store=watch.store)
         await soon(paused.wait())
-        await until(lambda: asked_again(counted, "load_runs"))
+        await until(lambda: asked_again(watch, "load_runs"))
         assert len(await store.run_waits("default", run.id)) == 1
         await run.unpause()
 
@@ -273,8 +271,8 @@ class TestReplacing:
         assert await loader.catch_up([known]) == []
 
 
-async def asked_again(counted: CountedStore, method: str) -> bool:
-    return counted.calls[method] > 0
+async def asked_again(watch: StoreWatch, method: str) -> bool:
+    return watch.calls[method] > 0
 
 
 async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(

@@ -11,9 +11,9 @@ from perdure import AsyncClient, Context, Flow, RunStatus, Status, StoreError, t
 from perdure.store.contract import Store
 from perdure.worker import run_commits, service
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
-from tests.client.counted_store import CountedStore
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
+from tests.worker.watched_store import StoreWatch
 
 
 @task
@@ -108,16 +108,15 @@ class TestStop:
         self,
         client: AsyncClient,
         hire: Hire,
-        store: Store,
+        watch: StoreWatch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
-        counted = CountedStore(store)
-        counted.hangs.add("commit_runs")
-        worker = await hire(flows=[flow], store=counted.as_store())
+        watch.hangs.add("commit_runs")
+        worker = await hire(flows=[flow], store=watch.store)
         await client.submit(flow, 1)
-        await until(lambda: asked_for(counted, "commit_runs"))
+        await until(lambda: asked_for(watch, "commit_runs"))
         async with asyncio.timeout(5):
             await worker.stop(grace=0)
 
@@ -130,19 +129,18 @@ class TestOutage:
         self,
         client: AsyncClient,
         hire: Hire,
-        store: Store,
+        watch: StoreWatch,
         method: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(run_commits, "RETRY_SECONDS", 0.01)
-        counted = CountedStore(store)
-        counted.after[method] = fail
+        watch.after[method] = fail
         flow = Flow("outage").then(pass_on, name="a").then(pass_on, name="b").build()
-        worker = await hire(flows=[flow], store=counted.as_store())
+        worker = await hire(flows=[flow], store=watch.store)
         run = await client.submit(flow, 1)
 
         assert await run.result(10) == 1
-        assert counted.calls[method] > 1
+        assert watch.calls[method] > 1
         assert [event.key for event in await run.events() if event.key] == ["a", "b"]
         assert len(worker.all(JobStarted)) == 2
 
@@ -150,7 +148,7 @@ class TestOutage:
         self,
         client: AsyncClient,
         hire: Hire,
-        store: Store,
+        watch: StoreWatch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(run_commits, "RETRY_SECONDS", 0.01)
@@ -161,7 +159,6 @@ class TestOutage:
             await gate.pass_through()
             return value
 
-        counted = CountedStore(store)
         flow = (
             Flow("faster")
             .then(pass_on, name="a")
@@ -171,11 +168,11 @@ class TestOutage:
             .join(pass_on, name="both")
             .build()
         )
-        await hire(flows=[flow], store=counted.as_store())
+        await hire(flows=[flow], store=watch.store)
         run = await client.submit(flow, 1)
         await gate.reached()
         await run.signal("s", 2)
-        counted.after["load_runs"] = fail
+        watch.after["load_runs"] = fail
         gate.open()
 
         assert await run.result(10) == {"x": 1, "s": 2}
@@ -207,8 +204,8 @@ async def is_waiting(run: Any) -> bool:
     return await run.status() is RunStatus.WAITING
 
 
-async def asked_for(counted: CountedStore, method: str) -> bool:
-    return counted.calls[method] > 0
+async def asked_for(watch: StoreWatch, method: str) -> bool:
+    return watch.calls[method] > 0
 
 
 async def fail() -> None:

@@ -1,0 +1,73 @@
+"""A real store of a worker that counts what is asked of it, and can come in between."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+
+Interleave = Callable[[], Awaitable[object]]
+
+
+class StoreWatch:
+    """What the handles that are watched share. ``after[name]`` runs once, when that method has
+    done its work and before it answers. Methods in ``hangs`` never answer."""
+
+    def __init__(self, url: str) -> None:
+        self.calls: Counter[str] = Counter()
+        self.arguments: dict[str, list[Any]] = {}
+        self.after: dict[str, Interleave] = {}
+        self.hangs: set[str] = set()
+        self._url = url
+
+    @property
+    def store(self) -> Store:
+        """For a worker. What its lease thread does is not watched."""
+        return cast(Store, _Given(self, store_at(self._url)))
+
+    async def count(self, name: str, method: Any, args: Any, kwargs: Any) -> Any:
+        self.calls[name] += 1
+        self.arguments.setdefault(name, []).append(args)
+        if name in self.hangs:
+            await asyncio.Event().wait()
+        answer = await method(*args, **kwargs)
+        if (interleave := self.after.pop(name, None)) is not None:
+            await interleave()
+        return answer
+
+
+class _Given:
+    """What the worker is given, and makes a handle of its own from."""
+
+    def __init__(self, watch: StoreWatch, store: Store) -> None:
+        self._watch = watch
+        self._store = store
+
+    def twin(self) -> Store:
+        return cast(Store, _Watched(self._watch, self._store.twin()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _Watched:
+    def __init__(self, watch: StoreWatch, store: Store) -> None:
+        self._watch = watch
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+
+        @functools.wraps(attribute)
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            return await self._watch.count(name, attribute, args, kwargs)
+
+        return counted
