@@ -137,17 +137,17 @@ class TestGoingOnInPlace:
             return value
 
         flow = Flow("stopped").then(guarded).then(nothing).build()
-        worker = await hire(flows=[flow], store=watch.store, poll="1m")
+        worker = await hire(flows=[flow], store=watch.store, poll="50ms")
         run = await client.submit(flow, 7)
         await gate.reached()
-        surveyed = asyncio.Event()
-
-        async def tell() -> None:
-            surveyed.set()
-
-        watch.after["survey"] = tell
         await client.pause_queue("default")
-        await asyncio.wait_for(surveyed.wait(), 5)
+        before = watch.calls["survey"]
+
+        async def is_known() -> bool:
+            # Two more have begun, so that one of them began after the pause and is over.
+            return watch.calls["survey"] >= before + 2
+
+        await until(is_known)
         gate.open()
         await worker.told(JobCompleted)
 

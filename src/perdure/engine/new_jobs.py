@@ -32,13 +32,21 @@ class Place:
 
 
 def node_job(
-    place: Place, run: RunId, graph: Graph, aging: timedelta, schedule: Schedule
+    place: Place,
+    run: RunId,
+    graph: Graph,
+    aging: timedelta,
+    schedule: Schedule,
+    id: JobId | None = None,
 ) -> NewJob:
-    """The job that executes one key; its input is the call of the task."""
+    """The job that executes one key; its input is the call of the task.
+
+    ``id`` is that of the job that goes on with it, if one does.
+    """
     call = schedule.call
     plain = b"[[%b],{}]" % schedule.input if call.takes_input else b"[[],{}]"
     return NewJob(
-        id=JobId(clock.new_id()),
+        id=JobId(clock.new_id()) if id is None else id,
         namespace=place.namespace,
         lane=Lane(queue=call.queue, task=call.task, tags=call.tags, flow=graph.text),
         priority=call.priority,

@@ -6,7 +6,7 @@ outcome started; whatever else was started is inserted for any worker to take.
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -14,6 +14,7 @@ from perdure.engine.cached_run import CachedRun
 from perdure.engine.new_jobs import Place, child_run, node_job, summary_of, waits_with
 from perdure.model.event import NewEvent, encode_event
 from perdure.model.happening import Happening, MigrationAsked
+from perdure.model.ids import JobId
 from perdure.model.job import Claim, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.run import (
@@ -44,7 +45,7 @@ class Plan:
         self.run = run
         self.state = run.state
         self.lists = run.values.lists
-        self.token = secrets.randbits(62)
+        self.token = random.getrandbits(62)
         self._place = place
         self._graph = run.graph
         self._events: list[NewEvent] = []
@@ -91,7 +92,7 @@ class Plan:
         aging = timedelta(milliseconds=state.aging_ms)
         jobs = [self._job(aging, each) for each in self._schedules]
         going_on = {
-            claim: self._job(aging, what)
+            claim: self._job(aging, what, claim.id)
             for claim, what in self._settled.items()
             if isinstance(what, Schedule)
         }
@@ -172,8 +173,8 @@ class Plan:
             if isinstance(what, Schedule) and is_meant(what.key.text):
                 self._settled[claim] = None
 
-    def _job(self, aging: timedelta, schedule: Schedule) -> NewJob:
-        return node_job(self._place, self.run.id, self._graph, aging, schedule)
+    def _job(self, aging: timedelta, schedule: Schedule, id: JobId | None = None) -> NewJob:
+        return node_job(self._place, self.run.id, self._graph, aging, schedule, id)
 
     def _summary(self) -> bytes | None:
         before, after = self.run.state.status, self.state.status

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from perdure.model.hint import Hint
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
     Claim,
@@ -50,6 +49,7 @@ from perdure.model.run import (
 )
 from perdure.model.value import Value
 from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
+from perdure.store.wakeups import Kinds, Listener
 
 SURVEY_LANES_MAX = 1000
 """Lanes that one survey names; with more of them, the next survey goes on where it stopped."""
@@ -460,9 +460,10 @@ class Store(JobStore, RunStore, OperatorStore, ReadStore, HousekeepingStore, Pro
     async def now(self) -> datetime: ...
 
     @abstractmethod
-    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
         """Call ``listener`` on this store's event loop for each hint; returns how to stop it.
 
+        - Only for hints of these kinds, where they are given.
         - Hints come from every process that uses the store, and may be missed or repeated.
         """
 

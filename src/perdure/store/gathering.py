@@ -30,9 +30,20 @@ class Batches(Generic[Item]):
     def is_idle(self) -> bool:
         return self._writer is None and not self._waiting
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, *, starts: bool = True) -> None:
+        """Have an item written; unless it ``starts`` the writing, ``write_here`` is to follow."""
         self._waiting.append(item)
-        self._start()
+        if starts:
+            self._start()
+
+    async def write_here(self) -> None:
+        """Write what waits within the caller's own task, if nobody is writing.
+
+        It spares the making of a task, and a turn of the event loop.
+        """
+        if self._writer is None and self._waiting and not self._is_held:
+            self._writer = asyncio.current_task()
+            await self._run()
 
     def hold(self) -> None:
         """Write nothing until released: another write is under way."""

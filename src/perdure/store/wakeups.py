@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from weakref import WeakValueDictionary
 
-from perdure.model.hint import Hint
+from perdure.model.hint import Hint, HintKind
 
 Listener = Callable[[Hint], None]
+Kinds = Collection[HintKind] | None
+"""What a listener wants to hear of; None: everything."""
 _log = logging.getLogger("perdure.store")
 
 
@@ -23,13 +25,13 @@ class Hub:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener]] = {}
+        self._listeners: dict[object, tuple[asyncio.AbstractEventLoop, Listener, Kinds]] = {}
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear every hint on the running event loop, until the returned function is called."""
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        """Hear hints on the running event loop, until the returned function is called."""
         token = object()
         with self._lock:
-            self._listeners[token] = (asyncio.get_running_loop(), listener)
+            self._listeners[token] = (asyncio.get_running_loop(), listener, kinds)
         return lambda: self._drop(token)
 
     @property
@@ -41,7 +43,9 @@ class Hub:
         with self._lock:
             listeners = list(self._listeners.items())
         ours = _running_loop()
-        for token, (loop, listener) in listeners:
+        for token, (loop, listener, kinds) in listeners:
+            if kinds is not None and hint.kind not in kinds:
+                continue
             if loop is ours:  # no need to wake a loop that runs this very line
                 loop.call_soon(_call, listener, hint)
                 continue

@@ -79,6 +79,13 @@ class Crew(Protocol):
     def steps_of(self, attempt: Attempt) -> StepKeeper:
         """Where the results of its steps are kept."""
 
+    @property
+    def has_one_body(self) -> bool:
+        """Whether no other body may end in a moment, whose outcome could share a commit."""
+
+    async def write_here(self) -> None:
+        """Commit what has ended, within the caller's own task if nobody is at it."""
+
 
 class Attempt:
     """The state of one attempt. Its methods run on the worker's event loop, unless they say so."""
@@ -98,6 +105,7 @@ class Attempt:
         "started_at",
         "stopped_by",
         "task",
+        "writes_itself",
     )
 
     def __init__(
@@ -109,6 +117,8 @@ class Attempt:
         self.stopped_by: Stop | None = None
         self.is_begun = False
         self.is_over = False
+        self.writes_itself = False
+        """Its body's own task sees to the commit of its outcome."""
         self.progress: Progress | None = None
         self.started_at = clock.monotonic()
         self.seconds = 0.0
@@ -183,6 +193,13 @@ class Attempt:
             self.raised(error)
         else:
             self.ended(Completed(output=output))
+
+    async def returned_here(self, data: bytes) -> None:
+        """The same, said by the body's own task, which commits if there is nobody to wait for."""
+        self.writes_itself = self.stopped_by is None and self._crew.has_one_body
+        self.returned(data)
+        if self.writes_itself:
+            await self._crew.write_here()
 
     def raised(self, error: BaseException) -> None:
         """The body raised."""

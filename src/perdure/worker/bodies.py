@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,10 +21,15 @@ class CoroutineBody:
     __slots__ = ("_has_begun", "_task")
 
     def __init__(
-        self, attempt: Attempt, loop: asyncio.AbstractEventLoop, payload_max_bytes: int
+        self,
+        attempt: Attempt,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        payload_max_bytes: int,
     ) -> None:
         self._has_begun = False
-        self._task = loop.create_task(self._run(attempt, payload_max_bytes))
+        # A context of its own: it may be started by the task of the body before it.
+        self._task = loop.create_task(self._run(attempt, payload_max_bytes), context=context.copy())
 
     def stop(self) -> bool:
         self._task.cancel()
@@ -42,7 +48,7 @@ class CoroutineBody:
         except BaseException as error:
             attempt.raised(error)
         else:
-            attempt.returned(data)
+            await attempt.returned_here(data)
 
 
 class ThreadBody:

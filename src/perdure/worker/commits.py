@@ -63,7 +63,11 @@ class Commits:
         return len(self._batches)
 
     def add(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._batches.add((attempt, outcome))
+        self._batches.add((attempt, outcome), starts=not attempt.writes_itself)
+
+    async def write_here(self) -> None:
+        """Write what was added, within the caller's own task if nobody is writing."""
+        await self._batches.write_here()
 
     async def flush(self) -> None:
         await self._batches.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -57,6 +58,7 @@ UNCOMMITTED_MAX = 5_000
 FLUSH_SECONDS = 10.0
 """How long a stop waits for a store that does not answer."""
 SIGN_OFF_SECONDS = 2.0
+HEARD = frozenset({HintKind.READY, HintKind.SCHEDULED, HintKind.DUE, HintKind.ABORTING})
 STATUS_AFTER = {
     Completed: Status.COMPLETED,
     Retried: Status.SCHEDULED,
@@ -90,6 +92,7 @@ class Service:
         self._info = info
         self._report = report
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._runner: asyncio.Task[Any] | None = None
         self._held: dict[JobId, Attempt] = {}
         self._slots = Slots(settings.concurrency, self._start)
@@ -132,7 +135,7 @@ class Service:
         self._runner = asyncio.current_task()
         await self._store.register_worker(self._info)
         self._leases.start()
-        unsubscribe = self._store.subscribe(self._hear)
+        unsubscribe = self._store.subscribe(self._hear, HEARD)
         self._report.emit(WorkerStarted(worker=self.worker_id))
         parts = (self._claims, self._scout, self._watch)
         loops = [asyncio.create_task(part.run()) for part in parts]
@@ -219,7 +222,7 @@ class Service:
         if attempt.task.isolation == "process":
             return self._processes.launch(attempt, self, self._loop)
         if attempt.task.is_async:
-            return CoroutineBody(attempt, self._loop, self.payload_max_bytes)
+            return CoroutineBody(attempt, self._loop, self._context, self.payload_max_bytes)
         return ThreadBody(attempt, self._threads, self._loop, self.payload_max_bytes)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
@@ -236,6 +239,13 @@ class Service:
             self._report.settled(attempt, GivenBack(), None)
         else:
             self._commits.add(attempt, outcome)
+
+    @property
+    def has_one_body(self) -> bool:
+        return self._slots.running == 1
+
+    async def write_here(self) -> None:
+        await self._commits.write_here()
 
     def steps_of(self, attempt: Attempt) -> StepKeeper:
         return AttemptSteps(self._store, self, attempt, self._loop)
@@ -334,8 +344,6 @@ class Service:
             case HintKind.ABORTING:
                 if not hint.names or not hint.names.isdisjoint(self._held):
                     self._watch.look()
-            case HintKind.CHANGED | HintKind.RUN:
-                pass
 
     # Stopping
 

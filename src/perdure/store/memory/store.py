@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidInput, InvalidStoreUrl
-from perdure.model.hint import Hint
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.memory.housekeeping import MemoryHousekeeping
@@ -17,6 +16,7 @@ from perdure.store.memory.operators import MemoryOperators
 from perdure.store.memory.reads import MemoryReads
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.state import state_of
+from perdure.store.wakeups import Kinds, Listener
 
 _SCHEME = "memory://"
 
@@ -46,8 +46,8 @@ class MemoryStore(MemoryJobs, MemoryRuns, MemoryOperators, MemoryReads, MemoryHo
     async def now(self) -> datetime:
         return self._clock()
 
-    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
-        return self._state.hub.subscribe(listener)
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        return self._state.hub.subscribe(listener, kinds)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]

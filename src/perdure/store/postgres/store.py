@@ -10,7 +10,6 @@ import asyncpg
 
 from perdure.clock import Clock
 from perdure.errors import StoreError, StoreUnreachable
-from perdure.model.hint import Hint
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.postgres.address import parse_address
@@ -22,6 +21,7 @@ from perdure.store.postgres.operators import PostgresOperators
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
+from perdure.store.wakeups import Kinds, Listener
 
 
 class PostgresStore(
@@ -69,8 +69,8 @@ class PostgresStore(
     async def now(self) -> datetime:
         return await self._present()
 
-    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
-        return self._wakeups.subscribe(listener)
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        return self._wakeups.subscribe(listener, kinds)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]

@@ -35,7 +35,7 @@ from perdure.store.postgres.notifications import (
     signature,
     write_message,
 )
-from perdure.store.wakeups import Hub, Listener, hub_of
+from perdure.store.wakeups import Hub, Kinds, Listener, hub_of
 
 GATHER_S = 0.01
 GATHER_SHARE = 4
@@ -78,9 +78,9 @@ class Wakeups:
         for hint in hints:
             self._near.publish(hint)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        stop_near = self._near.subscribe(listener)
-        stop_far = self._far.subscribe(listener)
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        stop_near = self._near.subscribe(listener, kinds)
+        stop_far = self._far.subscribe(listener, kinds)
         if self._listener is None and self._address.is_listening:
             self._listener = asyncio.create_task(self._listen())
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from perdure.clock import Clock, system_clock
-from perdure.model.hint import Hint
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.sqlite.database import close_database, open_database
@@ -19,7 +18,7 @@ from perdure.store.sqlite.place import place_at
 from perdure.store.sqlite.reads import SqliteReads
 from perdure.store.sqlite.runs import SqliteRuns
 from perdure.store.sqlite.transactions import BorrowedInsert
-from perdure.store.wakeups import hub_of
+from perdure.store.wakeups import Kinds, Listener, hub_of
 
 
 class SqliteStore(SqliteJobs, SqliteRuns, SqliteOperators, SqliteReads, SqliteHousekeeping, Store):
@@ -50,8 +49,8 @@ class SqliteStore(SqliteJobs, SqliteRuns, SqliteOperators, SqliteReads, SqliteHo
     async def now(self) -> datetime:
         return self._clock()
 
-    def subscribe(self, listener: Callable[[Hint], None]) -> Callable[[], None]:
-        unsubscribe = self._hub.subscribe(listener)
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        unsubscribe = self._hub.subscribe(listener, kinds)
         if self._database is not None:
             self._database.nudge()
         return unsubscribe
