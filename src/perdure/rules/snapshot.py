@@ -19,7 +19,10 @@ from perdure.model.value import Value
 
 FORMAT = 1
 SPACING = 200
-"""Events between snapshots at least; more for large states, so that the cost stays flat."""
+"""Events between snapshots at least."""
+SHARE = 4
+"""A state is written down once the events since are this part of its size: what that costs an
+event does not grow with the run, and what is left to fold is a part of what is kept."""
 _MAPS = ("nodes", "maps", "arrived", "live", "mail", "children")
 
 
@@ -49,9 +52,10 @@ class _Kept(Value):
 def is_due(state: RunState, last: int) -> bool:
     """Whether a state should be written down, ``last`` being the event of the latest snapshot."""
     since = state.number - last
-    if since < max(SPACING, len(state.nodes), len(state.live)):
+    if since < SPACING:  # as nearly always
         return False
-    return since >= sum(len(each.refs) for each in state.maps.values())
+    items = sum(len(each.refs) for each in state.maps.values())
+    return since * SHARE >= len(state.nodes) + len(state.live) + items
 
 
 def take(state: RunState) -> Snapshot:

@@ -1,0 +1,155 @@
+"""Large runs: long chains, wide maps and forks, many waiting ones, and loading what is long."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Flow, RunStatus, task
+from perdure.engine.graphs import Graphs
+from perdure.engine.loading import Loader
+from perdure.model.flow import BuiltFlow
+from perdure.model.payload import PlainCodec
+from perdure.model.run import LoadedRun, Snapshot
+from perdure.store.contract import RunAfter, Store
+from tests.worker.conftest import Hire
+
+LONG = 1_000
+WIDE = 2_000
+
+
+@task
+async def pass_on(value: Any) -> Any:
+    return value
+
+
+@task
+async def count(values: Any) -> int:
+    return len(values)
+
+
+def chain(length: int) -> BuiltFlow:
+    flow = Flow(f"chain-{length}")
+    for number in range(length):
+        flow.then(pass_on, name=f"step-{number}")
+    return flow.build()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """Where a commit is cheap enough for so many of them."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+class TestLong:
+    async def test_chain_leaves_snapshots_and_loads_from_the_latest(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = chain(LONG)
+        await hire(flows=[flow])
+        run = await client.submit(flow, 7)
+
+        assert await run.result(40) == 7
+        loaded = await load(store, run.id)
+        assert loaded.run.number == LONG + 2
+        assert loaded.snapshot is not None
+        assert len(loaded.events) < LONG // 2
+        assert loaded.snapshot.number + len(loaded.events) == loaded.run.number
+
+    async def test_run_loads_without_its_snapshot_and_with_a_wrong_one(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        flow = Flow("long").loop(
+            pass_on, until=lambda _: False, max_iterations=300, on_max="continue"
+        )
+        built = flow.wait_for_signal("go").then(pass_on, name="last").build()
+        await hire(flows=[built])
+        run = await client.submit(built, 7)
+        async with asyncio.timeout(30):
+            async for event in run.watch():
+                if event.status is RunStatus.WAITING:
+                    break
+        loader = Loader(store, Graphs([built]), PlainCodec())
+        before = (await loader.load("default", run.id)).state
+        loaded = await load(store, run.id)
+        assert loaded.snapshot is not None
+        wrong = Snapshot(number=loaded.run.number, data=loaded.snapshot.data)
+        await store.save_snapshot("default", run.id, wrong)
+        after = (await loader.load("default", run.id)).state
+        await run.signal("go", 8)
+
+        assert after == before
+        assert await run.result(10) == 8
+
+
+class TestWide:
+    async def test_map(self, client: AsyncClient, hire: Hire) -> None:
+        free = Flow("free").map(pass_on).build()
+        held = Flow("held").map(pass_on, concurrency=20).build()
+        await hire(flows=[free, held], concurrency=50)
+        values = list(range(WIDE))
+        runs = [await client.submit(flow, values) for flow in (free, held)]
+
+        assert [await run.result(40) for run in runs] == [values, values]
+
+    async def test_fork_and_join(self, client: AsyncClient, hire: Hire) -> None:
+        branches = {f"b{n}": Flow().then(pass_on, name=f"n{n}") for n in range(WIDE)}
+        flow = Flow("fork").then(pass_on).fork(branches).join(count).build()
+        await hire(flows=[flow], concurrency=50)
+
+        assert await (await client.submit(flow, 1)).result(40) == WIDE
+
+    async def test_map_of_children(self, client: AsyncClient, hire: Hire) -> None:
+        child = Flow("child").then(pass_on).build()
+        flow = Flow("children").map(child).then(count).build()
+        await hire(flows=[flow], concurrency=50)
+
+        assert await (await client.submit(flow, list(range(500)))).result(40) == 500
+
+
+class TestTenThousand:
+    """Once, where it is quickest."""
+
+    @pytest.fixture
+    def store_url(self, memory_url: str) -> str:
+        return memory_url
+
+    async def test_items(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow("items").map(pass_on).then(count).build()
+        await hire(flows=[flow], concurrency=100)
+
+        assert await (await client.submit(flow, list(range(10_000)))).result(50) == 10_000
+
+    async def test_runs_wait_and_are_found_by_their_signals(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flow = Flow("waiting").wait_for_signal("go", timeout="1h").then(pass_on).build()
+        await hire(flows=[flow], concurrency=50)
+        for number in range(10_000):
+            await client.submit(flow, id=f"r{number}")
+        waiting = await client.count_runs(status="waiting")
+        some = [client.run_handle(f"r{number}") for number in range(0, 10_000, 500)]
+        for run in some:
+            await run.signal("go", run.id)
+
+        assert waiting == 10_000
+        assert [await run.result(10) for run in some] == [run.id for run in some]
+        assert await client.count_runs(status="waiting") == 10_000 - len(some)
+
+
+async def test_many_timers_fire_together(client: AsyncClient, hire: Hire) -> None:
+    flow = Flow("timers").delay(timedelta(milliseconds=20)).then(pass_on).build()
+    runs = [await client.submit(flow, number) for number in range(500)]
+    await hire(flows=[flow], concurrency=50)
+
+    assert [await run.result(30) for run in runs] == list(range(500))
+
+
+async def load(store: Store, id: Any) -> LoadedRun:
+    [loaded] = await store.load_runs([RunAfter(namespace="default", id=id)])
+    assert loaded is not None
+    return loaded
