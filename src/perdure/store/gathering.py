@@ -6,7 +6,7 @@ When idle an item is written at once; under load one round trip and one fsync ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -14,21 +14,36 @@ Answer = TypeVar("Answer")
 
 
 class Batches(Generic[Item]):
-    """Feeds items to ``write`` in batches, one batch at a time, in the order of arrival."""
+    """Feeds items to ``write`` in batches, in the order of arrival.
 
-    def __init__(self, write: Callable[[list[Item]], Awaitable[None]], *, batch_max: int) -> None:
+    One batch at a time, or several with more ``writers``; items of the same ``key`` are never in
+    two batches at once.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[list[Item]], Awaitable[None]],
+        *,
+        batch_max: int,
+        writers: int = 1,
+        key: Callable[[Item], Hashable] | None = None,
+    ) -> None:
         self._write = write
         self._batch_max = batch_max
+        self._writers_max = writers
+        self._key = key
         self._waiting: list[Item] = []
         self._is_held = False
-        self._writer: asyncio.Task[None] | None = None
+        self._is_starting = False
+        self._writers: set[asyncio.Task[None]] = set()
+        self._busy: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        return self._writer is None and not self._waiting
+        return not self._writers and not self._waiting
 
     def add(self, item: Item, *, starts: bool = True) -> None:
         """Have an item written; unless it ``starts`` the writing, ``write_here`` is to follow."""
@@ -41,9 +56,12 @@ class Batches(Generic[Item]):
 
         It spares the making of a task, and a turn of the event loop.
         """
-        if self._writer is None and self._waiting and not self._is_held:
-            self._writer = asyncio.current_task()
-            await self._run()
+        task = asyncio.current_task()
+        if self._writers or not self._waiting or self._is_held or task is None:
+            self._start()
+            return
+        self._writers.add(task)
+        await self._run(task)
 
     def hold(self) -> None:
         """Write nothing until released: another write is under way."""
@@ -53,23 +71,49 @@ class Batches(Generic[Item]):
         self._is_held = False
         self._start()
 
-    def _start(self) -> None:
-        if self._writer is None and self._waiting and not self._is_held:
-            self._writer = asyncio.create_task(self._run())
-
     async def flush(self) -> None:
         """Wait until everything added so far is written."""
-        while self._writer is not None:
-            await asyncio.wait([self._writer])
+        while self._writers:
+            await asyncio.wait(self._writers)
 
-    async def _run(self) -> None:
+    def _start(self) -> None:
+        if not self._waiting or self._is_held or self._is_starting:
+            return  # one that starts takes what was added meanwhile
+        if len(self._writers) < self._writers_max:
+            self._is_starting = True
+            self._writers.add(asyncio.create_task(self._run_started()))
+
+    async def _run_started(self) -> None:
+        self._is_starting = False
+        task = asyncio.current_task()
+        assert task is not None
+        await self._run(task)
+
+    async def _run(self, task: asyncio.Task[None]) -> None:
         try:
-            while self._waiting:
-                batch = self._waiting[: self._batch_max]
-                del self._waiting[: self._batch_max]
-                await self._write(batch)
+            while batch := self._take():
+                keys = set() if self._key is None else {self._key(item) for item in batch}
+                self._busy |= keys
+                self._start()  # another one may take what is left
+                try:
+                    await self._write(batch)
+                finally:
+                    self._busy -= keys
         finally:
-            self._writer = None
+            self._writers.discard(task)
+
+    def _take(self) -> list[Item]:
+        if self._key is None or not self._busy:
+            batch = self._waiting[: self._batch_max]
+            del self._waiting[: self._batch_max]
+            return batch
+        batch: list[Item] = []
+        left: list[Item] = []
+        for item in self._waiting:
+            is_free = len(batch) < self._batch_max and self._key(item) not in self._busy
+            (batch if is_free else left).append(item)
+        self._waiting = left
+        return batch
 
 
 class Gathering(Generic[Item, Answer]):

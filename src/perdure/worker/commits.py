@@ -33,6 +33,10 @@ from perdure.worker.run_commits import Settled as NodeSettled
 from perdure.worker.settings import WorkerSettings
 
 BATCH_MAX = 500
+STEPS_MAX = 64
+WRITERS = 2
+"""Steps are decided upon before they are committed: while the store is at one batch of them, the
+next is decided. Of one run there is never more than one commit under way."""
 RETRY_SECONDS = 1.0
 _log = logging.getLogger("perdure.worker")
 
@@ -56,29 +60,33 @@ class Commits:
         self._settled = settled
         self._node_settled = node_settled
         self._dropped = _dropped_kinds(settings)
-        self._batches = Batches(self._write, batch_max=BATCH_MAX)
+        self._jobs = Batches(self._write_jobs, batch_max=BATCH_MAX)
+        self._nodes = Batches(
+            self._write_nodes, batch_max=STEPS_MAX, writers=WRITERS, key=lambda item: _run_of(*item)
+        )
 
     def __len__(self) -> int:
         """Outcomes that wait for the next write."""
-        return len(self._batches)
+        return len(self._jobs) + len(self._nodes)
 
     def add(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._batches.add((attempt, outcome), starts=not attempt.writes_itself)
+        batches = self._nodes if moves_run(attempt, outcome) else self._jobs
+        batches.add((attempt, outcome), starts=not attempt.writes_itself)
 
     async def write_here(self) -> None:
         """Write what was added, within the caller's own task if nobody is writing."""
-        await self._batches.write_here()
+        await self._nodes.write_here()
+        await self._jobs.write_here()
 
     async def flush(self) -> None:
-        await self._batches.flush()
+        await self._nodes.flush()
+        await self._jobs.flush()
 
-    async def _write(self, batch: list[tuple[Attempt, Outcome]]) -> None:
-        nodes = [pair for pair in batch if moves_run(*pair)]
-        if nodes:
-            await self._write_nodes(nodes)
-            batch = [pair for pair in batch if not moves_run(*pair)]
-        if batch:
-            await self._write_jobs(batch)
+    async def _write(self, pair: tuple[Attempt, Outcome]) -> None:
+        if moves_run(*pair):
+            await self._write_nodes([pair])
+        else:
+            await self._write_jobs([pair])
 
     async def _write_nodes(self, batch: list[tuple[Attempt, Outcome]]) -> None:
         left = {id(attempt): (attempt, outcome) for attempt, outcome in batch}
@@ -114,15 +122,15 @@ class Commits:
         """One outcome that the store refuses must not take the others with it."""
         if len(batch) != 1:
             for pair in batch:
-                await self._write([pair])
+                await self._write(pair)
             return
         [(attempt, outcome)] = batch
         _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
         if attempt.progress is not None:  # it may be what was refused
             attempt.progress = None
-            await self._write([(attempt, outcome)])
+            await self._write((attempt, outcome))
         elif isinstance(outcome, Completed | Buried | Cancelled):
-            await self._write([(attempt, Failed(failure=describe(error)))])
+            await self._write((attempt, Failed(failure=describe(error))))
         elif attempt.job.node is not None:
             self._node_settled(NodeSettled(attempt, outcome))
         else:
@@ -140,6 +148,12 @@ class Commits:
 def moves_run(attempt: Attempt, outcome: Outcome) -> bool:
     """Whether an outcome is the affair of a run, rather than of the job alone."""
     return attempt.job.node is not None and not isinstance(outcome, GivenBack | Released)
+
+
+def _run_of(attempt: Attempt, outcome: Outcome) -> tuple[str, str]:
+    """What two commits must not be about at the same time: one of them would come too late."""
+    assert attempt.job.node is not None
+    return attempt.job.namespace, attempt.job.node.run
 
 
 def _dropped_kinds(settings: WorkerSettings) -> tuple[type, ...]:

@@ -61,7 +61,7 @@ class _Planned(NamedTuple):
 
 
 class RunCommits:
-    """Writes outcomes of node jobs. Used by one writer at a time."""
+    """Writes outcomes of node jobs; those of one run by one writer at a time."""
 
     def __init__(
         self,

@@ -95,6 +95,8 @@ class Service:
         self._context = copy_context()
         self._runner: asyncio.Task[Any] | None = None
         self._held: dict[JobId, Attempt] = {}
+        self._doubted: set[JobId] = set()
+        """Jobs of which a hint said that they may have been taken away."""
         self._slots = Slots(settings.concurrency, self._start)
         self._stop_asked = asyncio.Event()
         self._grace = settings.grace
@@ -277,6 +279,8 @@ class Service:
         task = self._code.task_of(job.lane)
         following = Attempt(job, task, self, settled.answer.now or job.created_at)
         self._held[attempt.claim.id] = following
+        if attempt.claim.id in self._doubted:
+            self._watch.look()  # it had no body that could be told
         if (
             self._is_stopping
             or not self._slots.can_go_on(attempt)
@@ -303,6 +307,7 @@ class Service:
     def _let_go(self, attempt: Attempt) -> None:
         if self._held.get(attempt.claim.id) is attempt:
             del self._held[attempt.claim.id]
+            self._doubted.discard(attempt.claim.id)
 
     def _progressed(self, attempt: Attempt, progress: Progress) -> None:
         if self._report.wants(JobProgressed):
@@ -343,6 +348,7 @@ class Service:
                 self._scout.look()
             case HintKind.ABORTING:
                 if not hint.names or not hint.names.isdisjoint(self._held):
+                    self._doubted.update(hint.names or self._held)
                     self._watch.look()
 
     # Stopping
