@@ -103,6 +103,31 @@ class TestCancel:
         assert kinds == ["run_submitted", "run_cancelled"]
         assert worker.worker.stats().running == 0
 
+    async def test_while_a_job_goes_on_stops_the_next_body_within_a_second(
+        self, client: AsyncClient, hire: Hire, watch: StoreWatch
+    ) -> None:
+        """The step is written, and the run cancelled before the worker hears of either."""
+        began = 0.0
+
+        @task
+        async def hold(value: Any) -> None:
+            await asyncio.Event().wait()
+
+        async def cancel() -> None:
+            nonlocal began
+            await client.cancel("r")
+            began = time.monotonic()
+            await asyncio.sleep(0.1)  # in which the hint comes, and finds no body to stop
+
+        watch.after["commit_runs"] = cancel
+        flow = Flow("next").then(pass_on).then(hold).build()
+        worker = await hire(flows=[flow], store=watch.store)
+        await client.submit(flow, 1, id="r")
+        lost = await worker.told(ClaimLost)
+
+        assert lost.node == "hold"
+        assert time.monotonic() - began < 1
+
     async def test_of_siblings_follows_the_failure_of_one(
         self, client: AsyncClient, hire: Hire
     ) -> None:
@@ -269,6 +294,24 @@ class TestReplacing:
         await client.signal("r", "second")  # so that it has more events than were known
 
         assert await loader.catch_up([known]) == []
+
+
+async def test_runs_of_two_namespaces_do_not_meet(
+    client: AsyncClient, hire: Hire, store_url: str
+) -> None:
+    flow = Flow("apart").then(pass_on).wait_for_signal("go").delay("1ms").build()
+    await hire(flows=[flow])
+    here = await client.submit(flow, 1, id="r")
+    async with AsyncClient(store_url, namespace="other") as other:
+        there = await other.submit(flow, 2, id="r")
+        await here.signal("go", "here")
+        assert await here.result(10) == "here"
+        await other.signal("r", "go", "there")
+        before = await there.status()
+        await hire(flows=[flow], namespace="other")
+
+        assert before is RunStatus.RUNNING
+        assert await there.result(10) == "there"
 
 
 async def asked_again(watch: StoreWatch, method: str) -> bool:

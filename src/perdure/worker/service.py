@@ -347,8 +347,9 @@ class Service:
             case HintKind.SCHEDULED | HintKind.DUE:
                 self._scout.look()
             case HintKind.ABORTING:
-                if not hint.names or not hint.names.isdisjoint(self._held):
-                    self._doubted.update(hint.names or self._held)
+                meant = {id for id in self._held if not hint.names or id in hint.names}
+                if meant:
+                    self._doubted |= meant
                     self._watch.look()
 
     # Stopping
