@@ -1,4 +1,4 @@
-"""Durable jobs for Python: SQLite to start with, PostgreSQL to share."""
+"""Durable jobs and flows for Python: SQLite to start with, PostgreSQL to share."""
 
 from perdure.client.blocking import Client, JobHandle, RunHandle
 from perdure.client.client import AsyncClient

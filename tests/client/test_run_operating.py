@@ -21,6 +21,11 @@ from perdure import (
     Status,
     Worker,
 )
+from perdure.engine.acting import Acting
+from perdure.engine.graphs import Graphs
+from perdure.model.happening import CancelAsked
+from perdure.model.ids import RunId
+from perdure.model.payload import PlainCodec
 from perdure.store.contract import Store
 from perdure.worker.events import ClaimLost, JobStarted
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
@@ -197,6 +202,23 @@ class TestRetry:
 
         with pytest.raises(RunNotRetryable, match="it is running"):
             await client.retry("order-3")
+
+    async def test_leaves_no_child_behind_that_the_run_gave_up(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        run = await client.submit(grandparent, 3, id="order-3")
+        [former] = await run.children()
+        # As when its worker fails it, and dies before it sees to the children.
+        acting = Acting(store, Graphs([grandparent]), PlainCodec())
+        await acting.act(client.namespace, RunId("order-3"), CancelAsked())
+
+        await client.retry("order-3", by="ann")
+
+        given_up = await client.run(former.id)
+        assert (given_up.status, given_up.by) == (RunStatus.CANCELLED, "ann")
+        [child] = await run.children()
+        assert child.id != former.id
+        assert (await client.run(child.id)).status is RunStatus.RUNNING
 
     async def test_still_is_about_jobs_first(
         self, client: AsyncClient, worker: PlayedWorker

@@ -11,7 +11,7 @@ from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.errors import InvalidInput, RunEnded, RunNotFound
-from perdure.model.happening import CancelAsked, Happening, Signalled
+from perdure.model.happening import CancelAsked, Happening, RetryAsked, Signalled
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, Run
 from perdure.store.contract import Store
@@ -74,6 +74,17 @@ class RunActs:
         after = await acting.act(before.namespace, id, asked)
         await self._cancel_children(acting, after, asked)
         return moved(before, after)
+
+    async def retry(self, id: RunId, asked: RetryAsked) -> RunMoved:
+        """Start a run anew, once no run that it gave up is left: it starts others in their place.
+
+        Workers cancel those too, but there may be none at work just now.
+        """
+        former = await self.load(id)
+        if former.state.is_ended:
+            reason = CancelAsked(reason=f"its parent, run {id!r}, is started anew", by=asked.by)
+            await self._cancel_children(await self.acting(), former, reason)
+        return await self.act(id, asked)
 
     async def _cancel_children(self, acting: Acting, run: CachedRun, asked: CancelAsked) -> None:
         reason = asked.reason or f"its parent, run {run.id!r}, was cancelled"

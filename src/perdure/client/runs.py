@@ -183,7 +183,7 @@ class AsyncRuns(Openable):
         return await stranded(self._acts, self._access.visible, meant)
 
     async def _retry_run(self, id: str, by: str | None) -> RunMoved:
-        return await self._acts.act(run_id(id), RetryAsked(by=checked_by(by)))
+        return await self._acts.retry(run_id(id), RetryAsked(by=checked_by(by)))
 
     async def _submit(self, submission: Submission) -> AsyncRunHandle:
         submitted = await self._submitting.submit(submission)

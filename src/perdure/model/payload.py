@@ -51,6 +51,8 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(wanted: type, value: Any) -> Any:
+    if wanted is object:
+        return value
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return validate(value)
