@@ -103,15 +103,14 @@ class Batches(Generic[Item]):
             self._writers.discard(task)
 
     def _take(self) -> list[Item]:
-        if self._key is None or not self._busy:
-            batch = self._waiting[: self._batch_max]
-            del self._waiting[: self._batch_max]
-            return batch
         batch: list[Item] = []
         left: list[Item] = []
-        for item in self._waiting:
-            is_free = len(batch) < self._batch_max and self._key(item) not in self._busy
-            (batch if is_free else left).append(item)
+        if self._key is None or not self._busy:
+            batch, left = self._waiting[: self._batch_max], self._waiting[self._batch_max :]
+        else:
+            for item in self._waiting:
+                is_free = len(batch) < self._batch_max and self._key(item) not in self._busy
+                (batch if is_free else left).append(item)
         self._waiting = left
         return batch
 
