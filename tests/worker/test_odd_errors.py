@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, JobFailed, Retry, RetryLater, task
+from perdure import AsyncClient, Flow, JobFailed, Retry, RetryLater, task
 from tests.worker.conftest import Hire
 
 
@@ -91,3 +92,32 @@ async def test_retries_follow_the_policy_if_an_error_can_at_least_be_told_apart(
     await hire(work)
 
     assert await (await client.enqueue(work, "Mute")).result(10) == "done"
+
+
+@task
+async def cancel_oneself(value: int) -> int:
+    """Returns, but has asked for its own end before."""
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    return value
+
+
+@task
+async def cancel_oneself_later(value: int) -> int:
+    """Leaves a timer behind that cancels whatever its task does by then."""
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().call_soon(current.cancel)
+    return value
+
+
+@pytest.mark.parametrize("work", [cancel_oneself, cancel_oneself_later], ids=lambda it: it.__name__)
+async def test_a_body_that_cancels_its_task_too_late_counts(
+    client: AsyncClient, hire: Hire, work: Any
+) -> None:
+    flow = Flow("twice").then(work, name="a").then(work, name="b").build()
+    await hire(work, flows=[flow])
+
+    assert await (await client.enqueue(work, 1)).result(10) == 1
+    assert await (await client.submit(flow, 2)).result(10) == 2

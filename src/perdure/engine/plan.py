@@ -72,15 +72,24 @@ class Plan:
     def settle(
         self, claim: Claim, happening: Happening, *, repeats: Retried | None, picks: Picks
     ) -> None:
-        """Decide about the outcome of a job, and let the job go on if it can."""
+        """Decide about the outcome of a job, and let the job go on if it can.
+
+        An outcome that leads to nothing leaves the job alone: it was taken away, or this outcome
+        was written before, and the job has gone on since.
+        """
         decision = self._decide(happening)
+        if not decision.events:
+            return
         chosen: Schedule | None = None
         if repeats is None:
             chosen = next((each for each in decision.schedules if picks(each)), None)
             if chosen is not None:
                 decision.schedules.remove(chosen)
         self._add(decision)
-        self._settled[claim] = repeats if repeats is not None and decision.events else chosen
+        self._settled[claim] = chosen if repeats is None else repeats
+
+    def settles(self, claim: Claim) -> bool:
+        return claim in self._settled
 
     def close(self, key: str) -> None:
         """End a wait that nothing depends on any more."""

@@ -132,6 +132,10 @@ class Attempt:
     def claim(self) -> Claim:
         return self.job.claim
 
+    @property
+    def is_worker_ending(self) -> bool:
+        return self._crew.is_ending
+
     def start(self) -> None:
         """Run the body, bounded by its timeout and deadline."""
         self.is_begun = True

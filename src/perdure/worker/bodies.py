@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextvars import Context
 from functools import partial
 from typing import Any, ClassVar
@@ -11,6 +12,29 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.model.payload import to_json
 from perdure.worker.attempt import Attempt
 from perdure.worker.threads import Threads
+
+
+class BodyTask(asyncio.Task[None]):
+    """The task of an async body, which may commit its outcome, and those of others with it.
+
+    By then nobody may cancel it any more but a worker that ends: not even a timer, or whatever
+    else the body left behind.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        coroutine: Coroutine[Any, Any, None],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        super().__init__(coroutine, loop=loop, context=context)
+        self._attempt = attempt
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if self._attempt.is_over and not self._attempt.is_worker_ending:
+            return False
+        return super().cancel(msg)
 
 
 class CoroutineBody:
@@ -29,7 +53,8 @@ class CoroutineBody:
     ) -> None:
         self._has_begun = False
         # A context of its own: it may be started by the task of the body before it.
-        self._task = loop.create_task(self._run(attempt, payload_max_bytes), context=context.copy())
+        running = self._run(attempt, payload_max_bytes)
+        self._task = BodyTask(attempt, running, loop, context.copy())
 
     def stop(self) -> bool:
         self._task.cancel()
@@ -48,7 +73,10 @@ class CoroutineBody:
         except BaseException as error:
             attempt.raised(error)
         else:
-            await attempt.returned_here(data)
+            if self._task.cancelling():  # by itself, and too late
+                attempt.returned(data)
+            else:
+                await attempt.returned_here(data)
 
 
 class ThreadBody:

@@ -174,8 +174,9 @@ class RunCommits:
         if run.state.is_ended or not run.state.jobs:
             self._forget(key)  # nobody here works on it until something else happens
         for attempt, outcome in planned.items:
+            is_written = plan.settles(attempt.claim)  # else it came too late
             goes_on = planned.going_on.get(attempt.claim)
-            tell(Settled(attempt, outcome, True, goes_on, answer))
+            tell(Settled(attempt, outcome, is_written, goes_on, answer))
 
     async def _catch_up(self, runs: list[CachedRun]) -> None:
         """Take in what others wrote; what that cannot be done with is loaded anew."""
