@@ -215,6 +215,41 @@ class TestGoingOnInPlace:
         assert order == expected
         assert [event.node for event in worker.all(JobReleased)] == ["three"]
 
+    async def test_leaves_the_order_of_priorities_across_runs(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        order: list[str] = []
+        gate = Gate()
+
+        @task
+        async def note(name: str, ctx: Context) -> str:
+            if name == "gate":
+                await gate.pass_through()
+            order.append(f"{name} {ctx.node}")
+            return name
+
+        mixed = (
+            Flow("mixed")
+            .then(note, name="first")
+            .fork(
+                relaxed=Flow().then(note, name="relaxed", priority=5),
+                urgent=Flow().then(note, name="urgent", priority=1),
+            )
+            .build()
+        )
+        plain = Flow("plain").then(note, name="only").build()
+        await hire(flows=[mixed, plain], concurrency=1)
+        runs = [await client.submit(plain, "gate")]
+        await gate.reached()
+        runs += [await client.submit(mixed, "one")]
+        runs += [await client.submit(plain, name) for name in ("two", "three")]
+        gate.open()
+        for run in runs:
+            await run.result(10)
+
+        expected = ["gate only", "one first", "one urgent", "two only", "three only", "one relaxed"]
+        assert order == expected
+
     async def test_ends_when_the_worker_is_scaled_down(
         self, client: AsyncClient, hire: Hire
     ) -> None:
