@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -22,15 +23,18 @@ from perdure.engine.plan import Plan
 from perdure.errors import EventLogCorrupt, StoreError, UnknownEvent, UnknownFlow, ValueMissing
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, NewJob
-from perdure.model.outcome import Outcome, Released, Settlement
+from perdure.model.outcome import Outcome, Released, Retried, Settlement
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
 from perdure.rules.deciding import Schedule
+from perdure.rules.failure import describe
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
 from perdure.worker.nodes import FlowCode, NodeCall, happening_of, repeated_by
 
 RETRY_SECONDS = 1.0
+LEAVE_FOR = timedelta(seconds=10)
+"""How long a worker leaves the job of a run that it is too old for to newer ones."""
 CACHED_RUNS_MAX = 20_000
 CACHED_BYTES_MAX = 256 * 1024 * 1024
 _log = logging.getLogger("perdure.worker")
@@ -123,14 +127,22 @@ class RunCommits:
                     runs[key] = found
                     self._keep(key, found)
                 else:
-                    await self._park(groups[key], found, tell)
+                    await self._leave(groups[key], found, tell)
         return runs
 
-    async def _park(self, items: list[Item], error: Exception, tell: Tell) -> None:
-        """Keep the jobs of a run whose log cannot be used from being executed over and over."""
-        _log.error("outcomes are not written, and their jobs parked: %s", error)
-        released = [Settlement(claim=attempt.claim, outcome=Released()) for attempt, _ in items]
-        await _insist(partial(self._store.settle_jobs, released))
+    async def _leave(self, items: list[Item], error: Exception, tell: Tell) -> None:
+        """Keep the jobs of a run whose log cannot be used from being executed over and over.
+
+        What a newer version wrote is left to workers of that version; else the jobs are parked.
+        """
+        _log.error("outcomes are not written, and their jobs left: %s", error)
+        left: Released | Retried = Released()
+        if isinstance(error, UnknownEvent):
+            left = Retried(
+                failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_postponed=True
+            )
+        settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
+        await _insist(partial(self._store.settle_jobs, settlements))
         for attempt, outcome in items:
             tell(Settled(attempt, outcome))
 
