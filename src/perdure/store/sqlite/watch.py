@@ -26,21 +26,27 @@ class Watch:
         """How long to wait at most; None when nobody listens."""
         if not self._hub.is_heard:
             return None
-        return max(0.0, self._looked_at + self._seconds - monotonic())
+        return max(_SECONDS_EARLY, self._looked_at + self._seconds - monotonic())
 
-    def look(self, connection: sqlite3.Connection, *, is_idle: bool) -> None:
-        """Give hints without names when another connection committed since the last look."""
-        if not is_idle:
-            self._seconds = _SECONDS_BUSY
+    @property
+    def is_due(self) -> bool:
         left = self.seconds_to_next_look
-        if left is None or left > _SECONDS_EARLY:
+        return left is not None and left <= _SECONDS_EARLY
+
+    def hurry(self) -> None:
+        """Something happened: more may follow."""
+        self._seconds = _SECONDS_BUSY
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """If it is time to, see whether another connection committed; then hint at anything."""
+        if not self.is_due:
             return
         self._looked_at = monotonic()
         if self._has_changed(connection):
-            self._seconds = _SECONDS_BUSY
+            self.hurry()
             for kind in HintKind:
                 self._hub.publish(Hint(kind=kind))
-        elif is_idle:
+        else:
             self._seconds = min(self._seconds * _GROWTH, _SECONDS_IDLE)
 
     def _has_changed(self, connection: sqlite3.Connection) -> bool:

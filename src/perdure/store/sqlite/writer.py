@@ -70,6 +70,7 @@ class Writer:
             return ()
         try:
             transaction, answer = self._commit_now(operation, clock)
+            self._watch.look(self._connection)  # while at it: the thread need not ask for its turn
         except sqlite3.Error:
             return ()  # another process is in the way, or it is broken: the thread will find out
         finally:
@@ -141,12 +142,20 @@ class Writer:
     def _serve(self) -> None:
         while not self._is_stopping or not self._requests.empty():
             group = self._next_group()
-            with self._turn:
-                if group:
+            if group:
+                with self._turn:
                     self._write(group)
-                self._watch.look(self._connection, is_idle=not group)
-                if self._is_checkpoint_due:
+                # Not before the turn is over: whoever gets an answer may write again at once.
+                self._answer(group)
+            if self._is_checkpoint_due:
+                with self._turn:
                     self._checkpoint()
+            # Whoever else has the turn now looks by himself.
+            if self._watch.is_due and self._turn.acquire(blocking=False):
+                try:
+                    self._watch.look(self._connection)
+                finally:
+                    self._turn.release()
 
     @property
     def _is_checkpoint_due(self) -> bool:
@@ -179,7 +188,7 @@ class Writer:
                     self._write([request])
                 return
             group[0].fail(as_store_error(error, self._place))
-        self._answer(group)
+        self._watch.hurry()
 
     def _commit(self, group: Sequence[Request]) -> None:
         execute = self._connection.execute
