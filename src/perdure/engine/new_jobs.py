@@ -13,7 +13,6 @@ from perdure.model.event import NewEvent, Parent, encode_event
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import NewJob, NodeRef
-from perdure.model.lane import Lane
 from perdure.model.payload import Codec
 from perdure.model.run import NewRun, NewWait, RunState, RunSummary, WaitKind
 from perdure.rules.decide import submit
@@ -48,7 +47,7 @@ def node_job(
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=place.namespace,
-        lane=Lane(queue=call.queue, task=call.task, tags=call.tags, flow=graph.text),
+        lane=graph.lane_of(call),
         priority=call.priority,
         aging=aging,
         input=place.codec.encode(plain),
@@ -99,6 +98,8 @@ def child_run(place: Place, parent: RunId, aging: timedelta, child: StartChild) 
 
 def waits_with(waits: list[NewWait], children: list[NewRun]) -> tuple[NewWait, ...]:
     """The waits to open; one for a child that ended as soon as it began is due at once."""
+    if not waits:  # as nearly always
+        return ()
     ended = {child.id for child in children if child.is_ended}
     return tuple(
         NewWait(key=wait.key, kind=wait.kind, name=wait.name, delay=timedelta(0))

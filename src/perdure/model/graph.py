@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from perdure.model.lane import Lane
 from perdure.model.value import Value
 
 FAIL, CONTINUE = "fail", "continue"
@@ -34,7 +35,7 @@ class Edge(Value, omit_defaults=True):
     """What the target calls this input where it gathers several; the source's id if empty."""
 
 
-class Call(Value, omit_defaults=True, tag="task"):
+class Call(Value, omit_defaults=True, tag="task", cache_hash=True):
     """A registered task as a node calls it."""
 
     task: str
@@ -162,6 +163,7 @@ class Graph:
         for edge in definition.edges:
             self.outgoing[edge.source].append(edge)
             self.incoming[edge.target].append(edge)
+        self._lanes: dict[Call, Lane] = {}
 
     def __repr__(self) -> str:
         return f"<Graph {self.text}, {len(self.nodes)} nodes>"
@@ -175,9 +177,17 @@ class Graph:
     def version(self) -> str:
         return hashlib.sha256(self.data).hexdigest()[:16]
 
-    @property
+    @cached_property
     def text(self) -> str:
         return f"{self.name}@{self.version}"
+
+    def lane_of(self, call: Call) -> Lane:
+        """Where jobs of a run go for one of its calls; each time the same object."""
+        lane = self._lanes.get(call)
+        if lane is None:
+            lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=self.text)
+            self._lanes[call] = lane
+        return lane
 
     @property
     def ref(self) -> FlowRef:

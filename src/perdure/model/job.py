@@ -80,7 +80,7 @@ class Inserted(Value):
     is_new: bool
 
 
-class Claim(Value):
+class Claim(Value, cache_hash=True):
     """The right to write a job's outcome. Each claim of a job raises its epoch."""
 
     id: JobId

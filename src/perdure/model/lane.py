@@ -12,7 +12,7 @@ import msgspec
 from perdure.model.value import Value
 
 
-class Lane(Value):
+class Lane(Value, cache_hash=True):
     """Queue, task and tags decide who may run a job; ``keys`` are its computed limit keys."""
 
     queue: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from perdure.model.graph import Call
 from perdure.model.lane import Lane
 from perdure.rules.lanes import can_run
 from perdure.rules.limits import governing_rules
@@ -66,14 +65,13 @@ class KnownLanes:
         self._texts_turn += REQUEST_LANES_MAX
         return _in_turn(list(self._requests), self._texts_turn)
 
-    def serves(self, flow: str, call: Call) -> bool:
-        """Whether a job of a run may go on with this call here, without asking the store.
+    def serves(self, lane: Lane) -> bool:
+        """Whether a job of a run may go on in this lane here, without asking the store.
 
         Under a limit it may not: only a claim counts what is live. Nor into a paused queue.
         """
-        if call.queue in self.paused:
+        if lane.queue in self.paused:
             return False
-        lane = Lane(queue=call.queue, task=call.task, tags=call.tags, flow=flow)
         request = self._request_for(lane)
         return request is not None and not request.rules
 
@@ -88,11 +86,13 @@ class KnownLanes:
 
     def _request_for(self, lane: Lane) -> LaneRequest | None:
         """How to claim from a lane, if this worker can run its jobs."""
-        if lane not in self._judged:
+        try:
+            return self._judged[lane]
+        except KeyError:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
-            self._judged[lane] = self._judge(lane)
-        return self._judged[lane]
+        request = self._judged[lane] = self._judge(lane)
+        return request
 
     def _judge(self, lane: Lane) -> LaneRequest | None:
         settings = self._settings

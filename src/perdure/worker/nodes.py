@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -120,13 +120,6 @@ def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
         priority=following.priority,
         node=following.node,
     )
-
-
-class NodeCall(NamedTuple):
-    """What a node calls, and the version of the flow that it belongs to."""
-
-    flow: str
-    call: Call
 
 
 def yields(following: NewJob, answer: CommitAnswer) -> bool:

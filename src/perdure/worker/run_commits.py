@@ -21,8 +21,10 @@ from perdure.engine.loading import Loader
 from perdure.engine.new_jobs import Place
 from perdure.engine.plan import Plan
 from perdure.errors import EventLogCorrupt, StoreError, UnknownEvent, UnknownFlow, ValueMissing
+from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, NewJob
+from perdure.model.lane import Lane
 from perdure.model.outcome import Outcome, Released, Retried, Settlement
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
@@ -30,7 +32,7 @@ from perdure.rules.deciding import Schedule
 from perdure.rules.failure import describe
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
-from perdure.worker.nodes import FlowCode, NodeCall, happening_of, repeated_by
+from perdure.worker.nodes import FlowCode, happening_of, repeated_by
 
 RETRY_SECONDS = 1.0
 LEAVE_FOR = timedelta(seconds=10)
@@ -73,7 +75,7 @@ class RunCommits:
         graphs: Graphs,
         codec: Codec,
         code: FlowCode,
-        may_go_on: Callable[[Attempt, NodeCall], bool],
+        may_go_on: Callable[[Attempt, int, Lane], bool],
         urgent_lanes: Callable[[], Sequence[str]],
     ) -> None:
         self._store = store
@@ -111,13 +113,16 @@ class RunCommits:
                 else:
                     left += each.items
                     moved_on.append(each.plan.run)
-            await self._catch_up(moved_on)
+            if moved_on:
+                await self._catch_up(moved_on)
 
     async def _at_hand(
         self, groups: dict[RunKey, list[Item]], tell: Tell
     ) -> dict[RunKey, CachedRun]:
         """The runs of all groups; of one that cannot be used nothing is written."""
-        await self._catch_up([run for key in groups if (run := self._outdated(key, groups[key]))])
+        outdated = [run for key in groups if (run := self._outdated(key, groups[key]))]
+        if outdated:
+            await self._catch_up(outdated)
         runs = {key: run for key in groups if (run := self._runs.get(key)) is not None}
         missing = [key for key in groups if key not in runs]
         if missing:
@@ -163,7 +168,7 @@ class RunCommits:
                         attempt.claim,
                         happening,
                         repeats=repeated_by(outcome),
-                        picks=partial(self._picks, attempt, run.graph.text),
+                        picks=partial(self._picks, attempt, run.graph),
                     )
                 commit, going_on = plan.commit()
             except ValueMissing as error:
@@ -171,8 +176,9 @@ class RunCommits:
             else:
                 return _Planned(plan, items, commit, going_on)
 
-    def _picks(self, attempt: Attempt, flow: str, schedule: Schedule) -> bool:
-        return self._may_go_on(attempt, NodeCall(flow, schedule.call))
+    def _picks(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
+        call = schedule.call
+        return self._may_go_on(attempt, call.priority, graph.lane_of(call))
 
     def _done(self, planned: _Planned, answer: CommitAnswer, tell: Tell) -> None:
         plan, run = planned.plan, planned.plan.run
@@ -192,8 +198,6 @@ class RunCommits:
 
     async def _catch_up(self, runs: list[CachedRun]) -> None:
         """Take in what others wrote; what that cannot be done with is loaded anew."""
-        if not runs:
-            return
         there: list[CachedRun] = []
         with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
             there = await _insist(partial(self._loader.catch_up, runs))

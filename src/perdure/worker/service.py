@@ -21,6 +21,7 @@ from perdure.engine.graphs import Graphs
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, Progress, Status
+from perdure.model.lane import Lane
 from perdure.model.outcome import Buried, Completed, Failed, GivenBack, Outcome, Retried
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
@@ -40,7 +41,7 @@ from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.leases import LeaseKeeper
-from perdure.worker.nodes import Code, NodeCall, continued, poison_pill, yields
+from perdure.worker.nodes import Code, continued, poison_pill, yields
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 from perdure.worker.report import Report
@@ -292,17 +293,15 @@ class Service:
         else:
             self._slots.go_on(attempt, following)
 
-    def _may_go_on(self, attempt: Attempt, following: NodeCall) -> bool:
+    def _may_go_on(self, attempt: Attempt, priority: int, lane: Lane) -> bool:
         """Whether this worker can run the next node, and it is not less urgent than the last."""
-        if self._is_stopping or following.call.priority > attempt.job.priority:
+        if self._is_stopping or priority > attempt.job.priority:
             return False
-        return self._lanes.serves(following.flow, following.call)
+        return self._lanes.serves(lane)
 
     def _lanes_to_compare(self) -> list[str]:
         """The lanes that may hold something more urgent, when there is no slot for it."""
-        if self._slots.room(may_claim_ahead=False) > 0:
-            return []
-        return self._lanes.texts()
+        return [] if self._slots.has_free else self._lanes.texts()
 
     def _let_go(self, attempt: Attempt) -> None:
         if self._held.get(attempt.claim.id) is attempt:

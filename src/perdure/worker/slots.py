@@ -44,6 +44,11 @@ class Slots:
         ahead = self.concurrency if flying and may_claim_ahead else 0
         return self.concurrency + ahead - self.running - len(self._waiting)
 
+    @property
+    def has_free(self) -> bool:
+        """Whether there is a slot that nothing here waits for."""
+        return self.running + len(self._waiting) < self.concurrency
+
     def take(self, attempt: Attempt) -> None:
         self.is_empty.clear()
         self._waiting.append(attempt)
