@@ -36,6 +36,7 @@ Picks = Callable[[Schedule], bool]
 _SUMMARISED = frozenset(
     {RunStatus.PAUSED, RunStatus.COMPENSATING, RunStatus.FAILED, RunStatus.CANCELLED}
 )
+_ENDS = Ends()
 
 
 class Plan:
@@ -80,13 +81,14 @@ class Plan:
         decision = self._decide(happening)
         if not decision.events:
             return
-        chosen: Schedule | None = None
+        then: Schedule | Retried | None = repeats
         if repeats is None:
-            chosen = next((each for each in decision.schedules if picks(each)), None)
-            if chosen is not None:
-                decision.schedules.remove(chosen)
+            for place, each in enumerate(decision.schedules):
+                if picks(each):
+                    then = decision.schedules.pop(place)
+                    break
         self._add(decision)
-        self._settled[claim] = chosen if repeats is None else repeats
+        self._settled[claim] = then
 
     def settles(self, claim: Claim) -> bool:
         return claim in self._settled
@@ -100,11 +102,16 @@ class Plan:
         run, state = self.run, self.state
         aging = timedelta(milliseconds=state.aging_ms)
         jobs = [self._job(aging, each) for each in self._schedules]
-        going_on = {
-            claim: self._job(aging, what, claim.id)
-            for claim, what in self._settled.items()
-            if isinstance(what, Schedule)
-        }
+        going_on: dict[Claim, NewJob] = {}
+        settlements: list[NodeSettlement] = []
+        for claim, what in self._settled.items():
+            then: Ends | Continues | Repeats = _ENDS
+            if isinstance(what, Schedule):
+                job = going_on[claim] = self._job(aging, what, claim.id)
+                then = Continues(job=job)
+            elif what is not None:
+                then = Repeats(outcome=what)
+            settlements.append(NodeSettlement(claim=claim, then=then))
         children = [child_run(self._place, run.id, aging, each) for each in self._children]
         is_snapshot_due = snapshot.is_due(state, run.snapshot_number) and not state.is_ended
         commit = RunCommit(
@@ -114,10 +121,7 @@ class Plan:
             token=self.token,
             events=tuple(self._events),
             status=state.status,
-            settlements=tuple(
-                NodeSettlement(claim=claim, then=_then(what, going_on.get(claim)))
-                for claim, what in self._settled.items()
-            ),
+            settlements=tuple(settlements),
             jobs=tuple(jobs),
             waits=waits_with(self._waits, children),
             closes=tuple(self._closes),
@@ -190,9 +194,3 @@ class Plan:
         if before is after or not {before, after} & _SUMMARISED:
             return None
         return summary_of(self.state)
-
-
-def _then(what: Schedule | Retried | None, goes_on: NewJob | None) -> Ends | Continues | Repeats:
-    if isinstance(what, Retried):
-        return Repeats(outcome=what)
-    return Ends() if goes_on is None else Continues(job=goes_on)

@@ -56,8 +56,10 @@ class Batches(Generic[Item]):
 
         It spares the making of a task, and a turn of the event loop.
         """
+        if not self._waiting:
+            return
         task = asyncio.current_task()
-        if self._writers or not self._waiting or self._is_held or task is None:
+        if self._writers or self._is_held or task is None:
             self._start()
             return
         self._writers.add(task)

@@ -19,7 +19,7 @@ from perdure import clock
 from perdure.client.context import AbortSignal, Context, StepKeeper
 from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
 from perdure.model.ids import WorkerId
-from perdure.model.job import Claim, ClaimedJob, Progress
+from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
 from perdure.model.payload import Codec, from_json
 from perdure.model.policy import CallPolicy, decode_policy
@@ -97,6 +97,7 @@ class Attempt:
         "_timeout",
         "_timers",
         "abort",
+        "claim",
         "is_begun",
         "is_over",
         "job",
@@ -112,6 +113,7 @@ class Attempt:
         self, job: ClaimedJob, task: Task[..., Any], crew: Crew, claimed_at: datetime
     ) -> None:
         self.job = job
+        self.claim = job.claim
         self.task = task
         self.abort = AbortSignal()
         self.stopped_by: Stop | None = None
@@ -127,10 +129,6 @@ class Attempt:
         self._body: Body | None = None
         self._timeout: timedelta | None = None
         self._timers: list[asyncio.TimerHandle] | None = None
-
-    @property
-    def claim(self) -> Claim:
-        return self.job.claim
 
     @property
     def is_worker_ending(self) -> bool:

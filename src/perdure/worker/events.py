@@ -118,6 +118,8 @@ class Listeners:
 
     def wants(self, kind: type[WorkerEvent]) -> bool:
         """Whether anybody would hear it: saves making events for nobody."""
+        if not self._listeners:  # as nearly always
+            return False
         return any(issubclass(kind, wanted) for wanted, _ in self._listeners)
 
     def emit(self, event: WorkerEvent) -> None:
