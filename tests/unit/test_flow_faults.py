@@ -38,6 +38,7 @@ def needs_two(one: Any, other: Any) -> Any:
 
 child = Flow("child").then(fetch).build()
 anything: Any = object()
+UNUSABLE: Any = {"retries": -1, "timeout": "blah", "priority": 9, "tags": 3, "queue": ""}
 
 
 def faults(flow: Flow) -> list[str]:
@@ -185,6 +186,49 @@ class TestTasks:
     )
     def test_are_called_with_usable_options(self, options: dict[str, Any]) -> None:
         assert "node 'fetch' (.then number 1)" in only_fault(Flow("orders").then(fetch, **options))
+
+    @pytest.mark.parametrize("add", [Flow.then, Flow.map, Flow.join])
+    def test_are_told_of_every_option_that_is_not_usable(self, add: Any) -> None:
+        flow = Flow("orders").fork(a=charge, b=decide)
+        told = faults(add(flow, fetch, **UNUSABLE, undo=limited, on_error=""))
+
+        wanted = (
+            "queue",
+            "priority=9",
+            "tags=3",
+            "retries=-1",
+            "timeout='blah'",
+            "undo=",
+            "on_error",
+        )
+        for option in wanted:
+            [fault] = [each for each in told if option in each.partition(")")[2]]
+            assert fault.startswith("node 'fetch' (.")
+
+    def test_are_told_of_every_option_of_what_decides(self) -> None:
+        flow = (
+            Flow("orders")
+            .loop(fetch, until=needs_two, max_iterations=0, on_max="", **UNUSABLE)
+            .route(limited, {"a": None}, **UNUSABLE)
+        )
+
+        told = faults(flow)
+
+        assert len([each for each in told if "node 'fetch' (.loop number 1)" in each]) == 8
+        assert len([each for each in told if "node 'route' (.route number 1)" in each]) == 6
+
+    @pytest.mark.parametrize("body", [limited, needs_two, None])
+    def test_that_cannot_be_called_hide_no_option(self, body: Any) -> None:
+        assert len(faults(Flow("orders").then(body, name="x", **UNUSABLE))) == 6
+
+    def test_are_told_of_every_option_that_there_is_not(self) -> None:
+        options: Any = {"retrys": 3, "undoing": fetch}
+        told = faults(Flow("orders").then(fetch, **options).route("kind", {"a": None}, **options))
+
+        assert [("retrys" in each, "undoing" in each) for each in told] == [
+            (True, False),
+            (False, True),
+        ] * 2
 
 
 class TestForks:

@@ -34,8 +34,8 @@ After = str | Sequence[str] | Mapping[str, str]
 NESTING_MAX = 50
 
 T = TypeVar("T")
-_NO_CALL = Call(task="", queue="", priority=0)
-"""Stands in for a call that cannot be made, while other faults are looked for."""
+_NO_TASK = named_task(lambda value: value, "none")
+"""Stands in for a task that cannot be called, while other faults are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,15 @@ class Assembly:
 
     def call(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> Call:
         """How a node calls a task, or a plain function as the task ``flow.name``."""
-        return self.attempt(label, lambda: self._call(body, name, settings, label), _NO_CALL)
+        task = self.attempt(label, lambda: self._task(body, name, settings, label), _NO_TASK)
+        return call_of(task, settings, lambda message: self.fault(label, message))
 
-    def _call(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> Call:
+    def _task(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> AnyTask:
         task = body if isinstance(body, Task) else self._task_of(body, name, settings)
         known, where = self._tasks.setdefault(task.name, (task, label))
         if known is not task:
             raise InvalidInput(f"another task is named {task.name!r} too ({where}); rename one")
-        return call_of(task, settings)
+        return task
 
     def _task_of(self, function: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
         if not callable(function):

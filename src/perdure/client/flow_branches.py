@@ -13,6 +13,7 @@ from perdure.client.flow_steps import (
     Step,
     Steps,
     ThenStep,
+    check_options,
     id_of,
     id_or,
     inline,
@@ -23,7 +24,6 @@ from perdure.client.flow_steps import (
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import DEFAULT_PORT, Call, RouteNode
 from perdure.model.task import checked_list
-from perdure.rules.enqueueing import check_option_names
 from perdure.rules.graph_check import nearest
 
 Part = AnyTask | BuiltFlow | Steps
@@ -95,7 +95,7 @@ class RouteStep(Step):
         label = assembly.label(id)
         branches = self._by_port(assembly, label)
         self._check_keys(assembly, label, branches)
-        assembly.attempt(label, lambda: check_option_names(self.options, RouteOptions), None)
+        check_options(assembly, label, self.options, RouteOptions)
         node = RouteNode(
             id=id,
             call=self._call(assembly, id, label),

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
@@ -18,6 +18,7 @@ from perdure.model.task import Task, checked_name, checked_priority, checked_tag
 
 AnyTask = Task[..., Any]
 Function = Callable[..., Any]
+T = TypeVar("T")
 
 
 class CallSettings(TypedDict, total=False):
@@ -45,18 +46,28 @@ class NodeOptions(CallSettings, total=False):
 CALL_SETTINGS = frozenset(CallSettings.__optional_keys__)
 
 
-def call_of(task: AnyTask, settings: Mapping[str, Any]) -> Call:
-    """How a node calls a task. Raises ``InvalidInput`` for a task that no node can call."""
-    _refuse_computed_limits(task)
-    queue, tags = settings.get("queue"), settings.get("tags")
-    priority = settings.get("priority")
+def call_of(task: AnyTask, settings: Mapping[str, Any], refuse: Callable[[str], None]) -> Call:
+    """How a node calls a task; everything that stands against it is told to ``refuse``."""
+
+    def checked(make: Callable[[], T], instead: T) -> T:
+        try:
+            return make()
+        except InvalidInput as error:
+            refuse(str(error))
+            return instead
+
+    def given(name: str, check: Callable[[Any], T], own: T) -> T:
+        value = settings.get(name)
+        return own if value is None else checked(lambda: check(value), own)
+
+    checked(lambda: _refuse_computed_limits(task), None)
     return Call(
         task=task.name,
-        queue=task.queue if queue is None else checked_name(queue, "queue"),
-        priority=task.priority if priority is None else checked_priority(priority),
-        tags=task.tags if tags is None else checked_tags(tags),
-        takes_input=_takes_input(task),
-        policy=_policy(settings.get("retries"), settings.get("timeout")),
+        queue=given("queue", lambda queue: checked_name(queue, "queue"), task.queue),
+        priority=given("priority", checked_priority, task.priority),
+        tags=given("tags", checked_tags, task.tags),
+        takes_input=checked(lambda: _takes_input(task), True),
+        policy=_policy(given("retries", _retry, None), given("timeout", _timeout, None)),
     )
 
 
@@ -143,13 +154,17 @@ def _takes_input(task: AnyTask) -> bool:
     )
 
 
-def _policy(retries: Any, timeout: Duration | None) -> str | None:
-    if retries is not None and not isinstance(retries, Retry):
-        retries = Retry(retries)
-    duration = None
-    if timeout is not None:
-        duration = as_duration(timeout, "timeout")
-        if not duration:
-            raise InvalidInput(f"timeout={timeout!r} must be above zero")
-    policy = encode_policy(retries, duration)
+def _retry(retries: Any) -> Retry | None:
+    return retries if isinstance(retries, Retry) else Retry(retries)
+
+
+def _timeout(timeout: Any) -> timedelta | None:
+    duration = as_duration(timeout, "timeout")
+    if not duration:
+        raise InvalidInput(f"timeout={timeout!r} must be above zero")
+    return duration
+
+
+def _policy(retry: Retry | None, timeout: timedelta | None) -> str | None:
+    policy = encode_policy(retry, timeout)
     return None if policy is None else policy.decode()

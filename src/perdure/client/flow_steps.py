@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from perdure.client.flow_assembly import NESTING_MAX, After, Assembly, Cursor
@@ -294,7 +295,7 @@ def task_node(
     assembly: Assembly, id: str, body: Any, options: Mapping[str, Any], gathers: bool
 ) -> TaskNode:
     label = assembly.label(id)
-    check_options(assembly, label, options)
+    check_options(assembly, label, options, NodeOptions)
     return TaskNode(
         id=id,
         call=assembly.call(body, id, options, label),
@@ -320,7 +321,7 @@ def child_node(
 def body_of(assembly: Assembly, id: str, body: Any, options: Mapping[str, Any]) -> Call | FlowRef:
     """What a map, a loop or a child calls."""
     label = assembly.label(id)
-    check_options(assembly, label, options)
+    check_options(assembly, label, options, NodeOptions)
     if not isinstance(body, BuiltFlow):
         return assembly.call(body, id, options, label)
     for option in sorted(CALL_SETTINGS.intersection(options)):
@@ -345,8 +346,9 @@ def checked_port(assembly: Assembly, label: str, option: str, port: Any) -> str:
     return assembly.attempt(label, lambda: checked_name(port, option), FAIL)
 
 
-def check_options(assembly: Assembly, label: str, options: Mapping[str, Any]) -> None:
-    assembly.attempt(label, lambda: check_option_names(options, NodeOptions), None)
+def check_options(assembly: Assembly, label: str, options: Mapping[str, Any], known: Any) -> None:
+    for name, value in options.items():
+        assembly.attempt(label, partial(check_option_names, {name: value}, known), None)
 
 
 def whole(assembly: Assembly, label: str, option: str, value: Any) -> int | None:
