@@ -71,7 +71,8 @@ def test_all_faults_are_told_at_once() -> None:
         "node 'decide' (.map number 1): concurrency=0 must be at least 1",
         "node 'fetch' (.loop number 1): max_iterations=0 must be at least 1",
         "node 'late' (.node number 1): follows 'chrge', which is unknown; "
-        "did you mean 'charge' or 'charge-2'?",
+        "did you mean 'charge' or 'charge-2'? "
+        "Known: 'unnamed', 'charge', 'charge-2', 'decide', 'fetch'",
     ]
 
 

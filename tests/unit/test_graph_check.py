@@ -83,13 +83,34 @@ def test_edges_that_are_there_twice() -> None:
 
 def test_an_unknown_predecessor_with_the_nearest_names() -> None:
     assert faults("charge", "b", edges="chrge>b") == [
-        "node 'b': follows 'chrge', which is unknown; did you mean 'charge'?"
+        "node 'b': follows 'chrge', which is unknown; did you mean 'charge'? Known: 'charge'"
+    ]
+
+
+def test_an_unknown_predecessor_that_is_like_none_with_all_of_a_few() -> None:
+    assert faults("charge", "pack", "ship", edges="xyz>ship charge>pack") == [
+        "node 'ship': follows 'xyz', which is unknown; known: 'charge', 'pack'"
+    ]
+
+
+def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many() -> None:
+    others = [f"other-{n}" for n in range(40)]
+
+    assert faults("ship-it-all", *others, "b", edges="xship>b") == [
+        "node 'b': follows 'xship', which is unknown; the nearest of 41: 'ship-it-all', "
+        "'other-9', 'other-8'"
+    ]
+
+
+def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself() -> None:
+    assert faults("charge", "pack", edges="chrge>charge charge>pack") == [
+        "node 'charge': follows 'chrge', which is unknown; known: 'pack'"
     ]
 
 
 def test_an_unknown_successor() -> None:
     assert faults("a", "pack", edges="a>pck") == [
-        "node 'a': is followed by 'pck', unknown; did you mean 'pack'?"
+        "node 'a': is followed by 'pck', unknown; did you mean 'pack'? Known: 'pack'"
     ]
 
 

@@ -29,6 +29,10 @@ _LISTED_MAX = 20
 """How many nodes one message names."""
 _COMPARED_MAX = 10
 """How many unknown names are compared with all known ones for a suggestion."""
+_KNOWN_MAX = 12
+"""How many nodes there may be for all of them to be named where an unknown one was."""
+_RANKED_MAX = 200
+"""How many names are compared in full, to find the nearest where none is near."""
 
 
 def check_graph(definition: Definition, labels: Mapping[str, str] | None = None) -> list[str]:
@@ -106,10 +110,10 @@ class _Checking:
     def edge_faults(self) -> Iterator[str]:
         for edge in self._definition.edges:
             if edge.target not in self._nodes:
-                near = self._nearest_node(edge.target)
+                near = self._nearest_node(edge.target, edge.source)
                 yield f"{self._label(edge.source)}: is followed by {edge.target!r}, unknown{near}"
             elif edge.source not in self._nodes:
-                near = self._nearest_node(edge.source)
+                near = self._nearest_node(edge.source, edge.target)
                 yield f"{self._label(edge.target)}: follows {edge.source!r}, which is unknown{near}"
             elif edge.port not in self._ports[edge.source]:
                 yield f"{self._label(edge.target)}: {self._port_fault(edge)}"
@@ -167,9 +171,20 @@ class _Checking:
     def _is_sound(self, edge: Edge) -> bool:
         return edge.target in self._nodes and edge.port in self._ports.get(edge.source, ())
 
-    def _nearest_node(self, name: str) -> str:
+    def _nearest_node(self, name: str, asking: str) -> str:
+        """What may have been meant, other than the node that is asking."""
         self._compared += 1
-        return nearest(name, self._nodes) if self._compared <= _COMPARED_MAX else ""
+        known = [id for id in self._nodes if id != asking]
+        if not known or self._compared > _COMPARED_MAX:
+            return ""
+        near = nearest(name, known)
+        if len(known) <= _KNOWN_MAX:
+            told = ", ".join(map(repr, known))
+            return f"{near} Known: {told}" if near else f"; known: {told}"
+        if near or len(known) > _RANKED_MAX:
+            return near
+        found = get_close_matches(name, known, n=3, cutoff=0)
+        return f"; the nearest of {len(known)}: {', '.join(map(repr, found))}"
 
     def _label(self, id: str) -> str:
         return self._labels.get(id, f"node {id!r}")
