@@ -201,3 +201,42 @@ async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
         "loop": ["r-1", "again", 2, None, 1, "r-1:again:2"],
     }
     assert await job.result(10) == [None, None, 0, None, 1, job.id]
+
+
+async def test_steps_of_one_name_side_by_side_are_executed_once(
+    client: AsyncClient, hire: Hire
+) -> None:
+    ran: list[int] = []
+
+    async def note(number: int) -> int:
+        ran.append(number)
+        await asyncio.sleep(0)
+        return number
+
+    @task
+    async def work(_: Any, ctx: Context) -> list[int]:
+        return list(await asyncio.gather(*(ctx.step("same", note, n) for n in range(5))))
+
+    flow = Flow("side").then(work).build()
+    await hire(flows=[flow])
+
+    assert await (await client.submit(flow)).result(10) == [0] * 5
+    assert ran == [0]
+
+
+async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
+    client: AsyncClient, hire: Hire, store: Store
+) -> None:
+    @task
+    async def where(_: Any, ctx: Context) -> str:
+        return str(await ctx.step("where", lambda: f"{ctx.namespace} {ctx.run_id}"))
+
+    inner = Flow("c").then(where).build()
+    outer = Flow("outer").flow(inner).build()
+    found = []
+    for namespace, flow, id in (("a", outer, "b"), ("a/b", inner, "c")):
+        await hire(flows=[outer], namespace=namespace)
+        async with AsyncClient(store, namespace=namespace) as there:
+            found.append(await (await there.submit(flow, id=id)).result(10))
+
+    assert found == ["a b/c", "a/b c"]

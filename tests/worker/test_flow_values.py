@@ -143,3 +143,47 @@ async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hi
     # 0 == False, so their texts are compared.
     results = [repr(await run.result(10)) for run in runs]
     assert results == [repr([value, value]) for value in values]
+
+
+async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
+    client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.engine.run_values.VALUES_MAX_BYTES", 1_000)
+
+    @task
+    async def grow(value: Any) -> Any:
+        return {"text": "x" * 400, "count": value["count"] + 1}
+
+    @task
+    async def count(outputs: dict[str, Any]) -> int:
+        return sum(int(output["count"]) for output in outputs.values())
+
+    branches = {
+        f"b{number}": Flow().loop(
+            grow, name=f"loop-{number}", until=lambda value: value["count"] >= 5
+        )
+        for number in range(6)
+    }
+    flow = Flow("large").fork(branches).join(count).build()
+    await hire(flows=[flow])
+
+    assert await (await client.submit(flow, {"count": 0})).result(15) == 30
+
+
+async def test_a_loop_whose_check_ends_the_program_fails_and_nothing_more(
+    client: AsyncClient, hire: Hire
+) -> None:
+    @task
+    async def keep(value: Any) -> Any:
+        return value
+
+    def leave(_: Any) -> bool:
+        raise SystemExit(3)
+
+    ends = Flow("ends").loop(keep, until=leave).build()
+    goes_on = Flow("goes-on").then(keep).build()
+    await hire(flows=[ends, goes_on])
+
+    with pytest.raises(RunFailed, match="SystemExit"):
+        await (await client.submit(ends, 1)).result(10)
+    assert await (await client.submit(goes_on, 2)).result(10) == 2

@@ -91,7 +91,15 @@ class StepKeeper(Protocol):
 class Context:
     """Declare a parameter ``ctx: Context`` to receive it."""
 
-    __slots__ = ("_job", "_report", "_steps", "abort_signal", "worker")
+    __slots__ = (
+        "_job",
+        "_report",
+        "_steps",
+        "_thread_turns",
+        "_turns",
+        "abort_signal",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -104,6 +112,8 @@ class Context:
         self._job = job
         self._report = report
         self._steps = steps
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._thread_turns: dict[str, threading.Lock] = {}
         self.worker = worker
         self.abort_signal = abort
 
@@ -194,10 +204,12 @@ class Context:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        if found := await self._steps.find(name):
-            return found[0]
-        made = function(*args, **kwargs)
-        return await self._steps.save(name, await made if inspect.isawaitable(made) else made)
+        # One at a time: the second of a name gets what the first one stored.
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            if found := await self._steps.find(name):
+                return found[0]
+            made = function(*args, **kwargs)
+            return await self._steps.save(name, await made if inspect.isawaitable(made) else made)
 
     def _step_in_thread(
         self,
@@ -206,9 +218,10 @@ class Context:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        if found := self._steps.wait(self._steps.find(name)):
-            return found[0]
-        return self._steps.wait(self._steps.save(name, function(*args, **kwargs)))
+        with self._thread_turns.setdefault(name, threading.Lock()):
+            if found := self._steps.wait(self._steps.find(name)):
+                return found[0]
+            return self._steps.wait(self._steps.save(name, function(*args, **kwargs)))
 
     def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
         """Report how far the body is, 0 to 100. Cheap: call it as often as you like.

@@ -38,11 +38,13 @@ class CachedRun:
         self.graph = graph
         self.state = state
         self.values = values
+        self.values.trim()
         self.snapshot_number = 0
 
     def catch_up(self, events: Iterable[StoredEvent]) -> None:
         """Take in what others wrote."""
         self.state = folded(self.id, self.state, events, self.values)
+        self.values.trim()
 
 
 def folded(

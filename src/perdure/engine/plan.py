@@ -143,6 +143,7 @@ class Plan:
         run.state = self.state
         for number, json in self._fresh.items():
             run.values.put(number, json)
+        run.values.trim()
         run.graph = self._graph
 
     def _decide(self, happening: Happening) -> Decision:

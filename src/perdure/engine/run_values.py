@@ -7,17 +7,21 @@ from collections.abc import Iterable
 from perdure.errors import ValueMissing
 from perdure.model.payload import Codec
 
+VALUES_MAX_BYTES = 16 * 1024 * 1024
+"""What is kept of one run between two steps; older values are read again if they are needed."""
+
 
 class RunValues:
     """JSON by event number. What is not here is read when a decision asks for it."""
 
-    __slots__ = ("_codec", "_json", "lists", "size_bytes")
+    __slots__ = ("_codec", "_json", "_list_bytes", "lists", "size_bytes")
 
     def __init__(self, codec: Codec) -> None:
         self.lists: dict[str, list[bytes]] = {}
         self.size_bytes = 0
         self._codec = codec
         self._json: dict[int, bytes] = {}
+        self._list_bytes: dict[str, int] = {}
 
     def json(self, number: int) -> bytes:
         try:
@@ -31,6 +35,21 @@ class RunValues:
     def put(self, number: int, json: bytes) -> None:
         self.size_bytes += len(json) - len(self._json.get(number, b""))
         self._json[number] = json
+
+    def trim(self) -> None:
+        """Let go of the oldest values, between two decisions, if there are too many."""
+        for node in self.lists.keys() - self._list_bytes.keys():
+            self._list_bytes[node] = sum(map(len, self.lists[node]))
+            self.size_bytes += self._list_bytes[node]
+        if self.size_bytes <= VALUES_MAX_BYTES:
+            return
+        for number in list(self._json):
+            self.size_bytes -= len(self._json.pop(number))
+            if self.size_bytes <= VALUES_MAX_BYTES:
+                return
+        self.lists.clear()
+        self._list_bytes.clear()
+        self.size_bytes = 0
 
     def put_stored(self, number: int, value: bytes) -> None:
         """A value as the store has it."""

@@ -152,7 +152,7 @@ def _finished(key: Key, output: bytes, graph: Graph, code: FlowCode) -> Happenin
     try:
         args, kwargs = check.arguments([from_json(output)], {}, None)
         is_done = bool(check.function(*args, **kwargs))
-    except Exception as error:
+    except BaseException as error:  # whatever it is, the worker must not end of it
         return FailedForGood(key=key, failure=describe(error))
     return Finished(key=key, output=output, is_done=is_done)
 

@@ -187,6 +187,7 @@ class RunCommits:
         key = (run.namespace, run.id)
         if key in self._runs:
             self._cached_bytes += run.values.size_bytes - before
+            self._evict()
         if answer.now is not None:
             run.as_of = answer.now
         if run.state.is_ended or not run.state.jobs:
@@ -208,6 +209,10 @@ class RunCommits:
     def _keep(self, key: RunKey, run: CachedRun) -> None:
         self._runs[key] = run
         self._cached_bytes += run.values.size_bytes
+        self._evict()
+
+    def _evict(self) -> None:
+        """Forget the runs that were loaded first, if there are too many, or they are too large."""
         while len(self._runs) > CACHED_RUNS_MAX or (
             self._cached_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
         ):

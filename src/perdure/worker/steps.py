@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from perdure.model.job import ClaimedJob
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import StoredStep
@@ -54,4 +56,5 @@ def owner_of(job: ClaimedJob) -> str:
     """Whose steps they are: the same for every execution of a job, or of a node."""
     if job.node is None:
         return job.claim.id
-    return f"{job.namespace}/{job.node.run}/{job.node.key}"
+    # As JSON, because any of them may contain whatever character were to stand between them.
+    return msgspec.json.encode((job.namespace, job.node.run, job.node.key)).decode()

@@ -49,6 +49,8 @@ class SqliteRuns(Handle, RunStore):
 
     async def submit_run(self, run: NewRun) -> Submitted:
         size = 1 + len(run.events) + len(run.jobs) + len(run.children) * SMALL_MAX
+        if run.on_existing == "terminate_existing":  # which may remove a large one
+            size += SMALL_MAX
         return await self._write_small(lambda transaction: submit_run(transaction, run), size)
 
     async def commit_runs(

@@ -13,13 +13,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
 from perdure.clock import Clock
 from perdure.store.sqlite.busy import is_busy, patiently
+from perdure.store.sqlite.checkpoints import Checkpoints
 from perdure.store.sqlite.connecting import as_opening_error, as_store_error, connect_writer
 from perdure.store.sqlite.migrations import migrate
 from perdure.store.sqlite.place import SqlitePlace
@@ -32,8 +32,6 @@ from perdure.store.wakeups import Hub
 
 GROUP_MAX = 256
 """Operations in one transaction, so that none waits long for its answer."""
-CHECKPOINT_ROWS = 3_000
-"""Rows changed until the thread moves what the WAL has gathered into the file."""
 
 
 class _Undone(Exception):
@@ -55,7 +53,7 @@ class Writer:
         self._is_stopping = False
         self._turn = Lock()
         """Whoever uses the connection holds it."""
-        self._checkpointed_at = 0
+        self._checkpoints = Checkpoints(place.path)
         self._thread = Thread(target=self._run, name=f"perdure writes {place.path}", daemon=True)
         self._thread.start()
 
@@ -78,7 +76,7 @@ class Writer:
         if transaction.hints and self._hub.is_heard:
             for hint in as_hints(transaction.hints):
                 self._hub.publish(hint)
-        if self._is_checkpoint_due:
+        if self._checkpoints.are_due(self._connection):
             self.nudge()
         return (answer,)
 
@@ -147,25 +145,15 @@ class Writer:
                     self._write(group)
                 # Not before the turn is over: whoever gets an answer may write again at once.
                 self._answer(group)
-            if self._is_checkpoint_due:
+            if self._checkpoints.are_due(self._connection):
                 with self._turn:
-                    self._checkpoint()
+                    self._checkpoints.make(self._connection)
             # Whoever else has the turn now looks by himself.
             if self._watch.is_due and self._turn.acquire(blocking=False):
                 try:
                     self._watch.look(self._connection)
                 finally:
                     self._turn.release()
-
-    @property
-    def _is_checkpoint_due(self) -> bool:
-        return self._connection.total_changes - self._checkpointed_at >= CHECKPOINT_ROWS
-
-    def _checkpoint(self) -> None:
-        """As SQLite would by itself at some commit; but no event loop waits for the disk here."""
-        self._checkpointed_at = self._connection.total_changes
-        with suppress(sqlite3.Error):  # what is not moved now is moved the next time
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _next_group(self) -> list[Request]:
         """All that waits by now; nothing, when it is time to look around."""
