@@ -174,8 +174,10 @@ class _Checking:
     def _nearest_node(self, name: str, asking: str) -> str:
         """What may have been meant, other than the node that is asking."""
         self._compared += 1
+        if self._compared > _COMPARED_MAX:
+            return ""
         known = [id for id in self._nodes if id != asking]
-        if not known or self._compared > _COMPARED_MAX:
+        if not known:
             return ""
         near = nearest(name, known)
         if len(known) <= _KNOWN_MAX:
