@@ -48,6 +48,7 @@ class TestCheck:
         self, perdure: Commands, client: Client, waiting: RunHandle
     ) -> None:
         client.pause("order-5")
+        client.pause_queue("default")  # so that nobody begins with the next one
         client.submit(sample.orders, 5, id="fresh")
         client.pause("fresh")
 
