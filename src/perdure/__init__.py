@@ -12,6 +12,7 @@ from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecor
 from perdure.client.task import task
 from perdure.errors import (
     Aborted,
+    AmbiguousRun,
     AttemptTimeout,
     DeadlineExceeded,
     DuplicateTask,
@@ -73,6 +74,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AbortOutcome",
     "Aborted",
+    "AmbiguousRun",
     "AsyncClient",
     "AsyncJobHandle",
     "AsyncJobQueue",

@@ -172,6 +172,19 @@ class RunNotFound(PerdureError, LookupError):
         self.run_id = run_id
 
 
+class AmbiguousRun(InvalidInput):
+    """Several namespaces have a run of this id, and a client of all of them was asked for it."""
+
+    def __init__(self, run_id: str, namespaces: tuple[str, ...]) -> None:
+        listed = ", ".join(map(repr, namespaces))
+        super().__init__(
+            f"run {run_id!r} may be any of those in the namespaces {listed}; open a client of one "
+            "of them: namespace=..."
+        )
+        self.run_id = run_id
+        self.namespaces = namespaces
+
+
 class RunExists(PerdureError):
     """``on_conflict="fail"``: the id is taken by another run, live or ended."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import (
+    AmbiguousRun,
     AsyncClient,
     InvalidInput,
     JobNotFound,
@@ -302,3 +303,40 @@ class TestNamespaces:
             assert (await other.run("order-3")).by == "ann"
             assert len(await operator.run_handle("order-3").events()) == 2
             assert await operator.count_runs() == 1
+
+    async def test_that_have_a_run_of_one_id_are_told_to_an_operator(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        async with (
+            AsyncClient(store, namespace="other") as other,
+            AsyncClient(store, namespace="*") as operator,
+        ):
+            await client.submit(asking, 1, id="order-3")
+            await other.submit(asking, 2, id="order-3")
+            run = operator.run_handle("order-3")
+            asked = [
+                operator.run("order-3"),
+                operator.runs(before="order-3"),
+                operator.pause("order-3"),
+                operator.unpause("order-3"),
+                operator.cancel("order-3"),
+                operator.retry("order-3"),
+                operator.signal("order-3", "answer"),
+                operator.migrate("order-3", to=asking),
+                operator.fork("order-3"),
+                operator.explain("order-3"),
+                run.result("1s"),
+                run.events(),
+                run.nodes(),
+                run.outputs(),
+                run.children(),
+                anext(run.watch()),
+            ]
+
+            for each in asked:
+                with pytest.raises(AmbiguousRun, match="'default', 'other'; open a client"):
+                    await each
+
+            assert len(await client.run_handle("order-3").events()) == 1
+            assert len(await other.run_handle("order-3").events()) == 1
+            assert len(await operator.runs()) == 2

@@ -64,6 +64,12 @@ async def various(store: Store, clock: ManualClock) -> None:
 
 FILTERS: dict[str, tuple[RunFilter, list[str]]] = {
     "namespace": (RunFilter(namespace=NAMESPACE), ["order-42", "f", "c", "b", "a"]),
+    "id": (RunFilter(id=RunId("d")), ["d"]),
+    "id in its namespace": (RunFilter(id=RunId("a"), namespace=NAMESPACE), ["a"]),
+    "id elsewhere": (RunFilter(id=RunId("d"), namespace=NAMESPACE), []),
+    "id of a child": (RunFilter(id=RunId("f"), parent=RUN, is_ended=False), ["f"]),
+    "id of another status": (RunFilter(id=RunId("a"), status=WAITING), []),
+    "unknown id": (RunFilter(id=RunId("order")), []),
     "status": (RunFilter(status=COMPLETED), ["c"]),
     "flow": (RunFilter(flow=FLOW), ["order-42", "d", "b", "a"]),
     "version": (RunFilter(version="v2"), ["b"]),
@@ -111,6 +117,20 @@ class TestListRuns:
             seen += [run.id for run in page]
 
         assert seen == [f"run-{number}" for number in reversed(range(9))]
+
+    async def test_gives_all_of_one_id_newest_first(self, store: Store, clock: ManualClock) -> None:
+        for namespace in ("b", "c", "a"):
+            await submit(store, id=RUN, namespace=namespace)
+            await submit(store, id=RunId(f"{RUN}/child"), namespace=namespace)
+            clock.advance(SECOND)
+
+        runs = await store.list_runs(RunFilter(id=RUN), 10)
+
+        assert [(run.namespace, run.id) for run in runs] == [("a", RUN), ("c", RUN), ("b", RUN)]
+        assert await store.list_runs(RunFilter(id=RUN), 2) == runs[:2]
+        older = RunFilter(id=RUN, before=(runs[0].created_at, RUN))
+        assert await store.list_runs(older, 10) == runs[1:]
+        assert await store.count_runs(RunFilter(id=RUN)) == 3
 
 
 class TestCountRuns:

@@ -10,13 +10,15 @@ from perdure.client.run_records import RunMoved
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
-from perdure.errors import InvalidInput, RunEnded, RunNotFound
+from perdure.errors import AmbiguousRun, InvalidInput, RunEnded, RunNotFound
 from perdure.model.happening import CancelAsked, Happening, RetryAsked, Signalled
 from perdure.model.ids import RunId
-from perdure.model.run import ENDED, Run
+from perdure.model.run import ENDED, Run, RunFilter
 from perdure.store.contract import Store
 
 CHILDREN_AT_ONCE = 50
+NAMED_MAX = 20
+"""How many namespaces are named that have a run of one id."""
 
 
 class RunActs:
@@ -33,11 +35,14 @@ class RunActs:
         return Acting(await self.store(), self.graphs, self._access.codec)
 
     async def found(self, id: RunId) -> Run:
+        """The run of this id; an operator's client must not take one of several."""
         store = await self.store()
-        run = await store.get_run(self._access.visible, id)
-        if run is None:
+        runs = await store.list_runs(RunFilter(namespace=self._access.visible, id=id), NAMED_MAX)
+        if not runs:
             raise RunNotFound(id)
-        return run
+        if len(runs) > 1:
+            raise AmbiguousRun(id, tuple(sorted(run.namespace for run in runs)))
+        return runs[0]
 
     async def namespace_of(self, id: RunId) -> str:
         visible = self._access.visible

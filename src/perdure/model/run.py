@@ -294,6 +294,8 @@ class RunFilter(Value):
     """Which runs a list or a count is about. None means any."""
 
     namespace: str | None = None
+    id: RunId | None = None
+    """Which several namespaces may have, each of its own."""
     status: RunStatus | None = None
     flow: str | None = None
     version: str | None = None

@@ -88,7 +88,14 @@ READ_ALL_ON_PURPOSE = {
     "workers": "a small table, and the jobs that are held",
 }
 COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
-FILLED_IN = {"list_jobs", "list_jobs_by_status", "count_jobs", "list_runs", "count_runs"}
+FILLED_IN = {
+    "list_jobs",
+    "list_jobs_by_status",
+    "count_jobs",
+    "list_runs",
+    "list_runs_of_id",
+    "count_runs",
+}
 
 
 @pytest.fixture(scope="module", params=["none", "outdated", "fresh"])
@@ -349,6 +356,14 @@ class TestListsOfRuns:
 
         assert index in {node.get("Index Name") for node in nodes}
         assert "Sort" not in {node["Node Type"] for node in nodes}
+
+    async def test_of_one_id_are_found_by_it(self, planner: Planner) -> None:
+        wanted = RunFilter(id=RunId("run-1"))
+        statement, _ = filtered_runs(planner.statements["list_runs_of_id"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        assert {node.get("Index Name") for node in nodes} - {None} == {"runs_id"}
 
 
 async def open_and_close(url: str) -> None:

@@ -160,7 +160,7 @@ def test_a_step_of_a_run_looks_up_single_rows(connection: sqlite3.Connection) ->
     steps = plan(connection, statements_of(PREFIX)["run_and_job"])
 
     assert [step.removesuffix(" LEFT-JOIN") for step in steps] == [
-        "SEARCH run USING INDEX sqlite_autoindex_perdure_runs_1 (id=? AND namespace=?)",
+        "SEARCH run USING INDEX perdure_runs_id (id=? AND namespace=?)",
         "SEARCH job USING INDEX sqlite_autoindex_perdure_jobs_1 (id=?)",
         "CORRELATED SCALAR SUBQUERY 1",
         "SEARCH event USING PRIMARY KEY (run_serial=?)",
@@ -219,6 +219,13 @@ def test_runs_are_listed_in_order_by_an_index(
 
     assert steps[0].endswith(f" {found_by}")
     assert not any("ORDER BY" in step for step in steps)
+
+
+def test_runs_of_one_id_are_found_by_it(connection: sqlite3.Connection) -> None:
+    for filter in (RunFilter(id=RunId("a")), RunFilter(id=RunId("a"), status=RunStatus.FAILED)):
+        for name in sorted(LISTS_OF_RUNS):
+            steps = plan(connection, listing(PREFIX, name, filter))
+            assert steps[0] == "SEARCH run USING INDEX perdure_runs_id (id=?)"
 
 
 def test_live_runs_are_listed_without_looking_at_ended_ones(connection: sqlite3.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -180,7 +181,11 @@ def _load(records: RunRecords, wanted: RunAfter) -> LoadedRun | None:
 
 
 def _newest_first(records: RunRecords, filter: RunFilter) -> Iterator[StoredRun]:
-    if filter.parent is not None and filter.namespace is not None:
+    entries: Sequence[tuple[Any, Place]]
+    if filter.id is not None:
+        named = records.by_name.ids(filter.id)
+        entries = sorted((records.runs[place].created_at, place) for place in named)
+    elif filter.parent is not None and filter.namespace is not None:
         entries = records.children.entries((filter.namespace, filter.parent))
     else:
         entries = records.by_age.entries()
@@ -193,6 +198,7 @@ def _newest_first(records: RunRecords, filter: RunFilter) -> Iterator[StoredRun]
 def _matches(run: StoredRun, filter: RunFilter) -> bool:
     return (
         filter.namespace in (None, run.namespace)
+        and filter.id in (None, run.id)
         and filter.status in (None, run.status)
         and filter.flow in (None, run.flow)
         and filter.version in (None, run.version)

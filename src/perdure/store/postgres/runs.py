@@ -62,7 +62,8 @@ class PostgresRuns(PostgresCommits, PostgresSubmits, RunStore):
         return None
 
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
-        statement, arguments = filtered_runs(self._statements["list_runs"], filter, after=1)
+        name = "list_runs" if filter.id is None else "list_runs_of_id"
+        statement, arguments = filtered_runs(self._statements[name], filter, after=1)
         found = await self._connections.fetch(statement, limit, *arguments)
         return [run_rows.run(row) for row in found]
 
@@ -112,6 +113,7 @@ def filtered_runs(statement: str, filter: RunFilter, after: int = 0) -> tuple[st
     """
     wanted = {
         "namespace = ${}": filter.namespace,
+        "id = ${}": filter.id,
         "flow = ${}": filter.flow,
         "version = ${}": filter.version,
         "parent_run = ${}": filter.parent,

@@ -188,6 +188,8 @@ def _prune(
 
 def listing(prefix: str, name: str, filter: RunFilter) -> str:
     """The text of a listing or counting statement, by the index that serves the filter best."""
+    if filter.id is not None:
+        return _completed(prefix, name, "id", "run.id = :id")
     if filter.parent is not None:
         place = "" if filter.namespace is None else " AND run.namespace = :namespace"
         return _completed(prefix, name, "parent", f"run.parent_run = :parent{place}")
@@ -218,6 +220,7 @@ def _parameters(filter: RunFilter) -> dict[str, Any]:
     at, id = filter.before or (None, "")
     return {
         "namespace": filter.namespace,
+        "id": filter.id,
         "status": filter.status,
         "flow": filter.flow,
         "version": filter.version,

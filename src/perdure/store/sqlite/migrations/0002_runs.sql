@@ -32,7 +32,6 @@ CREATE TABLE {prefix}runs (
     updated_at  INTEGER NOT NULL,
     summary     BLOB    NOT NULL,
 
-    UNIQUE (id, namespace),
     CHECK (CASE status
         WHEN 'running'      THEN finished_at IS NULL
         WHEN 'waiting'      THEN finished_at IS NULL
@@ -45,6 +44,8 @@ CREATE TABLE {prefix}runs (
     END),
     CHECK ((parent_run IS NULL) = (parent_key IS NULL))
 );
+
+CREATE UNIQUE INDEX {prefix}runs_id ON {prefix}runs (id, namespace);
 
 -- The newest runs, those of one status, and the children of a parent.
 CREATE INDEX {prefix}runs_created ON {prefix}runs (created_at, id);

@@ -293,6 +293,7 @@ FROM {prefix}runs AS run {index}
 WHERE {where}
   AND (run.created_at, run.id) < (:before_at, :before_id)
   AND (:namespace IS NULL OR run.namespace = :namespace)
+  AND (:id IS NULL OR run.id = :id)
   AND (:status IS NULL OR run.status = :status)
   AND (:flow IS NULL OR run.flow = :flow)
   AND (:version IS NULL OR run.version = :version)
@@ -307,6 +308,7 @@ FROM {prefix}runs AS run {index}
 WHERE {where}
   AND (run.created_at, run.id) < (:before_at, :before_id)
   AND (:namespace IS NULL OR run.namespace = :namespace)
+  AND (:id IS NULL OR run.id = :id)
   AND (:status IS NULL OR run.status = :status)
   AND (:flow IS NULL OR run.flow = :flow)
   AND (:version IS NULL OR run.version = :version)
