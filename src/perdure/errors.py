@@ -74,8 +74,10 @@ class FingerprintTaken(PerdureError):
 
 
 class JobNotFound(PerdureError, LookupError):
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no job {job_id!r} in this namespace (removed, or never there)")
+    def __init__(self, job_id: str, what: str = "job") -> None:
+        super().__init__(
+            f"there is no {what} {job_id!r} in this namespace (removed, or never there)"
+        )
         self.job_id = job_id
 
 

@@ -230,8 +230,10 @@ class TestRetry:
         assert (await client.retry(job.id)).after is Status.WAITING
 
     async def test_of_nothing_at_all(self, client: AsyncClient) -> None:
-        with pytest.raises(JobNotFound, match="order-3"):
+        with pytest.raises(JobNotFound, match="there is no job and no run 'order-3'"):
             await client.retry("order-3")
+        with pytest.raises(RunNotFound, match="there is no run 'order-3'"):
+            await client.run_handle("order-3").retry()
 
 
 class TestUnknownRun:

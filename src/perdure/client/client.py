@@ -297,7 +297,7 @@ class AsyncClient(AsyncRuns):
         try:
             return await self._retry_run(id, by)
         except RunNotFound:
-            raise JobNotFound(id) from None
+            raise JobNotFound(id, "job and no run") from None
 
     async def _retry_job(self, id: str) -> Moved:
         store = await self._access.store.opened()
