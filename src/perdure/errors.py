@@ -204,10 +204,12 @@ class RunEnded(PerdureError):
     """The run is over, and ``act`` no longer applies to it; nothing was changed."""
 
     def __init__(self, run_id: str, act: str, status: str) -> None:
-        super().__init__(
-            f"cannot {act} run {run_id!r}: it is {status}, which is final. "
-            "client.retry(id) or client.fork(id) start it anew"
+        advice = (
+            "client.fork(id) begins a new run with its past"
+            if status == "completed"
+            else "client.retry(id) or client.fork(id) start it anew"
         )
+        super().__init__(f"cannot {act} run {run_id!r}: it is {status}, which is final. {advice}")
         self.run_id = run_id
         self.act = act
         self.status = status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater
+from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater, RunEnded
 from perdure.store.opening import store_at
 
 
@@ -27,6 +27,18 @@ class TestInvalidStoreUrl:
 
         assert "sec" not in str(caught.value)
         assert url.partition(":")[0] in str(caught.value)
+
+
+class TestRunEnded:
+    @pytest.mark.parametrize("status", ["failed", "cancelled"])
+    def test_advises_to_retry_what_can_be_retried(self, status: str) -> None:
+        assert "client.retry(id) or client.fork(id)" in str(RunEnded("order-3", "pause", status))
+
+    def test_advises_only_to_fork_what_is_completed(self) -> None:
+        told = str(RunEnded("order-3", "pause", "completed"))
+
+        assert "client.fork(id)" in told
+        assert "retry" not in told
 
 
 class TestRetryLater:
