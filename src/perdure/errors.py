@@ -188,12 +188,12 @@ class AmbiguousRun(InvalidInput):
 
 
 class RunExists(PerdureError):
-    """``on_conflict="fail"``: the id is taken by another run, live or ended."""
+    """The id is taken by another run, live or ended, and nothing was said for that case."""
 
     def __init__(self, run_id: str, flow: str, status: str) -> None:
         super().__init__(
-            f"run {run_id!r} exists already: flow {flow!r}, {status}. Choose another id, or "
-            'on_conflict="use_existing" or "terminate_existing"'
+            f"run {run_id!r} exists already: flow {flow!r}, {status}. Choose another id; "
+            'submit(...) also takes on_conflict="use_existing" or "terminate_existing"'
         )
         self.run_id = run_id
         self.flow = flow

@@ -143,7 +143,9 @@ class TestFork:
     async def test_is_refused_where_its_id_is_taken(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3, id="order-3")
 
-        with pytest.raises(RunExists, match="'order-3' exists already"):
+        with pytest.raises(
+            RunExists, match=r"'order-3' exists .* Choose another id; submit\(...\)"
+        ):
             await client.fork(run.id, new_id="order-3")
 
 
