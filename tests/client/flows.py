@@ -61,6 +61,17 @@ parent = Flow("parent").then(keep).flow(asking).build()
 grandparent = Flow("grandparent").flow(parent).build()
 undoing = Flow("undoing").then(keep, undo=undo_keep).wait_for_signal("answer").build()
 late = Flow("late").delay("2h").then(keep).build()
+LONG = [f"{letter}{number}" for number in (2, 1) for letter in "cabed"]
+
+
+def chained(name: str, nodes: list[str]) -> BuiltFlow:
+    flow = Flow(name)
+    for node in nodes:
+        flow.then(keep, name=node)
+    return flow.build()
+
+
+long = chained("long", LONG)
 
 FLOWS: list[BuiltFlow] = [
     ordering,
@@ -73,4 +84,5 @@ FLOWS: list[BuiltFlow] = [
     grandparent,
     undoing,
     late,
+    long,
 ]

@@ -15,7 +15,7 @@ from perdure.model.event import RunPaused, RunSubmitted, StoredEvent, encode_eve
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.store.contract import Store
-from tests.client.flows import asking, failing, ordering, parent, shouting
+from tests.client.flows import LONG, asking, failing, long, ordering, parent, shouting
 from tests.client.runs import until, worker_at
 
 
@@ -122,6 +122,15 @@ class TestOutputs:
         await until(run, RunStatus.FAILED)
 
         assert await run.outputs() == {"keep": [0, False, None, ""]}
+
+    async def test_are_in_the_order_of_the_flow(self, client: AsyncClient) -> None:
+        run = await client.submit(long, 3)
+        await run.result(timeout=20)
+
+        outputs = await run.outputs()
+
+        assert list(outputs) == [node.id for node in await run.nodes()]
+        assert list(outputs) == LONG
 
 
 @pytest.mark.usefixtures("working")

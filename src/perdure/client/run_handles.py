@@ -84,7 +84,7 @@ class AsyncRunHandle:
         return RunLog(self.id, self._access.codec).take(loaded.events)
 
     async def outputs(self) -> dict[str, Any]:
-        """The outputs of its completed nodes, as plain values."""
+        """The outputs of its completed nodes in the flow's order, as plain values."""
         run = await self._with_outputs()
         return {id: from_json(run.values.json(ref)) for id, ref in completed_refs(run).items()}
 

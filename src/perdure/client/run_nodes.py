@@ -33,9 +33,12 @@ class NodeRecord(Value):
 
 
 def completed_refs(run: CachedRun) -> dict[str, int]:
-    """The completed nodes, with the events whose values are their outputs."""
+    """The completed nodes in the flow's order, with the events whose values are their outputs."""
+    reached = run.state.nodes
     return {
-        id: node.ref for id, node in run.state.nodes.items() if node.status is NodeStatus.COMPLETED
+        id: reached[id].ref
+        for id in run.graph.nodes
+        if id in reached and reached[id].status is NodeStatus.COMPLETED
     }
 
 
