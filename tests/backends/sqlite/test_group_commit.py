@@ -19,6 +19,8 @@ from tests.backends.sqlite.files import Rival, connected
 from tests.conformance.builders import insert, new_job
 
 TOGETHER = 50
+WRITES_MAX = 300
+"""They take far longer than small writes may keep the event loop."""
 
 
 async def queue_up(
@@ -171,3 +173,19 @@ class TestSharing:
 def threads_on(path: Path, kind: str) -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if str(path) in name and kind in name]
+
+
+class TestSmallWrites:
+    async def test_let_others_run_while_one_caller_writes_on_and_on(
+        self, store: SqliteStore
+    ) -> None:
+        await insert(store)
+        has_run = asyncio.Event()
+        asyncio.get_running_loop().call_soon(has_run.set)
+
+        for _ in range(WRITES_MAX):
+            await insert(store)
+            if has_run.is_set():
+                break
+
+        assert has_run.is_set()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from perdure.clock import Clock
+from perdure.clock import Clock, monotonic
 from perdure.errors import StoreError
 from perdure.store.sqlite.database import Database
 from perdure.store.sqlite.place import SqlitePlace
@@ -16,6 +17,8 @@ Answer = TypeVar("Answer")
 
 SMALL_MAX = 16
 """Jobs, or steps of runs, that are written without holding up an event loop noticeably."""
+TURN_SECONDS_MAX = 0.005
+"""How long small writes may follow each other before the event loop gets a turn."""
 
 
 class Handle:
@@ -23,14 +26,21 @@ class Handle:
         self._place = place
         self._clock = clock
         self._database: Database | None = None
+        self._turn_began_at = 0.0
 
     async def _write(self, operation: Operation[Answer]) -> Answer:
         return await self._open_database().write(operation, self._clock)
 
     async def _write_small(self, operation: Operation[Answer], size: int) -> Answer:
         """The same for something of so many rows, without waiting for a thread if they are few."""
-        write = Database.write_small if size <= SMALL_MAX else Database.write
-        return await write(self._open_database(), operation, self._clock)
+        if size > SMALL_MAX:
+            return await self._write(operation)
+        # A small write that is done at once does not suspend its caller. One that writes in a loop
+        # would keep all others from running; before the write, so that a cancel undoes nothing.
+        if monotonic() - self._turn_began_at > TURN_SECONDS_MAX:
+            await asyncio.sleep(0)
+            self._turn_began_at = monotonic()
+        return await self._open_database().write_small(operation, self._clock)
 
     async def _read(self, operation: Operation[Answer]) -> Answer:
         return await self._open_database().read(operation, self._clock)

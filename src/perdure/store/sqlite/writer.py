@@ -68,9 +68,10 @@ class Writer:
             return ()
         try:
             transaction, answer = self._commit_now(operation, clock)
-            self._watch.look(self._connection)  # while at it: the thread need not ask for its turn
         except sqlite3.Error:
             return ()  # another process is in the way, or it is broken: the thread will find out
+        else:
+            self._watch.look(self._connection)  # while at it: the thread need not ask for its turn
         finally:
             self._turn.release()
         if transaction.hints and self._hub.is_heard:
