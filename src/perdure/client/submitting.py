@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, get_args
@@ -14,7 +15,14 @@ from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
 from perdure.engine.new_jobs import Place, new_run
 from perdure.engine.run_values import RunValues
-from perdure.errors import InvalidInput, RunEnded, RunExists, RunNotFound, UnknownFlow
+from perdure.errors import (
+    EventLogCorrupt,
+    InvalidInput,
+    RunEnded,
+    RunExists,
+    RunNotFound,
+    UnknownFlow,
+)
 from perdure.model.flow import BuiltFlow
 from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
@@ -25,6 +33,8 @@ from perdure.model.value import Value
 from perdure.rules import decide
 
 AnyFlow = BuiltFlow | str
+
+_log = logging.getLogger("perdure.client")
 
 
 class Submission(Value):
@@ -116,6 +126,9 @@ class Submitting:
                 await self._acts.cancel(submission.id, CancelAsked(reason=reason))
             except (RunEnded, RunNotFound):
                 pass  # there is nothing left to end
+            except (EventLogCorrupt, UnknownFlow) as error:
+                # Nothing can be decided about it any more; the store removes it all the same.
+                _log.warning("run %r is replaced without being cancelled: %s", existing.id, error)
             new = self._new_run(submission.flow, submission.id, submission.input, replaced=True)
             return await store.submit_run(replace(new, on_existing="terminate_existing"))
 

@@ -1,0 +1,92 @@
+"""Runs whose log cannot be read: nothing is done with them, but they can be got rid of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure import AsyncClient, EventLogCorrupt, RunStatus, UnknownEvent
+from perdure.clock import ManualClock
+from perdure.model.event import NewEvent
+from perdure.model.ids import RunId
+from perdure.model.run import CommitState, RunCommit
+from perdure.store.contract import Store
+from tests.client.flows import asking, grandparent, ordering
+from tests.client.played_worker import PlayedWorker
+
+
+async def spoil(
+    store: Store, id: str, data: bytes = b"not JSON", status: RunStatus = RunStatus.RUNNING
+) -> None:
+    """Write an event that nobody can read."""
+    commit = RunCommit(
+        namespace="default",
+        run=RunId(id),
+        expected=1,
+        token=77,
+        events=(NewEvent(data=data),),
+        status=status,
+    )
+    answer = await store.commit_runs([commit])
+    assert answer.results[0].state is CommitState.DONE
+
+
+async def test_is_refused_by_acts(client: AsyncClient, store: Store) -> None:
+    await client.submit(ordering, 3, id="order-3")
+    await spoil(store, "order-3")
+
+    with pytest.raises(EventLogCorrupt, match="event 2 cannot be read"):
+        await client.cancel("order-3")
+
+
+async def test_makes_room_for_a_new_one(
+    client: AsyncClient,
+    store: Store,
+    worker: PlayedWorker,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await client.submit(ordering, 3, id="order-3")
+    await spoil(store, "order-3")
+
+    again = await client.submit(asking, 4, id="order-3", on_conflict="terminate_existing")
+
+    assert [event.value for event in await again.events()] == [4]
+    assert (await again.record()).flow == "asking"
+    assert len(await worker.claim_all()) == 1
+    assert "run 'order-3' is replaced without being cancelled: the event log" in caplog.text
+
+
+async def test_makes_room_with_all_below_it(client: AsyncClient, store: Store) -> None:
+    await client.submit(grandparent, 3, id="order-3")
+    await spoil(store, "order-3/parent")
+
+    await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+
+    assert [run.id for run in await client.runs()] == ["order-3"]
+
+
+async def test_of_a_newer_version_is_left_to_newer_clients(
+    client: AsyncClient, store: Store
+) -> None:
+    await client.submit(ordering, 3, id="order-3")
+    await spoil(store, "order-3", b'{"type":"NodeDreamt"}')
+
+    with pytest.raises(UnknownEvent):
+        await client.submit(ordering, 4, id="order-3", on_conflict="terminate_existing")
+
+
+async def test_is_removed_in_time_once_it_has_ended(
+    client: AsyncClient, store: Store, clock: ManualClock
+) -> None:
+    for id in ("live", "ended"):
+        await client.submit(ordering, 3, id=id)
+    await spoil(store, "live")
+    await spoil(store, "ended", status=RunStatus.FAILED)
+    clock.advance(timedelta(hours=2))
+
+    kept = dict.fromkeys([RunStatus.COMPLETED, RunStatus.FAILED], timedelta(hours=1))
+    removed = await store.prune_runs("default", kept, 10)
+
+    assert removed == 1
+    assert [run.id for run in await client.runs()] == ["live"]
