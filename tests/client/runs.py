@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from perdure import AsyncRunHandle, EventRecord, RunStatus, Worker
+from perdure.model.flow import BuiltFlow
 from perdure.store.contract import Store
 from tests.client.flows import FLOWS
 
 
 @asynccontextmanager
-async def worker_at(store: Store) -> AsyncIterator[Worker]:
-    worker = Worker(store, flows=FLOWS)
+async def worker_at(
+    store: Store, flows: Sequence[BuiltFlow] = FLOWS, namespace: str = "default"
+) -> AsyncIterator[Worker]:
+    worker = Worker(store, flows=flows, namespace=namespace)
     started = asyncio.Event()
     serving = asyncio.create_task(worker.serve(started=started.set))
     await started.wait()
