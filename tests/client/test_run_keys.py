@@ -16,13 +16,13 @@ async def test_are_made_of_run_node_iteration_and_item(client: AsyncClient, stor
 
     assert keys == [
         "order-3:first:0",
-        "order-3:each:0:0",
-        "order-3:each:0:1",
+        "order-3:each:0[0]",
+        "order-3:each:0[1]",
         "order-3:again:1",
-        "order-3:check:again:1",
+        "order-3:again:1~check",
         "order-3:again:2",
-        "order-3:check:again:2",
-        "order-3:undo:first:0",
+        "order-3:again:2~check",
+        "order-3:first:0~undo",
     ]
 
 

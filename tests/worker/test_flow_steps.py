@@ -195,8 +195,8 @@ async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
     assert found == {
         "node": ["r-1", "tell_in_thread", 0, None, 1, "r-1:tell_in_thread:0"],
         "items": [
-            ["r-1", "item", 0, 0, 1, "r-1:item:0:0"],
-            ["r-1", "item", 0, 1, 1, "r-1:item:0:1"],
+            ["r-1", "item", 0, 0, 1, "r-1:item:0[0]"],
+            ["r-1", "item", 0, 1, 1, "r-1:item:0[1]"],
         ],
         "loop": ["r-1", "again", 2, None, 1, "r-1:again:2"],
     }

@@ -169,9 +169,10 @@ class Context:
         if node is None:
             return self._job.claim.id
         key = Key.parse(node.key)
-        part = "" if not key.part else f"{key.part}:"
-        item = "" if key.item is None else f":{key.item}"
-        return f"{node.run}:{part}{key.node}:{key.iteration}{item}"
+        item = "" if key.item is None else f"[{key.item}]"
+        part = "" if not key.part else f"~{key.part}"
+        # Only the run's id may contain a colon, so no two parts of two runs have the same key.
+        return f"{node.run}:{key.node}:{key.iteration}{item}{part}"
 
     @property
     def aborted(self) -> bool:
