@@ -9,6 +9,7 @@ import typer
 from perdure.cli import run_acts
 from perdure.cli.exits import EXIT_CODES, ExitCode
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.run_acts import IdArgument
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 from perdure.model.run import RunStatus
 
@@ -17,8 +18,6 @@ app = typer.Typer(
     help=f"Look at runs of flows and act on them.\n\n{EXIT_CODES}",
     no_args_is_help=True,
 )
-
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
 
 
 @app.command("list")

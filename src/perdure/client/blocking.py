@@ -21,14 +21,15 @@ from perdure.model.run import OnExisting, RunStatus
 from perdure.rules.enqueueing import CallOptions, split_options
 
 U = TypeVar("U")
+AnyHandle = TypeVar("AnyHandle", AsyncJobHandle, AsyncRunHandle)
 
 
-class JobHandle(Face[AsyncJobHandle]):
-    """One job, as a :class:`Client` knows it."""
+class _Handle(Face[AnyHandle]):
+    """What handles on jobs and on runs have in common."""
 
     __slots__ = ("_client",)
 
-    def __init__(self, client: Client, twin: AsyncJobHandle) -> None:
+    def __init__(self, client: Client, twin: AnyHandle) -> None:
         self._client = client  # which would close itself if only its handles were left
         self._portal = client._portal
         self._twin = twin
@@ -37,12 +38,18 @@ class JobHandle(Face[AsyncJobHandle]):
         return repr(self._twin)
 
     @property
-    def id(self) -> JobId:
-        return self._twin.id
-
-    @property
     def is_new(self) -> bool:
         return self._twin.is_new
+
+
+class JobHandle(_Handle[AsyncJobHandle]):
+    """One job, as a :class:`Client` knows it."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> JobId:
+        return self._twin.id
 
     @property
     def status(self) -> Status:
@@ -65,26 +72,14 @@ class JobHandle(Face[AsyncJobHandle]):
         return _followed(self._portal, self._twin.watch())
 
 
-class RunHandle(Face[AsyncRunHandle]):
+class RunHandle(_Handle[AsyncRunHandle]):
     """One run, as a :class:`Client` knows it."""
 
-    __slots__ = ("_client",)
-
-    def __init__(self, client: Client, twin: AsyncRunHandle) -> None:
-        self._client = client  # which would close itself if only its handles were left
-        self._portal = client._portal
-        self._twin = twin
-
-    def __repr__(self) -> str:
-        return repr(self._twin)
+    __slots__ = ()
 
     @property
     def id(self) -> RunId:
         return self._twin.id
-
-    @property
-    def is_new(self) -> bool:
-        return self._twin.is_new
 
     @property
     def status(self) -> RunStatus:

@@ -77,9 +77,8 @@ class Effects:
             self._moves.taken(await self._fetch("clear_jobs", *_places(cleared), own))
         if closed:
             await self._fetch("close_waits", *_key_columns(closed))
-        if dropped and await self._fetch("drop_waits", now, *_key_columns(dropped)):
-            self._moves.due()
-        if cleared and await self._fetch("clear_waits", now, *_places(cleared)):
+        ended = [*dropped, *((commit, None) for commit in cleared)]
+        if ended and await self._fetch("drop_waits", now, *_key_columns(ended)):
             self._moves.due()
 
     async def _hold(self, commits: Sequence[RunCommit], own: Sequence[str], now: datetime) -> None:
@@ -135,10 +134,10 @@ def _places(commits: Sequence[RunCommit]) -> tuple[list[str], list[str]]:
     return [commit.namespace for commit in commits], [commit.run for commit in commits]
 
 
-def _key_columns(keys: Sequence[tuple[RunCommit, str]]) -> list[list[Any]]:
-    """In the order of keys, in which all lock the waits of a run."""
+def _key_columns(keys: Sequence[tuple[RunCommit, str | None]]) -> list[list[Any]]:
+    """In the order of keys, in which all lock the waits of a run. No key: all of them."""
     places = [(commit.namespace, commit.run, key) for commit, key in keys]
-    return _turned(sorted(places, key=lambda place: (place[1], place[0], place[2])), 3)
+    return _turned(sorted(places, key=lambda place: (place[1], place[0], place[2] or "")), 3)
 
 
 def _turned(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:

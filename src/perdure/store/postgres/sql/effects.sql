@@ -114,7 +114,8 @@ WHERE waits.run_id = given.run_id
   AND waits.key = given.key;
 
 -- name: drop_waits
--- Whoever waits for a child has to look after it: that wait becomes due, the others end.
+-- Those of a key, or of a whole run where the key is null. Whoever waits for a child has to look
+-- after it: that wait becomes due, the others end.
 WITH found AS MATERIALIZED (
     SELECT wait.run_id, wait.namespace, wait.key, wait.kind
     FROM unnest($2::text[], $3::text[], $4::text[]) AS given (namespace, run_id, key)
@@ -123,37 +124,7 @@ WITH found AS MATERIALIZED (
         FROM {schema}.waits
         WHERE waits.run_id = given.run_id
           AND waits.namespace = given.namespace
-          AND waits.key = given.key
-        FOR UPDATE
-    ) AS wait
-),
-ended AS (
-    DELETE FROM {schema}.waits
-    USING found
-    WHERE waits.run_id = found.run_id
-      AND waits.namespace = found.namespace
-      AND waits.key = found.key
-      AND found.kind <> 'child'
-)
-UPDATE {schema}.waits
-SET due_at  = least(waits.due_at, coalesce($1::timestamptz, statement_timestamp())),
-    is_held = false
-FROM found
-WHERE waits.run_id = found.run_id
-  AND waits.namespace = found.namespace
-  AND waits.key = found.key
-  AND found.kind = 'child'
-RETURNING waits.key;
-
--- name: clear_waits
-WITH found AS MATERIALIZED (
-    SELECT wait.run_id, wait.namespace, wait.key, wait.kind
-    FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
-    CROSS JOIN LATERAL (
-        SELECT run_id, namespace, key, kind
-        FROM {schema}.waits
-        WHERE waits.run_id = given.run_id
-          AND waits.namespace = given.namespace
+          AND (given.key IS NULL OR waits.key = given.key)
         ORDER BY key
         FOR UPDATE
     ) AS wait
