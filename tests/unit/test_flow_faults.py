@@ -9,21 +9,7 @@ import pytest
 from perdure import Concurrency, Flow, task
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
-
-
-@task
-def fetch(order: Any) -> Any:
-    return order
-
-
-@task
-def charge(order: Any) -> Any:
-    return order
-
-
-@task
-def decide(order: Any) -> Any:
-    return order
+from tests.unit.flow_samples import charge, decide, fetch
 
 
 @task(limits=[Concurrency(1, key=lambda order: order["customer"])])
