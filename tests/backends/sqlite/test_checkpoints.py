@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure.store.opening import store_at
-from perdure.store.sqlite.checkpoints import BYTES, ROWS
+from perdure.store.sqlite.checkpoints import BYTES, PAGES, ROWS_PER_PAGE
 from tests.conformance.builders import LANE, insert, insert_many
 
 LARGE = b"x" * 1_000_000
@@ -36,7 +36,7 @@ async def test_many_small_rows_are_moved_into_the_file(tmp_path: Path) -> None:
     try:
         before = path.stat().st_size
         for _ in range(3):
-            await insert_many(store, ROWS, lane=LANE)
+            await insert_many(store, PAGES * ROWS_PER_PAGE // 2, lane=LANE)
 
         assert path.stat().st_size > before
     finally:

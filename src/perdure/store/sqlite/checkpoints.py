@@ -1,7 +1,8 @@
 """Moving what the WAL has gathered into the file, when there is enough of it.
 
 SQLite would do so within some commit. Here the writer's thread does, because a commit that an
-event loop makes must not wait for the disk.
+event loop makes must not wait for the disk. How many pages the WAL has gathered is not told by
+SQLite, so it is estimated from what was written; how large its file is, is looked at.
 """
 
 from __future__ import annotations
@@ -10,35 +11,43 @@ import os
 import sqlite3
 from contextlib import suppress
 
-ROWS = 3_000
-"""Rows changed since the last time."""
+PAGES = 4_000
+"""Pages gathered, as estimated: the same ones are written again and again, so waiting for more of
+them saves most of the copying."""
+PAGES_PER_COMMIT = 3
+ROWS_PER_PAGE = 8
 BYTES = 16 * 1024 * 1024
-"""Growth of the WAL's file since then, for rows that are large."""
+"""Growth of the WAL's file since the last time, for rows that are large."""
 LOOK_EVERY = 8
-"""How often it is asked before the file's size is looked at."""
+"""Commits between two looks at the file's size."""
 
 
 class Checkpoints:
     def __init__(self, path: str) -> None:
         self._wal = f"{path}-wal"
         self._rows = 0
+        self._seen_rows = 0
+        self._commits = 0
         self._bytes = 0
-        self._asked = 0
         self._are_due = False
 
     def are_due(self, connection: sqlite3.Connection) -> bool:
-        """Whether it is time for one."""
-        if not self._are_due:
-            self._asked += 1
-            self._are_due = connection.total_changes - self._rows >= ROWS or (
-                self._asked % LOOK_EVERY == 0 and self._wal_bytes() - self._bytes >= BYTES
+        """Whether it is time for one; asked after every commit."""
+        rows = connection.total_changes
+        if rows != self._seen_rows and not self._are_due:
+            self._seen_rows = rows
+            self._commits += 1
+            pages = self._commits * PAGES_PER_COMMIT + (rows - self._rows) // ROWS_PER_PAGE
+            self._are_due = pages >= PAGES or (
+                self._commits % LOOK_EVERY == 0 and self._wal_bytes() - self._bytes >= BYTES
             )
         return self._are_due
 
     def make(self, connection: sqlite3.Connection) -> None:
         """Move what can be moved; what others still read is moved the next time."""
+        self._rows = self._seen_rows = connection.total_changes
+        self._commits = 0
         self._are_due = False
-        self._rows = connection.total_changes
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         # The file keeps its size, and is filled again from its beginning.
