@@ -77,10 +77,12 @@ class NodeCompleted(Value, omit_defaults=True, tag=True):
     port: str = ""
     iteration: int = 0
     cause: str = ""
-    """Empty for a job; else timer, timeout, signal, child, items."""
+    """Empty for a job; else timer, timeout, signal, child, items, approval."""
     ref: int = 0
     """0: the value is the event's own."""
     then: Then = NOTHING
+    warnings: tuple[str, ...] = ()
+    """What an advisory check found."""
 
 
 class ItemCompleted(Value, omit_defaults=True, tag=True):
@@ -111,6 +113,79 @@ class NodeFailed(Value, omit_defaults=True, tag=True):
     handled: str = ""
     cause: str = ""
     then: Then = NOTHING
+
+
+class NodeSkipped(Value, omit_defaults=True, tag=True):
+    """It was reached and did not want to run, or lacked an input: as if no edge had led to it."""
+
+    node: str
+    reason: str = ""
+    then: Then = NOTHING
+
+
+class NodePaused(Value, omit_defaults=True, tag=True):
+    """A body stopped to wait for somebody outside; its value is the checkpoint."""
+
+    key: str
+    name: str = ""
+    """Of the pause, where a body has several."""
+    then: Then = NOTHING
+
+
+class NodeReported(Value, omit_defaults=True, tag=True):
+    """The outside party spoke; its value is the report. ``status`` progress is not the last one."""
+
+    key: str
+    status: str
+    token: str = ""
+    """By which a report that is repeated is recognised."""
+    by: str | None = None
+    then: Then = NOTHING
+
+
+class NodePolled(Value, omit_defaults=True, tag=True):
+    """The outside party was asked, and had nothing new; ``failure``: it could not be asked."""
+
+    key: str
+    failure: Failure | None = None
+    then: Then = NOTHING
+
+
+class ReportIgnored(Value, omit_defaults=True, tag=True):
+    """A last report that came after another one: the first counts, this one is only noted."""
+
+    key: str
+    status: str
+    port: str = ""
+    by: str | None = None
+
+
+class ApprovalAnswered(Value, omit_defaults=True, tag=True):
+    """One decider answered; its value is the data of the answer."""
+
+    node: str
+    decision: str
+    by: str | None = None
+    stands_for: tuple[str, ...] = ()
+    """Those of the deciders that this answer is given for."""
+    note: str | None = None
+
+
+class ApprovalReminded(Value, omit_defaults=True, tag=True):
+    """It has been open for long; ``deciders`` may decide from now on too."""
+
+    node: str
+    number: int
+    """Of this reminder or escalation, from 1."""
+    deciders: tuple[str, ...] = ()
+    then: Then = NOTHING
+
+
+class NodeNotified(Value, omit_defaults=True, tag=True):
+    """People were told of an approval, or could not be."""
+
+    key: str
+    failure: Failure | None = None
 
 
 class SignalReceived(Value, omit_defaults=True, tag=True):
@@ -203,6 +278,14 @@ Event = (
     | IterationCompleted
     | NodeRetried
     | NodeFailed
+    | NodeSkipped
+    | NodePaused
+    | NodeReported
+    | NodePolled
+    | ReportIgnored
+    | ApprovalAnswered
+    | ApprovalReminded
+    | NodeNotified
     | SignalReceived
     | RunPaused
     | RunUnpaused

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +22,36 @@ DEFAULT_PORT = "default"
 ORDINARY = ""
 """The port on which a node ends that has nothing to choose."""
 
+APPROVE, REJECT = "approve", "reject"
+"""The answers to an approval that are there unless it names others."""
+
 OnFailure = Literal["stop", "finish"]
+OnMissing = Literal["error", "default", "skip"]
+"""What follows where an input or the key of a template is missing."""
+JsonSchema = dict[str, Any] | bool
+
+
+class Input(Value, omit_defaults=True):
+    """A value that a node takes by name, instead of what its edges hand on."""
+
+    name: str
+    source: str = ""
+    """The node whose output it is from; empty: the run's input."""
+    path: tuple[str, ...] = ()
+    default: Any = None
+    """Where it is missing, and the node says ``default``."""
+    secret: str = ""
+    """A secret of this name instead, which only the worker that executes the node resolves."""
+
+
+class Check(Value, omit_defaults=True):
+    """What an output must be like; looked at by the worker, after success."""
+
+    schema: JsonSchema | None = None
+    condition: Any = None
+    """As ``model.condition`` reads it; its properties are those of the output."""
+    is_advisory: bool = False
+    """Only noted in the log where it does not hold."""
 
 
 class Edge(Value, omit_defaults=True):
@@ -65,6 +94,24 @@ class TaskNode(Value, omit_defaults=True, tag="task"):
     """Takes all its inputs in one object, by name; else the one that is there."""
     on_error: str = FAIL
     undo: Call | None = None
+    kind: str = ""
+    """The kind that ``call`` executes; empty: a task."""
+    config: Any = None
+    """Templates over the inputs. Of a kind, its settings; of a task, its arguments by name."""
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
+    ports: tuple[str, ...] = ()
+    """The ports that a result may choose, besides the ordinary one."""
+    on_timeout: str = FAIL
+    """What follows when a pause comes to its deadline."""
+    input_schema: JsonSchema | None = None
+    output_schema: JsonSchema | None = None
+    check: Check | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Its task is called with the node's input, and that is all."""
+        return self.config is None and not self.inputs and not self.kind
 
 
 class RouteNode(Value, omit_defaults=True, tag="route"):
@@ -86,6 +133,8 @@ class MapNode(Value, omit_defaults=True, tag="map"):
     concurrency: int | None = None
     on_error: str = FAIL
     undo: Call | None = None
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
 
 
 class LoopNode(Value, omit_defaults=True, tag="loop"):
@@ -98,13 +147,19 @@ class LoopNode(Value, omit_defaults=True, tag="loop"):
     on_max: str = FAIL
     on_error: str = FAIL
     undo: Call | None = None
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
 
 
-class DelayNode(Value, tag="delay"):
+class DelayNode(Value, omit_defaults=True, tag="delay"):
     """Waits, and hands its input on."""
 
     id: str
     delay_ms: int
+    until: str = ""
+    """A template that gives the time to wait for, instead of a delay."""
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
 
 
 class SignalNode(Value, omit_defaults=True, tag="signal"):
@@ -114,6 +169,58 @@ class SignalNode(Value, omit_defaults=True, tag="signal"):
     signal: str
     timeout_ms: int | None = None
     on_timeout: str = FAIL
+    where: Any = None
+    """A condition on the payload, as ``model.condition`` reads it; values may be templates."""
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
+
+
+class Escalation(Value):
+    """Who may decide too, once an approval has been open for so long."""
+
+    after_ms: int
+    deciders: tuple[str, ...]
+
+
+class DefaultAnswer(Value, omit_defaults=True):
+    """What counts as the answer when nobody gave one in time."""
+
+    decision: str
+    data: Any = None
+
+
+class ApprovalNode(Value, omit_defaults=True, tag="approval"):
+    """Waits for people to decide; its output says who decided what, with the data as they left it.
+
+    ``approve`` goes on from the ordinary port, ``reject`` as ``on_reject`` says, any other answer
+    from the port of its name.
+    """
+
+    id: str
+    title: str
+    """Title and message are templates over the inputs."""
+    message: str = ""
+    form: JsonSchema | None = None
+    """What the data of an answer must be like."""
+    shows: tuple[str, ...] | None = None
+    """The inputs that deciders see; None: all of them."""
+    data: Any = None
+    """A template of what the answer may change; None: the node's input."""
+    deciders: tuple[str, ...] = ()
+    """Names or roles; none: whoever comes."""
+    quorum: int = 1
+    """How many must agree on an answer; 0: all deciders on approving, while one may reject."""
+    answers: tuple[str, ...] = (APPROVE, REJECT)
+    timeout_ms: int | None = None
+    on_timeout: str = FAIL
+    default_answer: DefaultAnswer | None = None
+    on_reject: str = FAIL
+    reminders_ms: tuple[int, ...] = ()
+    escalations: tuple[Escalation, ...] = ()
+    notify: Call | None = None
+    """Called when it is opened, at each reminder and each escalation."""
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
 
 
 class FlowNode(Value, omit_defaults=True, tag="child"):
@@ -123,15 +230,29 @@ class FlowNode(Value, omit_defaults=True, tag="child"):
     body: FlowRef
     on_error: str = FAIL
     undo: Call | None = None
+    inputs: tuple[Input, ...] = ()
+    on_missing: OnMissing = "error"
 
 
-Node = TaskNode | RouteNode | MapNode | LoopNode | DelayNode | SignalNode | FlowNode
+Node = TaskNode | RouteNode | MapNode | LoopNode | DelayNode | SignalNode | ApprovalNode | FlowNode
+
+PORT_OPTIONS = ("on_error", "on_timeout", "on_max", "on_reject")
+"""Fields of nodes that may name a port."""
+
+
+def inputs_of(node: Node) -> tuple[Input, ...]:
+    """The inputs that a node names; none: it takes what its edges hand on."""
+    return () if isinstance(node, RouteNode) else node.inputs
 
 
 def ports_of(node: Node) -> tuple[str, ...]:
     """The ports that a node may end on, each once."""
     ports = list(node.ports) if isinstance(node, RouteNode) else [ORDINARY]
-    for name in ("on_error", "on_timeout", "on_max"):
+    if isinstance(node, TaskNode):
+        ports.extend(node.ports)
+    elif isinstance(node, ApprovalNode):
+        ports.extend(each for each in node.answers if each not in (APPROVE, REJECT))
+    for name in PORT_OPTIONS:
         follows = getattr(node, name, FAIL)
         if follows not in (FAIL, CONTINUE):
             ports.append(follows)

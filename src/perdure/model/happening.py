@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from perdure.model.failure import Failure
-from perdure.model.graph import FlowRef
+from perdure.model.graph import ORDINARY, FlowRef
 from perdure.model.ids import RunId
 from perdure.model.key import Key
+from perdure.model.report import ReportStatus
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
 
@@ -17,6 +18,27 @@ class Finished(Value):
     output: bytes
     is_done: bool | None = None
     """Of a loop's body: whether the loop is done, if that was asked along with it."""
+    port: str = ORDINARY
+    """That the result chose."""
+    warnings: tuple[str, ...] = ()
+
+
+class Skipped(Value):
+    """A job of the run does not want its node to count."""
+
+    key: Key
+    reason: str = ""
+
+
+class Paused(Value):
+    """A job of the run ended to wait for somebody outside, who reports."""
+
+    key: Key
+    checkpoint: bytes
+    name: str = ""
+    deadline_ms: int | None = None
+    poll_ms: int | None = None
+    """When to ask how it is going, and how often, if nobody reports."""
 
 
 class FailedForGood(Value):
@@ -33,9 +55,33 @@ class AttemptFailed(Value):
 
 
 class WaitDue(Value):
-    """A timer ran out, or the time for a signal did."""
+    """A timer ran out, or the time for a signal, an answer or a report did."""
 
     key: Key
+    late_ms: int = 0
+    """How long ago that was."""
+
+
+class Reported(Value):
+    """The outside party that a node waits for spoke. ``report`` is a ``model.report.Report``."""
+
+    key: Key
+    status: ReportStatus
+    report: bytes
+    token: str = ""
+    by: str | None = None
+    port: str = ORDINARY
+
+
+class Answered(Value):
+    """Somebody decided on an approval."""
+
+    node: str
+    decision: str
+    data: bytes = b"null"
+    by: str | None = None
+    roles: tuple[str, ...] = ()
+    note: str | None = None
 
 
 class ChildEnded(Value):
@@ -81,6 +127,10 @@ Happening = (
     | FailedForGood
     | AttemptFailed
     | WaitDue
+    | Skipped
+    | Paused
+    | Reported
+    | Answered
     | ChildEnded
     | Signalled
     | PauseAsked

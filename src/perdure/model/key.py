@@ -8,8 +8,8 @@ from typing import Literal
 
 from perdure.model.value import Value
 
-Part = Literal["", "check", "undo"]
-_TEXT = re.compile(r"(undo:|check:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
+Part = Literal["", "check", "undo", "poll", "remind", "notify"]
+_TEXT = re.compile(r"(undo:|check:|poll:|remind:|notify:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
 
 
 class Key(Value):
@@ -21,7 +21,12 @@ class Key(Value):
     item: int | None = None
     """From 0 in a map."""
     part: Part = ""
-    """``check`` asks whether a loop is done, ``undo`` takes back what the node did."""
+    """What is done for the node besides its own work.
+
+    ``check`` asks whether a loop is done, ``undo`` takes back what the node did, ``poll`` asks
+    after what it paused for, ``remind`` waits for the next reminder of an approval, and
+    ``notify`` tells people of it.
+    """
 
     @property
     def text(self) -> str:

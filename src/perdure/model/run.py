@@ -74,6 +74,33 @@ class MapState(Value):
     """Item to the event whose value is its output."""
 
 
+class PauseState(Value):
+    """One pause of a key: the events of its checkpoint and of the report that ended it."""
+
+    name: str
+    checkpoint: int
+    report: int = 0
+
+
+class AnswerState(Value):
+    """One answer to an open approval, and the event that it came with."""
+
+    decision: str
+    by: str | None
+    stands_for: tuple[str, ...]
+    ref: int
+
+
+class ApprovalState(Value):
+    """How far an open approval is."""
+
+    answers: tuple[AnswerState, ...] = ()
+    reminders: int = 0
+    """How many reminders and escalations there were."""
+    deciders: tuple[str, ...] = ()
+    """Who may decide too by escalation."""
+
+
 class LiveKind(StrEnum):
     JOB = "job"
     WAIT = "wait"
@@ -101,6 +128,16 @@ class RunState(Value):
     """Signals by name that no node has taken yet: the events they came with."""
     children: Map[str, RunId] = Map()
     """The latest child run of each key that has had one."""
+    pauses: Map[str, tuple[PauseState, ...]] = Map()
+    """Of keys that are not completed: their pauses, the last one open if it has no report."""
+    progress: Map[str, int] = Map()
+    """Of keys that are not completed: the event of the last report with progress."""
+    early: Map[str, int] = Map()
+    """Last reports on keys whose bodies have not paused yet, by the event they came with."""
+    reports: Map[str, tuple[str, ...]] = Map()
+    """By key, the tokens of reports, so that none counts twice."""
+    approvals: Map[str, ApprovalState] = Map()
+    """Of open approvals that somebody answered, or was reminded of."""
     is_paused: bool = False
     ends_as: RunStatus | None = None
     """While compensating: how it ends afterwards."""
@@ -167,17 +204,26 @@ class WaitKind(StrEnum):
     TIMER = "timer"
     SIGNAL = "signal"
     CHILD = "child"
+    OUTSIDE = "outside"
+    """A report of somebody outside."""
+    APPROVAL = "approval"
 
 
 class NewWait(Value):
-    """What a key waits for."""
+    """What a key waits for. One that is opened again takes the place of the one before."""
 
     key: str
     kind: WaitKind
     name: str = ""
-    """The signal, or the child run's id."""
+    """The signal, the child run's id, the name of a pause, the title of an approval."""
     delay: timedelta | None = None
     """When it is due at the latest, from the store's now; None: never by itself."""
+    due_at: datetime | None = None
+    """The same as a time; wins over ``delay``."""
+    deciders: tuple[str, ...] = ()
+    """In whose inbox it is."""
+    detail: bytes = b""
+    """What whoever is waited for needs to know, as the codec encodes it."""
 
 
 class Wait(Value):
@@ -188,6 +234,21 @@ class Wait(Value):
     name: str
     opened_at: datetime
     due_at: datetime | None
+    deciders: tuple[str, ...] = ()
+    detail: bytes = b""
+
+
+class WaitFilter(Value):
+    """Which waits a list is about. None means any."""
+
+    namespace: str | None = None
+    run: RunId | None = None
+    kind: WaitKind | None = None
+    name: str | None = None
+    deciders: tuple[str, ...] | None = None
+    """In the inbox of one of these, or of everybody: a wait without deciders is in all."""
+    after: tuple[datetime, RunId, str] | None = None
+    """Only waits opened after this one (when, run, key): the next page."""
 
 
 class Ends(Value, tag=True):

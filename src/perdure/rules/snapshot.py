@@ -14,16 +14,23 @@ from immutables import Map
 from msgspec.structs import asdict, replace
 
 from perdure.model.ids import RunId
-from perdure.model.run import LiveKind, MapState, NodeState, RunState, Snapshot
+from perdure.model.run import (
+    ApprovalState,
+    LiveKind,
+    MapState,
+    NodeState,
+    PauseState,
+    RunState,
+    Snapshot,
+)
 from perdure.model.value import Value
 
-FORMAT = 1
+FORMAT = 2
 SPACING = 200
 """Events between snapshots at least."""
 SHARE = 4
 """A state is written down once the events since are this part of its size: what that costs an
 event does not grow with the run, and what is left to fold is a part of what is kept."""
-_MAPS = ("nodes", "maps", "arrived", "live", "mail", "children")
 
 
 class _Map(Value):
@@ -41,6 +48,14 @@ class _Plain(Value):
     live: dict[str, LiveKind]
     mail: dict[str, tuple[int, ...]]
     children: dict[str, RunId]
+    pauses: dict[str, tuple[PauseState, ...]]
+    progress: dict[str, int]
+    early: dict[str, int]
+    reports: dict[str, tuple[str, ...]]
+    approvals: dict[str, ApprovalState]
+
+
+_MAPS = _Plain.__struct_fields__
 
 
 class _Kept(Value):
@@ -95,12 +110,5 @@ def _state(data: bytes) -> RunState:
         id: MapState(count=each.count, launched=each.launched, refs=Map(each.refs))
         for id, each in plain.maps.items()
     }
-    return replace(
-        bare,
-        nodes=Map(plain.nodes),
-        maps=Map(maps),
-        arrived=Map(plain.arrived),
-        live=Map(plain.live),
-        mail=Map(plain.mail),
-        children=Map(plain.children),
-    )
+    kept = {name: Map(getattr(plain, name)) for name in _MAPS}
+    return replace(bare, **(kept | {"maps": Map(maps)}))
