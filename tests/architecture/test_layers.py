@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worker": VALUES
     | STORE_FACE
     | {"rules", "engine", "store.gathering", "client.context", "client.registry", "client.task"},
+    "nodes": VALUES | {"rules", "client.context", "client.task"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},
     "cli": VALUES | {"client", "worker"},

@@ -1,0 +1,84 @@
+"""A kind of node: settings, and what to do with them. Yours are made like those that come with it.
+
+::
+
+    class Translate(Kind):
+        name = "translate"
+        ports = ("unsure",)
+
+        class Config(Struct):
+            text: str
+            to: str = "en"
+
+        async def execute(self, config: Config, ctx: Context) -> Any:
+            found = await ask(config.text, config.to)
+            return complete(found.text, port="" if found.is_sure else "unsure")
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import msgspec
+
+from perdure.client.context import Context
+from perdure.model.report import Report, ReportStatus
+from perdure.model.result import complete, failed
+
+POLL_DEFAULT = timedelta(minutes=5)
+"""How long an outside party may be silent before it is asked."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base for the ``Config`` of a kind: refuses what it does not know."""
+
+
+class NoSettings(Settings):
+    """Of a kind that has nothing to set."""
+
+
+class Kind:
+    """Subclass it, give it a name, and say what it does in ``execute``.
+
+    A method may be async, or plain: then it runs in a thread. What it returns is the node's
+    output, or one of ``complete(...)``, ``paused(...)``, ``skipped()``, ``failed(...)``.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Any]] = NoSettings
+    """What ``config`` must be once templates are filled in: a msgspec Struct."""
+    ports: ClassVar[tuple[str, ...]] = ()
+    """The ports that a result may choose, besides the ordinary one."""
+    poll_every: ClassVar[timedelta] = POLL_DEFAULT
+
+    def execute(self, config: Any, ctx: Context) -> Any:
+        """Do the work, or begin it and return ``paused(...)``."""
+        raise NotImplementedError(f"kind {self.name!r} has no execute()")
+
+    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+        """Go on after a pause; unless overridden, the report's result is the output."""
+        return resumed(report)
+
+    def poll(self, checkpoint: Any, ctx: Context) -> Any:
+        """Ask how it is going: a ``Report``, or None for nothing new. Overridden, it is called."""
+        raise NotImplementedError(f"kind {self.name!r} has no poll()")
+
+    def ports_of(self, config: Any) -> tuple[str, ...]:
+        """The ports of a node with this config, in which templates are not filled in yet."""
+        return self.ports
+
+    def faults_of(self, config: Any) -> list[str]:
+        """What is wrong with a config beyond its types, before templates are filled in."""
+        return []
+
+    @property
+    def has_poll(self) -> bool:
+        return type(self).poll is not Kind.poll
+
+
+def resumed(report: Report) -> Any:
+    """What a report means for a node that leaves it at that."""
+    if report.status is ReportStatus.FAILED:
+        return failed(report.error or "the outside party reported a failure")
+    return complete(report.result, report.port)
