@@ -168,6 +168,26 @@ class UnknownFlow(InvalidInput):
         self.flow = flow
 
 
+class TemplateMissing(InvalidInput):
+    """A template names something that is not there; ``where`` is its place in the config."""
+
+    def __init__(self, template: str, where: str, reason: str, node: str = "") -> None:
+        owner = f"node {node!r}: " if node else ""
+        place = f" in {where}" if where else ""
+        super().__init__(
+            f"{owner}template {template!r}{place}: {reason}. Give it, correct the name, or set "
+            'on_missing to "default" or "skip"'
+        )
+        self.template = template
+        self.where = where
+        self.reason = reason
+        self.node = node
+
+    def of_node(self, node: str) -> TemplateMissing:
+        """The same, told with the node that the template belongs to."""
+        return TemplateMissing(self.template, self.where, self.reason, node)
+
+
 class RunNotFound(PerdureError, LookupError):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id!r} in this namespace (removed, or never there)")

@@ -1,0 +1,142 @@
+"""Paths into JSON values, as people write them: ``order.items.0.price``.
+
+Dots separate the parts. A part of digits is an index where a list is, and a key where an object
+is. Nothing else is understood: no wildcards, no slices, no calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Literal
+
+from perdure.errors import InvalidInput, PerdureError
+
+Path = tuple[str | int, ...]
+
+OnMissing = Literal["error", "default", "skip"]
+"""What a node does about a path that leads nowhere: fail, go on with null, or be skipped."""
+
+MISSING: Any = object()
+"""Stands for no value at all, where null is a value like any other."""
+
+_KNOWN_MAX = 12
+"""How many keys a message names."""
+_COMPARED_MAX = 200
+"""How many keys are compared with a missing one, to find the nearest."""
+_SHOWN_MAX = 80
+"""How many characters of one key a message shows."""
+_INDEX_DIGITS_MAX = 12
+
+
+class MissingKey(PerdureError, LookupError):
+    """A path leads nowhere: its part number ``at`` is not there. Keys are told, values never."""
+
+    def __init__(self, path: Path, at: int, known: tuple[str, ...] = (), found: str = "") -> None:
+        holder = repr(path_text(path[:at])) if at else "what is given"
+        missing = repr(_cut(str(path[at])))
+        if found:
+            reason = f"{holder} is {found}, so there is no {missing} in it"
+        else:
+            reason = f"there is no {missing} in {holder}{_hint(str(path[at]), known)}"
+        super().__init__(reason)
+        self.path = path
+        self.at = at
+        self.known = known
+
+
+def parse_path(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split("."))
+    if not all(parts):
+        raise InvalidInput(
+            f"{_cut(text)!r} is not a path: a part of it is empty. Write names with single dots "
+            "between them, such as order.items.0.price"
+        )
+    return parts
+
+
+def path_text(path: Path) -> str:
+    """The path as it is written, shortened where it is very long."""
+    return ".".join(_cut(str(part)) for part in path[:_COMPARED_MAX])
+
+
+def look_up(value: Any, path: Path) -> Any:
+    """The value that the path leads to; ``MissingKey`` says which part of it is not there."""
+    at, reached = _follow(value, path)
+    if at == len(path):
+        return reached
+    if isinstance(reached, Mapping):
+        raise MissingKey(path, at, _keys(reached, str(path[at])))
+    raise MissingKey(path, at, found=_description(reached))
+
+
+def value_at(value: Any, path: Path, default: Any = MISSING) -> Any:
+    """The value that the path leads to, or the default."""
+    at, reached = _follow(value, path)
+    return reached if at == len(path) else default
+
+
+def _follow(value: Any, path: Path) -> tuple[int, Any]:
+    """How many parts of the path are there, and the value at the last of them."""
+    for at, part in enumerate(path):
+        if isinstance(value, Mapping):
+            try:
+                value = value[str(part)]
+            except KeyError:
+                return at, value
+        elif isinstance(value, list | tuple):
+            index = _index(part)
+            if index is None or index >= len(value):
+                return at, value
+            value = value[index]
+        else:
+            return at, value
+    return len(path), value
+
+
+def _index(part: str | int) -> int | None:
+    text = str(part)
+    is_index = text.isascii() and text.isdecimal() and len(text) <= _INDEX_DIGITS_MAX
+    return int(text) if is_index else None
+
+
+def _keys(value: Mapping[Any, Any], missing: str) -> tuple[str, ...]:
+    """Some of the keys, the nearest to the missing one first."""
+    some = [str(key) for key in islice(value, _COMPARED_MAX)]
+    near = _near(missing, some)
+    return tuple(islice(dict.fromkeys([*near, *some]), _KNOWN_MAX))
+
+
+def _near(missing: str, keys: Iterable[str]) -> list[str]:
+    if len(missing) > _SHOWN_MAX:
+        return []
+    return get_close_matches(missing, [key for key in keys if len(key) <= _SHOWN_MAX], n=3)
+
+
+def _hint(missing: str, known: tuple[str, ...]) -> str:
+    if not known:
+        return ", which is empty"
+    told = ", ".join(repr(_cut(key)) for key in known)
+    near = " or ".join(map(repr, _near(missing, known)))
+    return f"; did you mean {near}? Known: {told}" if near else f"; known: {told}"
+
+
+def _description(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"

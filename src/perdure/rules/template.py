@@ -1,0 +1,212 @@
+"""Templates: ``{{ name.path }}`` in the texts of a config, filled from the inputs of a node.
+
+A text that is exactly one template becomes the value itself, of whatever type. Any other text
+stays a text: texts go in as they are, all else as compact JSON. What was filled in is never read
+as a template again. ``{{{{`` stands for a literal ``{{``; a ``}}`` outside a template is itself.
+There is no code in templates: no calls, no filters, no arithmetic. Keys are never templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.errors import InvalidInput, PerdureError, TemplateMissing
+from perdure.model.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
+from perdure.model.payload import to_json
+from perdure.model.value import Value
+
+DEPTH_MAX = 100
+"""How deep the lists and objects of a config may be nested."""
+TEXT_MAX = 10_000_000
+"""How many characters all texts with templates may come to in one config."""
+
+_OPEN, _CLOSE = "{{", "}}"
+_LITERAL_OPEN = _OPEN * 2
+# Parts cannot contain a dot, so there is one way only to match: no backtracking.
+_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+_SHOWN_MAX = 80
+
+
+class TemplateUse(Value):
+    """One template: the name it begins with, the rest of its path, and its place in the config."""
+
+    name: str
+    path: tuple[str, ...]
+    where: Path
+    text: str
+
+    @property
+    def whole_path(self) -> tuple[str, ...]:
+        return (self.name, *self.path)
+
+
+class TemplateSkips(PerdureError):
+    """``on_missing: skip``: the node is skipped, because this is not there."""
+
+    def __init__(self, use: TemplateUse, missing: MissingKey) -> None:
+        super().__init__(f"template {use.text!r} in {path_text(use.where)}: {missing}")
+        self.use = use
+        self.missing = missing
+
+
+class _Malformed(Value):
+    text: str
+    reason: str
+
+
+_Piece = str | TemplateUse | _Malformed
+
+
+def template_names(config: Any) -> list[TemplateUse]:
+    """Every template in the config, in the order of reading; malformed ones are left out."""
+    return [
+        piece
+        for where, text in _texts(config)
+        for piece in _pieces(text, where)
+        if isinstance(piece, TemplateUse)
+    ]
+
+
+def template_faults(config: Any) -> list[tuple[Path, str]]:
+    """What is wrong with the templates of a config: the place and the reason of each fault."""
+    try:
+        return [
+            (where, f"{piece.text!r} {piece.reason}")
+            for where, text in _texts(config)
+            for piece in _pieces(text, where)
+            if isinstance(piece, _Malformed)
+        ]
+    except InvalidInput as error:
+        return [((), str(error))]
+
+
+def render(config: Any, scope: Mapping[str, Any], on_missing: OnMissing = "error") -> Any:
+    """The config with every template filled from the scope, each once.
+
+    What is missing raises ``TemplateMissing`` or, to skip, ``TemplateSkips``; as a default it is
+    null, or nothing inside a text. A malformed template is refused in any case.
+    """
+    return _Rendering(scope, on_missing).of(config, ())
+
+
+class _Rendering:
+    def __init__(self, scope: Mapping[str, Any], on_missing: OnMissing) -> None:
+        self._scope = scope
+        self._on_missing = on_missing
+        self._text_left = TEXT_MAX
+
+    def of(self, config: Any, where: Path) -> Any:
+        _refuse_deep(where)
+        if isinstance(config, str):
+            return self._text(config, where) if _OPEN in config else config
+        if isinstance(config, Mapping):
+            return {key: self.of(value, (*where, key)) for key, value in config.items()}
+        if isinstance(config, list | tuple):
+            return [self.of(value, (*where, index)) for index, value in enumerate(config)]
+        return config
+
+    def _text(self, text: str, where: Path) -> Any:
+        pieces = list(_pieces(text, where))
+        match pieces:
+            case [TemplateUse() as use]:
+                value = self._value(use)
+                return None if value is MISSING else value
+        return "".join(self._as_text(piece) for piece in pieces)
+
+    def _as_text(self, piece: _Piece) -> str:
+        match piece:
+            case str():
+                text = piece
+            case _Malformed():
+                raise InvalidInput(f"{piece.text!r} {piece.reason}")
+            case TemplateUse():
+                text = _text_of(self._value(piece), piece)
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise InvalidInput(
+                f"the texts with templates come to more than {TEXT_MAX} characters; pass large "
+                "values as exact templates, or by reference"
+            )
+        return text
+
+    def _value(self, use: TemplateUse) -> Any:
+        if self._on_missing == "default":
+            return value_at(self._scope, use.whole_path)
+        try:
+            return look_up(self._scope, use.whole_path)
+        except MissingKey as missing:
+            if self._on_missing == "skip":
+                raise TemplateSkips(use, missing) from None
+            raise TemplateMissing(use.text, path_text(use.where), str(missing)) from None
+
+
+def _text_of(value: Any, use: TemplateUse) -> str:
+    if value is MISSING:
+        return ""
+    return value if isinstance(value, str) else to_json(value, f"the value of {use.text}").decode()
+
+
+def _texts(config: Any, where: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text of the config that may have a template in it, with its place."""
+    _refuse_deep(where)
+    if isinstance(config, str):
+        if _OPEN in config:
+            yield where, config
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            yield from _texts(value, (*where, key))
+    elif isinstance(config, list | tuple):
+        for index, value in enumerate(config):
+            yield from _texts(value, (*where, index))
+
+
+def _refuse_deep(where: Path) -> None:
+    if len(where) > DEPTH_MAX:
+        raise InvalidInput(
+            f"the config is nested deeper than {DEPTH_MAX} levels, at {path_text(where[:5])}…"
+        )
+
+
+def _pieces(text: str, where: Path) -> Iterator[_Piece]:
+    """The text as literal texts and templates, in one pass from left to right."""
+    at = 0
+    while (opened := text.find(_OPEN, at)) >= 0:
+        if opened > at:
+            yield text[at:opened]
+        if text.startswith(_LITERAL_OPEN, opened):
+            yield _OPEN
+            at = opened + len(_LITERAL_OPEN)
+            continue
+        closed = text.find(_CLOSE, opened + len(_OPEN))
+        if closed < 0:
+            yield _Malformed(
+                text=_cut(text[opened:]),
+                reason="has no closing '}}'; write '{{{{' for a literal '{{'",
+            )
+            return
+        at = closed + len(_CLOSE)
+        yield _template(text[opened:at], where)
+    if at < len(text):
+        yield text[at:]
+
+
+def _template(text: str, where: Path) -> TemplateUse | _Malformed:
+    inside = text[len(_OPEN) : -len(_CLOSE)].strip()
+    if not inside:
+        return _Malformed(
+            text=_cut(text), reason="is empty; name an input, as in {{ order.total }}"
+        )
+    if not _NAME.fullmatch(inside):
+        return _Malformed(
+            text=_cut(text),
+            reason="is not a template: only names of letters, digits, '_' and '-' with single dots "
+            "between them, as in {{ order.total }}; no calls, filters or arithmetic",
+        )
+    name, *path = inside.split(".")
+    return TemplateUse(name=name, path=tuple(path), where=where, text=_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
