@@ -121,6 +121,8 @@ class RouteNode(Value, omit_defaults=True, tag="route"):
     call: Call
     ports: tuple[str, ...]
     on_error: str = FAIL
+    key: str = ""
+    """The key of the input that is returned, where the function does nothing else."""
 
 
 class MapNode(Value, omit_defaults=True, tag="map"):
@@ -143,10 +145,13 @@ class LoopNode(Value, omit_defaults=True, tag="loop"):
     id: str
     body: Call | FlowRef
     check: Call
+    """Asked about each output; made from ``until`` where that is given."""
     iterations_max: int
     on_max: str = FAIL
     on_error: str = FAIL
     undo: Call | None = None
+    until: Any = None
+    """The key of the output that tells whether it is done, or a condition on the output."""
     inputs: tuple[Input, ...] = ()
     on_missing: OnMissing = "error"
 

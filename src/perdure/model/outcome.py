@@ -9,8 +9,12 @@ from perdure.model.job import Claim, Progress
 from perdure.model.value import Value
 
 
-class Completed(Value, tag=True):
+class Completed(Value, omit_defaults=True, tag=True):
     output: bytes
+    port: str = ""
+    """Of a node's job: the port that the result chose."""
+    warnings: tuple[str, ...] = ()
+    """Of a node's job: what advisory checks found."""
 
 
 class Retried(Value, tag=True):
@@ -52,7 +56,26 @@ class Released(Value, tag=True):
     """Parked as ``paused`` until resumed; does not count as an attempt."""
 
 
+class Paused(Value, omit_defaults=True, tag=True):
+    """Of a node's job: it waits for a report. ``checkpoint`` is JSON as the codec encodes it."""
+
+    checkpoint: bytes
+    name: str = ""
+    deadline: timedelta | None = None
+    poll: timedelta | None = None
+
+
+class Skipped(Value, omit_defaults=True, tag=True):
+    """Of a node's job: the node does not count."""
+
+    reason: str = ""
+
+
 Outcome = Completed | Retried | Failed | Buried | Cancelled | GivenBack | Released
+
+"""What a store writes for any job."""
+NodeOutcome = Outcome | Paused | Skipped
+"""What the body of a node's job may come to; its run decides what is written."""
 
 
 class Settlement(Value):

@@ -1,1 +1,1 @@
-"""The node kinds that come with Perdure, one a file, through the interface that a user would use."""
+"""The node kinds that come with Perdure, one a file, made as a user would make them."""

@@ -30,7 +30,7 @@ POLL_DEFAULT = timedelta(minutes=5)
 """How long an outside party may be silent before it is asked."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The base for the ``Config`` of a kind: refuses what it does not know."""
 
 
