@@ -116,13 +116,9 @@ class _Rendering:
         return "".join(self._as_text(piece) for piece in pieces)
 
     def _as_text(self, piece: _Piece) -> str:
-        match piece:
-            case str():
-                text = piece
-            case _Malformed():
-                raise InvalidInput(f"{piece.text!r} {piece.reason}")
-            case TemplateUse():
-                text = _text_of(self._value(piece), piece)
+        if isinstance(piece, _Malformed):
+            raise InvalidInput(f"{piece.text!r} {piece.reason}")
+        text = piece if isinstance(piece, str) else _text_of(self._value(piece), piece)
         self._text_left -= len(text)
         if self._text_left < 0:
             raise InvalidInput(

@@ -1,0 +1,309 @@
+"""Conditions as data, and whether they hold.
+
+``{property: order.total, op: gt, value: 100}``, joined by ``{all: [...]}``, ``{any: [...]}`` and
+``{not: ...}``; a list means all. They always have an answer, whatever the data:
+
+- A property that is missing satisfies nothing but ``ne`` and ``exists: false``. One that is null
+  exists.
+- ``eq`` compares as JSON does: 1 and 1.0 are the same, 1 and true are not, nor are "1" and 1.
+  ``ne`` is its opposite in every case.
+- ``lt``, ``le``, ``gt`` and ``ge`` compare two numbers, or two texts by code points; any other
+  pair is false. true and false are not numbers.
+- ``in``: the value is a list that has the property's value in it.
+- ``contains``: the property is a text with the value inside it, a list with it as an element, or
+  an object with it as a key.
+- ``matches``: the value is a pattern that is found anywhere in the property, which is a text of at
+  most ``TEXT_MAX`` characters (see ``rules/pattern.py``); a longer one does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never, get_args
+
+from perdure.errors import InvalidInput
+from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation, Operator
+from perdure.model.path import MISSING, Path, parse_path, path_text, value_at
+from perdure.rules.graph_check import nearest
+from perdure.rules.pattern import TEXT_MAX, is_found, pattern_fault
+from perdure.rules.sameness import is_number, is_same
+from perdure.rules.showing import cut, shown, type_name
+
+CONDITIONS_MAX = 1_000
+DEPTH_MAX = 100
+"""How deep lists and objects of conditions may be nested."""
+OPERATORS: tuple[str, ...] = get_args(Operator)
+
+_FIELDS = ("property", "op", "value")
+_JOINS = ("all", "any", "not")
+_SIGNS = {"eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥"}
+
+
+def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
+    """Read a condition; ``InvalidInput`` names everything that is wrong with it.
+
+    ``has_templates``: it was not rendered yet, so a value that has a template in it may be
+    anything. Read it again once it is rendered: then a value of the wrong type is refused, unlike
+    a property of the wrong type, which only does not satisfy.
+    """
+    reading = _Reading(has_templates=has_templates)
+    condition = reading.condition(data, ())
+    if reading.faults:
+        told = "; ".join(_fault_text(where, fault) for where, fault in reading.faults)
+        raise InvalidInput(f"this is not a condition: {told}")
+    return condition
+
+
+def condition_faults(data: Any, *, has_templates: bool = False) -> list[tuple[Path, str]]:
+    """What is wrong with a condition as data: the place and the reason of each fault."""
+    reading = _Reading(has_templates=has_templates)
+    reading.condition(data, ())
+    return reading.faults
+
+
+def condition_data(condition: Condition) -> dict[str, Any]:
+    """The condition as it is written; parsing it gives the condition again."""
+    match condition:
+        case Comparison():
+            data = {"property": ".".join(condition.property), "op": condition.op}
+            return {**data, "value": condition.value}
+        case AllOf():
+            return {"all": [condition_data(part) for part in condition.parts]}
+        case AnyOf():
+            return {"any": [condition_data(part) for part in condition.parts]}
+        case Negation():
+            return {"not": condition_data(condition.part)}
+        case _:
+            assert_never(condition)
+
+
+def condition_properties(condition: Condition) -> Iterator[tuple[str, ...]]:
+    """The path of every property that the condition asks about."""
+    match condition:
+        case Comparison():
+            yield condition.property
+        case AllOf() | AnyOf():
+            for part in condition.parts:
+                yield from condition_properties(part)
+        case Negation():
+            yield from condition_properties(condition.part)
+        case _:
+            assert_never(condition)
+
+
+def holds(condition: Condition, scope: Mapping[str, Any]) -> bool:
+    match condition:
+        case Comparison():
+            return _compare(condition, value_at(scope, condition.property))
+        case AllOf():
+            return all(holds(part, scope) for part in condition.parts)
+        case AnyOf():
+            return any(holds(part, scope) for part in condition.parts)
+        case Negation():
+            return not holds(condition.part, scope)
+        case _:
+            assert_never(condition)
+
+
+def explain_failure(condition: Condition, scope: Mapping[str, Any]) -> str:
+    """The first thing that does not hold, with the value found; nothing if all holds."""
+    if holds(condition, scope):
+        return ""
+    match condition:
+        case Comparison():
+            return _explain(condition, value_at(scope, condition.property))
+        case AllOf():
+            return next(filter(None, (explain_failure(part, scope) for part in condition.parts)))
+        case AnyOf(parts=()):
+            return "none of no conditions holds"
+        case AnyOf():
+            first = explain_failure(condition.parts[0], scope)
+            others = len(condition.parts) - 1
+            return f"{first}, and none of {others} others holds" if others else first
+        case Negation():
+            return f"not expected, but so: {_statement(condition.part)}"
+        case _:
+            assert_never(condition)
+
+
+def _compare(comparison: Comparison, actual: Any) -> bool:
+    wanted = comparison.value
+    if comparison.op == "exists":
+        return (actual is not MISSING) is (wanted is not False)
+    if actual is MISSING:
+        return comparison.op == "ne"
+    match comparison.op:
+        case "eq":
+            return is_same(actual, wanted)
+        case "ne":
+            return not is_same(actual, wanted)
+        case "lt":
+            return _are_ordered(actual, wanted) and bool(actual < wanted)
+        case "le":
+            return _are_ordered(actual, wanted) and bool(actual <= wanted)
+        case "gt":
+            return _are_ordered(actual, wanted) and bool(actual > wanted)
+        case "ge":
+            return _are_ordered(actual, wanted) and bool(actual >= wanted)
+        case "in":
+            return isinstance(wanted, list | tuple) and _has(wanted, actual)
+        case "contains":
+            return _contains(actual, wanted)
+        case "matches":
+            is_text = isinstance(actual, str) and isinstance(wanted, str)
+            return is_text and is_found(wanted, actual)
+        case _:
+            assert_never(comparison.op)
+
+
+def _are_ordered(one: Any, other: Any) -> bool:
+    if isinstance(one, str):
+        return isinstance(other, str)
+    return is_number(one) and is_number(other)
+
+
+def _has(elements: list[Any] | tuple[Any, ...], wanted: Any) -> bool:
+    return any(is_same(element, wanted) for element in elements)
+
+
+def _contains(actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, list | tuple):
+        return _has(actual, wanted)
+    if isinstance(actual, str | Mapping):
+        return isinstance(wanted, str) and wanted in actual
+    return False
+
+
+def _explain(comparison: Comparison, actual: Any) -> str:
+    statement = _statement(comparison)
+    if actual is MISSING:
+        return f"{statement} is expected, but there is no such property"
+    if comparison.op == "exists":
+        return f"{statement} is expected, but it is there"
+    if comparison.op == "matches" and isinstance(actual, str) and len(actual) > TEXT_MAX:
+        return f"{statement} is expected, but it has more than {TEXT_MAX} characters"
+    return f"{statement} is expected, but it is {shown(actual)}"
+
+
+def _statement(condition: Condition) -> str:
+    match condition:
+        case Comparison(op="exists"):
+            is_wanted = condition.value is not False
+            return f"{path_text(condition.property)} {'exists' if is_wanted else 'is absent'}"
+        case Comparison():
+            sign = _SIGNS.get(condition.op, condition.op)
+            return f"{path_text(condition.property)} {sign} {shown(condition.value)}"
+        case AllOf() | AnyOf():
+            word = "all" if isinstance(condition, AllOf) else "any"
+            return f"{word} of {len(condition.parts)} conditions"
+        case Negation():
+            return f"not ({_statement(condition.part)})"
+        case _:
+            assert_never(condition)
+
+
+class _Reading:
+    """Reads one condition and gathers its faults; what could not be read stands as never true."""
+
+    def __init__(self, *, has_templates: bool) -> None:
+        self.faults: list[tuple[Path, str]] = []
+        self._has_templates = has_templates
+        self._left = CONDITIONS_MAX
+
+    def condition(self, data: Any, where: Path) -> Condition:
+        self._left -= 1
+        if self._left < 0 or len(where) > DEPTH_MAX:
+            return self._too_much()
+        if isinstance(data, list | tuple):
+            return AllOf(parts=self._parts(data, where))
+        if not isinstance(data, Mapping):
+            return self._fault(where, f"must be an object or a list, not {type_name(data)}")
+        joins = [key for key in _JOINS if key in data]
+        return self._joined(data, joins, where) if joins else self._comparison(data, where)
+
+    def _too_much(self) -> Condition:
+        fault = f"has more than {CONDITIONS_MAX} conditions, or is nested over {DEPTH_MAX} deep"
+        return AnyOf(parts=()) if ((), fault) in self.faults else self._fault((), fault)
+
+    def _joined(self, data: Mapping[Any, Any], joins: list[str], where: Path) -> Condition:
+        [join, *_] = joins
+        if len(data) > 1:
+            others = ", ".join(cut(repr(key)) for key in list(data)[:5] if key != join)
+            return self._fault(where, f"{join!r} stands alone, but here are also {others}")
+        inside = data[join]
+        if join == "not":
+            return Negation(part=self.condition(inside, (*where, join)))
+        if not isinstance(inside, list | tuple):
+            return self._fault((*where, join), f"must be a list, not {type_name(inside)}")
+        parts = self._parts(inside, (*where, join))
+        return AllOf(parts=parts) if join == "all" else AnyOf(parts=parts)
+
+    def _parts(self, data: list[Any] | tuple[Any, ...], where: Path) -> tuple[Condition, ...]:
+        some = data[: CONDITIONS_MAX + 1]
+        return tuple(self.condition(part, (*where, at)) for at, part in enumerate(some))
+
+    def _comparison(self, data: Mapping[Any, Any], where: Path) -> Condition:
+        for key in data:
+            if key not in _FIELDS:
+                near = nearest(cut(str(key)), [*_FIELDS, *_JOINS])
+                self._fault(where, f"has no field {cut(str(key))!r}{near or _WANTED}")
+        path = self._property(data.get("property", MISSING), where)
+        op = data.get("op", MISSING)
+        if op is MISSING:
+            return self._fault(where, f"needs 'op', one of {', '.join(OPERATORS)}")
+        if not isinstance(op, str) or op not in OPERATORS:
+            near = nearest(op, OPERATORS) if isinstance(op, str) and len(op) < 40 else ""
+            known = f"; known: {', '.join(OPERATORS)}"
+            return self._fault((*where, "op"), f"{shown(op)} is not an operator{near or known}")
+        value = self._value(op, data.get("value", MISSING), (*where, "value"))
+        return Comparison(property=path, op=_OPERATOR[op], value=value)
+
+    def _property(self, given: Any, where: Path) -> tuple[str, ...]:
+        if given is MISSING:
+            self._fault(where, "needs 'property', a path such as order.total")
+        elif not isinstance(given, str):
+            told = f"must be a path such as order.total, not {type_name(given)}"
+            self._fault((*where, "property"), told)
+        else:
+            try:
+                return parse_path(given)
+            except InvalidInput as error:
+                self._fault((*where, "property"), str(error))
+        return ()
+
+    def _value(self, op: str, value: Any, where: Path) -> Any:
+        if op == "exists" and value is MISSING:
+            return True
+        if value is MISSING:
+            self._fault(where[:-1], f"needs 'value' to compare with by {op!r}")
+        elif not (self._has_templates and isinstance(value, str) and "{{" in value):
+            reason = _value_fault(op, value)
+            if reason:
+                self._fault(where, reason)
+        return value
+
+    def _fault(self, where: Path, reason: str) -> Condition:
+        self.faults.append((where, reason))
+        return AnyOf(parts=())
+
+
+_OPERATOR: dict[str, Operator] = {name: name for name in get_args(Operator)}
+_WANTED = "; it takes property, op and value, or one of all, any and not"
+
+
+def _value_fault(op: str, value: Any) -> str:
+    if op == "exists" and not isinstance(value, bool):
+        return f"must be true or false for 'exists', not {type_name(value)}"
+    if op == "in" and not isinstance(value, list | tuple):
+        return f"must be a list for 'in', not {type_name(value)}"
+    if op in ("lt", "le", "gt", "ge") and not (is_number(value) or isinstance(value, str)):
+        return f"must be a number or a text for {op!r}, not {type_name(value)}"
+    if op == "matches":
+        if not isinstance(value, str):
+            return f"must be a pattern for 'matches', not {type_name(value)}"
+        return pattern_fault(value)
+    return ""
+
+
+def _fault_text(where: Path, fault: str) -> str:
+    return f"{path_text(where)}: {fault}" if where else fault

@@ -1,0 +1,42 @@
+"""How values appear in messages: as JSON, and never more of it than a line holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.errors import InvalidInput
+from perdure.model.payload import to_json
+
+SHOWN_MAX = 80
+
+
+def shown(value: Any) -> str:
+    """The value as JSON, shortened; what JSON cannot carry is told by its type."""
+    try:
+        text = to_json(value, "value", max_bytes=2**63).decode()
+    except InvalidInput:
+        return f"a {type(value).__name__}"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def type_name(value: Any) -> str:
+    """What people call a value of this type."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return f"a {type(value).__name__}"
