@@ -1,0 +1,212 @@
+"""What a schedule does when its time has come: one step at a time, each of which is one write.
+
+A step records the ticks that start nothing, and starts at most one. Whoever takes it says whether
+what the schedule started last is still going on, and how the start went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model.ids import RunId
+from perdure.model.schedule import (
+    HISTORY_MAX,
+    Schedule,
+    ScheduleDefinition,
+    ScheduleState,
+    TickRecord,
+    TickResult,
+)
+from perdure.model.value import Value
+from perdure.rules.timetable import due_ticks, next_tick
+
+GRACE = timedelta(seconds=60)
+"""A tick that is noticed later than this was missed; ``catch_up="none"`` does not start it."""
+CATCH_UP_MAX = 100
+"""Ticks that are caught up with in one step; the others follow in the next ones."""
+QUEUED_MAX = 100
+"""Ticks that wait for the one before them; a further one is skipped."""
+QUEUE_LOOK = timedelta(seconds=5)
+"""How often to look whether what a queued tick waits for has ended."""
+
+_COUNTER = {
+    TickResult.STARTED: "started",
+    TickResult.SKIPPED: "skipped",
+    TickResult.MISSED: "missed",
+    TickResult.FAILED: "failed",
+}
+
+
+class Ticks(Value):
+    """Ticks that are due: those to start, in order, and those that were missed."""
+
+    start: tuple[datetime, ...]
+    missed: tuple[datetime, ...]
+    """The last of them."""
+    missed_count: int
+    next_at: datetime | None
+
+
+class Step(Value):
+    """What is to be written: the schedule with everything but the tick that is to be started."""
+
+    schedule: Schedule
+    start: datetime | None = None
+    cancels: bool = False
+    """What was started last is to be cancelled first."""
+
+
+def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
+    """The ticks of the timetable whose time has come, as ``catch_up`` would have them."""
+    state, definition = schedule.state, schedule.definition
+    first = state.next_at
+    if first is None or first > now:
+        return Ticks(start=(), missed=(), missed_count=0, next_at=first)
+    if definition.catch_up == "all":
+        return _all(definition, state.anchor, first, now)
+    due = due_ticks(definition.timetable, state.anchor, first, now, CATCH_UP_MAX)
+    if definition.catch_up == "one":
+        start = due.last[-1:]
+    else:
+        start = tuple(at for at in due.last if at >= now - GRACE)
+    return Ticks(
+        start=start,
+        missed=due.last[: len(due.last) - len(start)],
+        missed_count=due.count - len(start),
+        next_at=next_tick(definition.timetable, state.anchor, now),
+    )
+
+
+def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
+    """What to do with what is due; None if nothing is. ``is_busy``: the last start goes on."""
+    state = schedule.state
+    if state.paused_at is not None or state.due_at is None or state.due_at > now:
+        return None
+    ticks = ticks_due(schedule, now)
+    waiting = (*state.queued, *ticks.start)
+    records = [TickRecord(at=at, result=TickResult.MISSED) for at in ticks.missed]
+    more_missed = ticks.missed_count - len(records)
+    start: datetime | None = None
+    if is_busy and schedule.definition.overlap == "queue":
+        waiting, over = waiting[:QUEUED_MAX], waiting[QUEUED_MAX:]
+        reason = f"{QUEUED_MAX} ticks are waiting already"
+        records += _skipped(over, reason)
+    elif is_busy and schedule.definition.overlap == "skip":
+        records += _skipped(waiting, f"{_last_of(state)} was still going on")
+        waiting = ()
+    elif waiting:
+        start, *rest = waiting
+        waiting = tuple(rest)
+    after = recorded(state, records, missed=state.missed + more_missed)
+    after = replace(after, queued=waiting, next_at=ticks.next_at)
+    look_at = now if start is not None else now + QUEUE_LOOK
+    after = replace(after, due_at=_earliest(after.next_at, look_at if waiting else None))
+    return Step(
+        schedule=replace(schedule, state=after),
+        start=start,
+        cancels=is_busy and start is not None,
+    )
+
+
+def ended(step: Step, record: TickRecord) -> Schedule:
+    """The schedule with what became of the tick that was to be started."""
+    return replace(step.schedule, state=recorded(step.schedule.state, [record]))
+
+
+def triggered(schedule: Schedule, record: TickRecord) -> Schedule:
+    """The same for one that somebody asked for, beside the timetable."""
+    return replace(schedule, state=recorded(schedule.state, [record]))
+
+
+def recorded(state: ScheduleState, records: Iterable[TickRecord], **changes: Any) -> ScheduleState:
+    """A state with some ticks more in its history, counted."""
+    history = list(state.history)
+    counts = {name: getattr(state, name) for name in _COUNTER.values()} | changes
+    for record in records:
+        history.append(record)
+        counts[_COUNTER[record.result]] += 1
+        if record.result is TickResult.STARTED:
+            counts |= {"last_at": record.at, "last_run": record.run, "last_job": record.job}
+    return replace(state, history=tuple(history[-HISTORY_MAX:]), **counts)
+
+
+# What makers and operators do
+
+
+def new_state(definition: ScheduleDefinition, now: datetime) -> ScheduleState:
+    state = ScheduleState(created_at=now, changed_at=now, anchor=_anchor(definition, now))
+    return _from_now_on(definition, state, now)
+
+
+def changed_state(before: Schedule, definition: ScheduleDefinition, now: datetime) -> ScheduleState:
+    """The state of a schedule that was defined anew; its times stay if its timetable does."""
+    if before.definition == definition:
+        return before.state
+    state = replace(before.state, changed_at=now)
+    if before.definition.timetable == definition.timetable:
+        return state
+    state = replace(state, anchor=_anchor(definition, now))
+    return _from_now_on(definition, state, now)
+
+
+def paused(state: ScheduleState, now: datetime, by: str | None) -> ScheduleState:
+    """Pausing twice keeps the first."""
+    if state.paused_at is not None:
+        return state
+    return replace(state, paused_at=now, paused_by=by, next_at=None, due_at=None)
+
+
+def resumed(definition: ScheduleDefinition, state: ScheduleState, now: datetime) -> ScheduleState:
+    """Go on with the next tick from now: those of the pause are not caught up with."""
+    if state.paused_at is None:
+        return state
+    return _from_now_on(definition, replace(state, paused_at=None, paused_by=None), now)
+
+
+def tick_run_id(name: str, at: datetime) -> RunId:
+    """``nightly@2026-11-16T03:00:00Z``"""
+    return RunId(f"{name}@{at.astimezone(UTC).replace(tzinfo=None).isoformat()}Z")
+
+
+def manual_run_id(name: str, unique: str) -> RunId:
+    return RunId(f"{name}@manual-{unique}")
+
+
+def _all(definition: ScheduleDefinition, anchor: datetime, first: datetime, now: datetime) -> Ticks:
+    """The first of those that are due; the others stay where they are in the timetable."""
+    start: list[datetime] = []
+    at: datetime | None = first
+    while at is not None and at <= now and len(start) < CATCH_UP_MAX:
+        start.append(at)
+        at = next_tick(definition.timetable, anchor, at)
+    return Ticks(start=tuple(start), missed=(), missed_count=0, next_at=at)
+
+
+def _from_now_on(
+    definition: ScheduleDefinition, state: ScheduleState, now: datetime
+) -> ScheduleState:
+    if state.paused_at is not None:
+        return state
+    next_at = next_tick(definition.timetable, state.anchor, now)
+    due_at = _earliest(next_at, now if state.queued else None)
+    return replace(state, next_at=next_at, due_at=due_at)
+
+
+def _anchor(definition: ScheduleDefinition, now: datetime) -> datetime:
+    return definition.timetable.start_at or now.replace(microsecond=0)
+
+
+def _skipped(ticks: Iterable[datetime], reason: str) -> list[TickRecord]:
+    return [TickRecord(at=at, result=TickResult.SKIPPED, reason=reason) for at in ticks]
+
+
+def _last_of(state: ScheduleState) -> str:
+    return f"job {state.last_job}" if state.last_run is None else f"run {state.last_run!r}"
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)

@@ -1,0 +1,399 @@
+"""When schedules tick, what they do then, and what becomes of ticks that start nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from perdure.errors import InvalidInput
+from perdure.model.ids import RunId
+from perdure.model.schedule import (
+    HISTORY_MAX,
+    FlowCall,
+    Schedule,
+    ScheduleDefinition,
+    TickRecord,
+    TickResult,
+    Timetable,
+    decode_definition,
+    decode_state,
+    encode_definition,
+    encode_state,
+)
+from perdure.rules.schedule import (
+    CATCH_UP_MAX,
+    GRACE,
+    QUEUE_LOOK,
+    QUEUED_MAX,
+    Step,
+    changed_state,
+    ended,
+    new_state,
+    next_step,
+    paused,
+    resumed,
+    tick_run_id,
+    ticks_due,
+)
+from perdure.rules.timetable import COUNTED_MAX, check_timetable, due_ticks, next_tick, ticks_after
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+HOURLY = Timetable(every_ms=3_600_000)
+CALL = FlowCall(flow="orders", version="v1", input=b"1", aging_ms=1)
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc,arg-type]  # day to second
+
+
+def berlin(cron: str) -> Timetable:
+    return Timetable(cron=cron, timezone="Europe/Berlin")
+
+
+def schedule(timetable: Timetable = HOURLY, now: datetime = NOON, **rules: Any) -> Schedule:
+    definition = ScheduleDefinition(timetable=timetable, call=CALL, **rules)
+    return Schedule(
+        namespace="default",
+        name="nightly",
+        revision=1,
+        definition=definition,
+        state=new_state(definition, now),
+    )
+
+
+def stepped(before: Schedule, now: datetime, is_busy: bool = False) -> Step:
+    step = next_step(before, now, is_busy)
+    assert step is not None, "nothing is due"
+    return step
+
+
+def started(step: Step) -> Schedule:
+    """The schedule after its tick was started."""
+    assert step.start is not None
+    run = tick_run_id("nightly", step.start)
+    return ended(step, TickRecord(at=step.start, result=TickResult.STARTED, run=run))
+
+
+def results(after: Schedule) -> list[tuple[int, TickResult]]:
+    """Hour and result of each tick that is remembered."""
+    return [(record.at.hour, record.result) for record in after.state.history]
+
+
+class TestTimetables:
+    def test_cron_goes_by_the_local_time_of_its_zone(self) -> None:
+        timetable = berlin("0 3 * * *")
+
+        assert next_tick(timetable, NOON, utc(2026, 7, 1)) == utc(2026, 7, 1, 1)
+        assert next_tick(timetable, NOON, utc(2026, 12, 1)) == utc(2026, 12, 1, 2)
+
+    def test_a_time_that_does_not_exist_comes_as_soon_as_there_is_one(self) -> None:
+        days = islice(ticks_after(berlin("30 2 * * *"), NOON, utc(2026, 3, 28)), 3)
+
+        assert list(days) == [
+            utc(2026, 3, 28, 1, 30),
+            utc(2026, 3, 29, 1),
+            utc(2026, 3, 30, 0, 30),
+        ]
+
+    def test_a_time_that_is_there_twice_comes_once(self) -> None:
+        days = islice(ticks_after(berlin("30 2 * * *"), NOON, utc(2026, 10, 24)), 3)
+
+        assert list(days) == [
+            utc(2026, 10, 24, 0, 30),
+            utc(2026, 10, 25, 0, 30),
+            utc(2026, 10, 26, 1, 30),
+        ]
+
+    def test_a_time_that_has_been_does_not_come_again_in_the_repeated_hour(self) -> None:
+        second_ten_past_two = utc(2026, 10, 25, 1, 10)
+
+        assert next_tick(berlin("30 2 * * *"), NOON, second_ten_past_two) == utc(
+            2026, 10, 26, 1, 30
+        )
+
+    @pytest.mark.parametrize("day", [utc(2026, 3, 28, 22), utc(2026, 10, 24, 21)])
+    def test_what_comes_every_quarter_does_so_when_clocks_are_changed(self, day: datetime) -> None:
+        ticks = list(islice(ticks_after(berlin("*/15 * * * *"), NOON, day), 40))
+
+        assert ticks == [day + number * 15 * MINUTE for number in range(1, 41)]
+
+    @pytest.mark.parametrize("cron", ["30 2 * * *", "*/20 * * * *", "0 */2 * * *", "15 2,3 * * 0"])
+    @pytest.mark.parametrize("start", [utc(2026, 3, 28, 20), utc(2026, 10, 24, 20)])
+    def test_going_from_tick_to_tick_is_the_same_as_going_through(
+        self, cron: str, start: datetime
+    ) -> None:
+        through = list(islice(ticks_after(berlin(cron), NOON, start), 50))
+
+        one_by_one = [start]
+        while len(one_by_one) <= 50:
+            after = next_tick(berlin(cron), NOON, one_by_one[-1])
+            assert after is not None
+            one_by_one.append(after)
+        assert one_by_one[1:] == through
+
+    def test_every_counts_from_its_anchor_whatever_the_clocks_do(self) -> None:
+        timetable = Timetable(every_ms=5_400_000, timezone="Europe/Berlin")
+        anchor = utc(2026, 10, 24, 23, 10)
+
+        assert list(islice(ticks_after(timetable, anchor, anchor), 2)) == [
+            utc(2026, 10, 25, 0, 40),
+            utc(2026, 10, 25, 2, 10),
+        ]
+
+    def test_no_tick_comes_before_the_start_or_after_the_end(self) -> None:
+        hourly = Timetable(cron="0 * * * *", start_at=NOON, end_at=NOON + 2 * HOUR)
+
+        assert list(ticks_after(hourly, NOON, NOON - 5 * HOUR)) == [
+            NOON,
+            NOON + HOUR,
+            NOON + 2 * HOUR,
+        ]
+
+    def test_every_ticks_first_at_its_start(self) -> None:
+        timetable = replace(HOURLY, start_at=NOON)
+
+        assert next_tick(timetable, NOON, NOON - 5 * HOUR) == NOON
+
+    @pytest.mark.parametrize(
+        "timetable, complaint",
+        [
+            (Timetable(), "either cron"),
+            (Timetable(cron="0 3 * * *", every_ms=60_000), "either cron"),
+            (Timetable(cron="often"), "cron='often'"),
+            (Timetable(cron="0 3 * *"), "cron='0 3 \\* \\*'"),
+            (Timetable(cron="99 3 * * *"), "Bad minute"),
+            (Timetable(cron="0 0 30 2 *"), "cron='0 0 30 2 \\*'"),
+            (Timetable(cron="0 3 * * *", timezone="Mars/Olympus"), "timezone='Mars/Olympus'"),
+            (Timetable(cron="0 3 * * *", timezone="../etc"), "timezone='../etc'"),
+            (Timetable(every_ms=10), "every=10 ms"),
+            (Timetable(every_ms=60_000, start_at=NOON, end_at=NOON - HOUR), "end_at="),
+        ],
+    )
+    def test_what_has_no_times_is_refused(self, timetable: Timetable, complaint: str) -> None:
+        with pytest.raises(InvalidInput, match=complaint):
+            check_timetable(timetable)
+
+    @given(every=st.integers(1, 10_000), since=st.integers(0, 10**7), last_max=st.integers(1, 50))
+    def test_due_ticks_of_every_are_those_that_counting_finds(
+        self, every: int, since: int, last_max: int
+    ) -> None:
+        timetable = Timetable(every_ms=every * 1000)
+        now = NOON + since * SECOND
+        due = due_ticks(timetable, NOON, NOON, now, last_max)
+
+        assert due.count == since // every + 1
+        assert due.last[-1] <= now < due.last[-1] + every * SECOND
+        assert len(due.last) == min(due.count, last_max)
+
+    def test_a_long_time_of_many_ticks_is_not_gone_through_one_by_one(self) -> None:
+        timetable = berlin("* * * * *")
+        due = due_ticks(timetable, NOON, NOON, NOON + 365 * 24 * HOUR + SECOND, 3)
+
+        assert due.count == COUNTED_MAX
+        assert due.last[-1] == NOON + 365 * 24 * HOUR
+        assert len(due.last) == 3
+
+    def test_the_last_of_many_rare_ticks_is_found(self) -> None:
+        timetable = Timetable(cron="* * * 1 *")
+        due = due_ticks(timetable, NOON, utc(2026, 1, 1), utc(2026, 3, 20), 1)
+
+        assert due.last == (utc(2026, 1, 31, 23, 59),)
+
+
+class TestCatchingUp:
+    def test_one_starts_the_latest_and_counts_the_others_as_missed(self) -> None:
+        ticks = ticks_due(schedule(catch_up="one"), NOON + 5 * HOUR + 10 * MINUTE)
+
+        assert ticks.start == (NOON + 5 * HOUR,)
+        assert ticks.missed == tuple(NOON + hours * HOUR for hours in range(1, 5))
+        assert ticks.missed_count == 4
+        assert ticks.next_at == NOON + 6 * HOUR
+
+    def test_all_starts_each_in_order(self) -> None:
+        ticks = ticks_due(schedule(catch_up="all"), NOON + 3 * HOUR)
+
+        assert ticks.start == tuple(NOON + hours * HOUR for hours in range(1, 4))
+        assert ticks.missed_count == 0
+        assert ticks.next_at == NOON + 4 * HOUR
+
+    def test_all_takes_no_more_than_so_many_at_once_and_loses_none(self) -> None:
+        first = ticks_due(schedule(catch_up="all"), NOON + 1000 * HOUR)
+
+        assert len(first.start) == CATCH_UP_MAX
+        assert first.next_at == NOON + (CATCH_UP_MAX + 1) * HOUR
+
+    def test_none_starts_only_what_is_on_time(self) -> None:
+        late = schedule(catch_up="none")
+
+        assert ticks_due(late, NOON + 3 * HOUR + GRACE).start == (NOON + 3 * HOUR,)
+        after_grace = ticks_due(late, NOON + 3 * HOUR + GRACE + SECOND)
+        assert (after_grace.start, after_grace.missed_count) == ((), 3)
+
+    def test_nothing_is_due_before_its_time(self) -> None:
+        early = schedule()
+
+        assert next_step(early, NOON + HOUR - SECOND, False) is None
+        assert ticks_due(early, NOON + HOUR - SECOND).start == ()
+
+    def test_missed_ticks_are_remembered_and_counted(self) -> None:
+        after = started(stepped(schedule(), NOON + 3 * HOUR))
+
+        assert results(after) == [
+            (13, TickResult.MISSED),
+            (14, TickResult.MISSED),
+            (15, TickResult.STARTED),
+        ]
+        assert (after.state.missed, after.state.started) == (2, 1)
+
+    def test_more_missed_ticks_are_counted_than_remembered(self) -> None:
+        after = started(stepped(schedule(), NOON + 500 * HOUR))
+
+        assert after.state.missed == 499
+        assert len(after.state.history) == HISTORY_MAX
+
+
+@pytest.mark.parametrize("catch_up", ["one", "all", "none"])
+class TestOverlap:
+    def test_skip_records_the_tick_as_skipped(self, catch_up: Any) -> None:
+        first = started(stepped(schedule(catch_up=catch_up), NOON + HOUR))
+        step = stepped(first, NOON + 2 * HOUR, is_busy=True)
+
+        assert step.start is None
+        assert step.schedule.state.skipped == 1
+        last = step.schedule.state.history[-1]
+        assert last.result is TickResult.SKIPPED
+        assert "run 'nightly@2026-11-16T13:00:00Z' was still going on" in last.reason
+        assert step.schedule.state.due_at == NOON + 3 * HOUR
+
+    def test_queue_lets_the_tick_wait_and_looks_again(self, catch_up: Any) -> None:
+        first = started(stepped(schedule(catch_up=catch_up, overlap="queue"), NOON + HOUR))
+        waiting = stepped(first, NOON + 2 * HOUR, is_busy=True)
+
+        assert waiting.start is None
+        assert waiting.schedule.state.queued == (NOON + 2 * HOUR,)
+        assert waiting.schedule.state.due_at == NOON + 2 * HOUR + QUEUE_LOOK
+        later = stepped(waiting.schedule, NOON + 2 * HOUR + QUEUE_LOOK)
+        assert later.start == NOON + 2 * HOUR
+        assert started(later).state.due_at == NOON + 3 * HOUR
+
+    def test_cancel_starts_the_tick_and_ends_the_last_one(self, catch_up: Any) -> None:
+        first = started(stepped(schedule(catch_up=catch_up, overlap="cancel"), NOON + HOUR))
+        step = stepped(first, NOON + 2 * HOUR, is_busy=True)
+
+        assert (step.start, step.cancels) == (NOON + 2 * HOUR, True)
+
+    @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
+    def test_a_tick_starts_when_nothing_goes_on(self, catch_up: Any, overlap: Any) -> None:
+        step = stepped(schedule(catch_up=catch_up, overlap=overlap), NOON + HOUR)
+
+        assert (step.start, step.cancels) == (NOON + HOUR, False)
+
+
+class TestOverlapWhileCatchingUp:
+    def test_skip_starts_the_first_of_all_and_skips_the_others(self) -> None:
+        first = stepped(schedule(catch_up="all"), NOON + 3 * HOUR)
+        second = stepped(started(first), NOON + 3 * HOUR, is_busy=True)
+
+        assert first.start == NOON + HOUR
+        assert results(second.schedule)[1:] == [(14, TickResult.SKIPPED), (15, TickResult.SKIPPED)]
+        assert second.schedule.state.due_at == NOON + 4 * HOUR
+
+    def test_queue_starts_all_one_after_the_other(self) -> None:
+        owed = schedule(catch_up="all", overlap="queue")
+        now = NOON + 3 * HOUR
+        starts = []
+        for _ in range(3):
+            step = stepped(owed, now)
+            starts.append(step.start)
+            blocked = stepped(started(step), now + HOUR, is_busy=True)
+            owed = replace(blocked.schedule, state=replace(blocked.schedule.state, due_at=now))
+
+        assert starts == [NOON + HOUR, NOON + 2 * HOUR, NOON + 3 * HOUR]
+
+    def test_cancel_starts_all_and_leaves_the_last(self) -> None:
+        owed, now = schedule(catch_up="all", overlap="cancel"), NOON + 3 * HOUR
+        first = stepped(owed, now)
+        second = stepped(started(first), now, is_busy=True)
+        third = stepped(started(second), now, is_busy=True)
+
+        assert [first.cancels, second.cancels, third.cancels] == [False, True, True]
+        assert third.start == NOON + 3 * HOUR
+        assert next_step(started(third), now, True) is None
+
+    def test_a_queue_has_room_for_so_many(self) -> None:
+        first = started(stepped(schedule(catch_up="all", overlap="queue"), NOON + HOUR))
+        now = NOON + (QUEUED_MAX + 3) * HOUR
+        step = stepped(first, now, is_busy=True)
+        step = stepped(step.schedule, now, is_busy=True)
+
+        assert len(step.schedule.state.queued) == QUEUED_MAX
+        assert step.schedule.state.skipped == 2
+        assert "100 ticks are waiting" in step.schedule.state.history[-1].reason
+
+
+class TestChanges:
+    def test_the_same_definition_changes_nothing(self) -> None:
+        before = schedule()
+
+        assert changed_state(before, before.definition, NOON + 30 * MINUTE) == before.state
+
+    def test_another_input_keeps_the_times(self) -> None:
+        before = started(stepped(schedule(), NOON + HOUR))
+        other = replace(before.definition, call=replace(CALL, input=b"2"))
+        after = changed_state(before, other, NOON + 90 * MINUTE)
+
+        assert after == replace(before.state, changed_at=NOON + 90 * MINUTE)
+
+    def test_another_timetable_counts_from_now_and_keeps_the_past(self) -> None:
+        before = started(stepped(schedule(), NOON + HOUR))
+        other = replace(before.definition, timetable=Timetable(every_ms=600_000))
+        after = changed_state(before, other, NOON + 90 * MINUTE)
+
+        assert after.next_at == after.due_at == NOON + 100 * MINUTE
+        assert (after.last_at, after.started) == (NOON + HOUR, 1)
+        assert after.history == before.state.history
+
+    def test_nothing_is_due_in_a_pause_and_nothing_of_it_afterwards(self) -> None:
+        before = schedule()
+        still = paused(before.state, NOON, "ann")
+
+        assert next_step(replace(before, state=still), NOON + 5 * HOUR, False) is None
+        assert (still.paused_by, still.next_at, still.due_at) == ("ann", None, None)
+        again = resumed(before.definition, still, NOON + 5 * HOUR + MINUTE)
+        assert (again.next_at, again.paused_at, again.paused_by) == (NOON + 6 * HOUR, None, None)
+
+    def test_pausing_twice_keeps_the_first(self) -> None:
+        still = paused(schedule().state, NOON, "ann")
+
+        assert paused(still, NOON + HOUR, "bob") == still
+
+    def test_what_was_queued_before_a_pause_starts_after_it(self) -> None:
+        busy = started(stepped(schedule(overlap="queue"), NOON + HOUR))
+        waiting = stepped(busy, NOON + 2 * HOUR, is_busy=True).schedule
+        still = paused(waiting.state, NOON + 2 * HOUR, None)
+        again = resumed(waiting.definition, still, NOON + 5 * HOUR)
+
+        step = stepped(replace(waiting, state=again), NOON + 5 * HOUR)
+        assert step.start == NOON + 2 * HOUR
+
+    def test_a_schedule_past_its_end_is_never_due_again(self) -> None:
+        last = schedule(replace(HOURLY, end_at=NOON + HOUR))
+        after = started(stepped(last, NOON + HOUR))
+
+        assert (after.state.next_at, after.state.due_at) == (None, None)
+
+    def test_values_survive_being_written(self) -> None:
+        after = started(stepped(schedule(overlap="queue", catch_up="all"), NOON + 3 * HOUR))
+
+        assert decode_definition(encode_definition(after.definition)) == after.definition
+        assert decode_state(encode_state(after.state)) == after.state
+
+    def test_ids_of_ticks_are_readable(self) -> None:
+        assert tick_run_id("nightly", NOON) == RunId("nightly@2026-11-16T12:00:00Z")
