@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from perdure.model.duration import Duration, as_duration
@@ -226,7 +227,7 @@ class RunEnded(PerdureError):
     def __init__(self, run_id: str, act: str, status: str) -> None:
         advice = (
             "client.fork(id) begins a new run with its past"
-            if status == "completed"
+            if status in ("completed", "skipped")
             else "client.retry(id) or client.fork(id) start it anew"
         )
         super().__init__(f"cannot {act} run {run_id!r}: it is {status}, which is final. {advice}")
@@ -246,6 +247,12 @@ class RunNotRetryable(PerdureError):
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(f"cannot retry run {run_id!r}: {reason}")
         self.run_id = run_id
+
+
+class ScheduleNotFound(PerdureError, LookupError):
+    def __init__(self, name: str, nearest: str = "") -> None:
+        super().__init__(f"there is no schedule {name!r} in this namespace{nearest}")
+        self.name = name
 
 
 class MigrationRefused(PerdureError):
@@ -322,6 +329,10 @@ class RunCancelled(RunEndedBadly):
     """It was cancelled."""
 
 
+class RunSkipped(RunEndedBadly):
+    """It never began, because its flow was cooling down; the message says until when."""
+
+
 class RunTimeout(PerdureError, TimeoutError):
     def __init__(self, run_id: str, timeout: float, status: str) -> None:
         super().__init__(f"run {run_id!r} has no result after {timeout:g} s; it is {status}")
@@ -338,7 +349,94 @@ class LoopExhausted(PerdureError):
 
 
 class WaitTimedOut(PerdureError, TimeoutError):
-    """No signal came in time."""
+    """No signal, answer or report came in time."""
+
+
+# What people and outside parties are told.
+
+
+class NodeNotFound(PerdureError):
+    def __init__(self, run_id: str, node: str, known: tuple[str, ...]) -> None:
+        near = get_close_matches(node, known, n=3) or known[:12]
+        hint = f"; known: {', '.join(map(repr, near))}" if near else ""
+        super().__init__(f"run {run_id!r} has no node {node!r}{hint}")
+        self.run_id = run_id
+        self.node = node
+
+
+class NodeNotWaiting(PerdureError):
+    """The node waits for no report; nothing was changed."""
+
+    def __init__(self, run_id: str, node: str, status: str) -> None:
+        super().__init__(
+            f"node {node!r} of run {run_id!r} waits for no report: it is {status}. Only a node "
+            "whose body runs or has paused can be reported on"
+        )
+        self.run_id = run_id
+        self.node = node
+        self.status = status
+
+
+class ApprovalNotFound(PerdureError):
+    """There is no open approval of this id, and there was none."""
+
+    def __init__(self, approval_id: str, reason: str) -> None:
+        super().__init__(f"there is no approval {approval_id!r}: {reason}")
+        self.approval_id = approval_id
+
+
+class ApprovalDecided(PerdureError):
+    """It is decided already, or its time is over; nothing was changed."""
+
+    def __init__(self, approval_id: str, outcome: str) -> None:
+        super().__init__(f"approval {approval_id!r} is closed: {outcome}")
+        self.approval_id = approval_id
+        self.outcome = outcome
+
+
+class NotADecider(PerdureError):
+    """Somebody else has to decide; nothing was changed."""
+
+    def __init__(self, approval_id: str, by: str | None, deciders: tuple[str, ...]) -> None:
+        who = "nobody in particular" if by is None else repr(by)
+        listed = ", ".join(map(repr, deciders))
+        super().__init__(
+            f"{who} may not decide on approval {approval_id!r}; its deciders are {listed}. Say "
+            "who decides with by=..., and in which roles with roles=[...]"
+        )
+        self.approval_id = approval_id
+        self.by = by
+        self.deciders = deciders
+
+
+class AlreadyAnswered(PerdureError):
+    """One answer each; nothing was changed."""
+
+    def __init__(self, approval_id: str, by: str | None, decision: str) -> None:
+        super().__init__(
+            f"{by or 'nobody'!r} has answered approval {approval_id!r} already: {decision}. It "
+            "waits for others"
+        )
+        self.approval_id = approval_id
+        self.by = by
+
+
+class InvalidAnswer(InvalidInput):
+    """The answer does not fit; ``faults`` has the reasons by field. Nothing was changed."""
+
+    def __init__(self, approval_id: str, faults: dict[str, list[str]]) -> None:
+        listed = "".join(
+            f"\n  - {f'{field}: ' if field else ''}{reason}"
+            for field, reasons in faults.items()
+            for reason in reasons
+        )
+        super().__init__(f"the answer does not fit approval {approval_id!r}:{listed}")
+        self.approval_id = approval_id
+        self.faults = faults
+
+
+class Rejected(PerdureError):
+    """An approval was rejected, and its node has no way to go on from there."""
 
 
 # What is wrong with the store.
