@@ -9,8 +9,18 @@ from rich.console import Console
 from perdure.cli.present import Column
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.model.flow import BuiltFlow
-from perdure.model.graph import FAIL, Call, DelayNode, Edge, Graph, Node, SignalNode
-from perdure.model.mermaid import duration_text
+from perdure.model.graph import (
+    FAIL,
+    ApprovalNode,
+    Call,
+    DelayNode,
+    Edge,
+    Graph,
+    Node,
+    SignalNode,
+    TaskNode,
+)
+from perdure.model.mermaid import deciders_text, delay_text, duration_text
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
@@ -41,6 +51,8 @@ def node_columns(graph: Graph) -> list[Column]:
 
 
 def kind_of(node: Node) -> str:
+    if isinstance(node, TaskNode) and node.kind:
+        return node.kind
     return str(type(node).__struct_config__.tag)
 
 
@@ -48,10 +60,12 @@ def does(node: Node) -> str:
     """What it calls, or what it waits for."""
     match node:
         case DelayNode():
-            return f"waits {duration_text(node.delay_ms)}"
+            return f"waits {delay_text(node)}"
         case SignalNode():
             limit = "" if node.timeout_ms is None else f", {duration_text(node.timeout_ms)} at most"
             return f"waits for {node.signal}{limit}"
+        case ApprovalNode():
+            return f"{node.title}, {deciders_text(node)}"
         case _:
             body = _body(node)
             return body.task if isinstance(body, Call) else body.text

@@ -8,6 +8,8 @@ from perdure.model.graph import (
     CONTINUE,
     FAIL,
     ORDINARY,
+    PORT_OPTIONS,
+    ApprovalNode,
     Call,
     DelayNode,
     Edge,
@@ -44,7 +46,7 @@ def mermaid(graph: Graph) -> str:
 def _shape(node: Node) -> str:
     match node:
         case TaskNode():
-            return f'["{_label(node.id, _called(node.id, node.call))}"]'
+            return f'["{_label(node.id, _task_note(node))}"]'
         case RouteNode():
             return f'{{"{_label(node.id)}"}}'
         case MapNode():
@@ -53,9 +55,11 @@ def _shape(node: Node) -> str:
             note = f"again until done, at most {node.iterations_max} times"
             return f'(["{_label(node.id, _called(node.id, node.body), note)}"])'
         case DelayNode():
-            return f'("{_label(node.id, f"for {duration_text(node.delay_ms)}")}")'
+            return f'("{_label(node.id, delay_text(node))}")'
         case SignalNode():
             return f'{{{{"{_label(node.id, _signal_note(node))}"}}}}'
+        case ApprovalNode():
+            return f'[/"{_label(node.id, node.title, deciders_text(node))}"\\]'
         case FlowNode():
             return f'[["{_label(node.id, _called(node.id, node.body))}"]]'
 
@@ -64,6 +68,10 @@ def _called(id: str, body: Call | FlowRef) -> str:
     if isinstance(body, FlowRef):
         return f"flow {body.text}"
     return "" if body.task == id else f"calls {body.task}"
+
+
+def _task_note(node: TaskNode) -> str:
+    return f"kind {node.kind}" if node.kind else _called(node.id, node.call)
 
 
 def _map_note(node: MapNode) -> str:
@@ -77,6 +85,24 @@ def _signal_note(node: SignalNode) -> str:
     return f"signal {node.signal}, within {duration_text(node.timeout_ms)}"
 
 
+def delay_text(node: DelayNode) -> str:
+    return f"until {node.until}" if node.until else f"for {duration_text(node.delay_ms)}"
+
+
+def deciders_text(node: ApprovalNode) -> str:
+    """Who decides, and how many of them."""
+    who = ", ".join(node.deciders) or "anyone"
+    match node.quorum:
+        case 0:
+            many = "all of "
+        case 1:
+            many = "one of " if len(node.deciders) > 1 else ""
+        case count:
+            many = f"{count} of "
+    limit = "" if node.timeout_ms is None else f", within {duration_text(node.timeout_ms)}"
+    return f"decided by {many}{who}{limit}"
+
+
 def duration_text(ms: int) -> str:
     """As people write it: ``1h30m``."""
     parts: list[str] = []
@@ -88,8 +114,8 @@ def duration_text(ms: int) -> str:
 
 
 def _arrow(source: Node, edge: Edge) -> str:
-    """Dotted where an error, a timeout or a loop's bound leads on."""
-    unusual = {getattr(source, name, FAIL) for name in ("on_error", "on_timeout", "on_max")}
+    """Dotted where an error, a timeout, a rejection or a loop's bound leads on."""
+    unusual = {getattr(source, name, FAIL) for name in PORT_OPTIONS}
     line = "-.->" if edge.port in unusual - {FAIL, CONTINUE} else "-->"
     parts = [edge.port] if edge.port != ORDINARY else []
     if edge.name:
