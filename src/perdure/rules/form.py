@@ -1,0 +1,228 @@
+"""Forms: JSON Schema (Draft 2020-12) for what people answer and for what nodes take and give.
+
+A schema may come over a network, so it is data that is not trusted: it refers to nothing but its
+own definitions, its patterns are bounded, and so is the work that it can cause
+(``rules/form_validator.py``). What is wrong is told per field, in words for people
+(``rules/form_wording.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from perdure.errors import InvalidInput
+from perdure.model.path import Path, path_text
+from perdure.model.payload import from_json, to_json
+from perdure.model.value import Value
+from perdure.rules.form_validator import TooMuchWork, errors_of, schema_validator, validator_of
+from perdure.rules.form_wording import told
+from perdure.rules.pattern import pattern_fault
+from perdure.rules.showing import cut, shown, type_name
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_MAX_BYTES = 65_536
+SCHEMA_DEPTH_MAX = 100
+FAULTS_MAX = 100
+"""How many faults of one value are told."""
+DEFAULTS_MAX = 10_000
+"""How many defaults are filled into one value."""
+
+_COMPILED_MAX = 128
+_MAPS_OF_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+)
+_DATA = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
+_REFUSED = {
+    "$dynamicRef": "write $ref",
+    "$recursiveRef": "write $ref",
+    "unevaluatedProperties": "write additionalProperties",
+    "unevaluatedItems": "write items",
+}
+_TOO_MUCH = "takes too much work to check: the form or the value is too large, or nested too deep"
+
+
+def check_schema(schema: Any) -> list[str]:
+    """What is wrong with the schema itself, each fault with its place in it."""
+    try:
+        data = _schema_json(schema)
+    except InvalidInput as error:
+        return [str(error)]
+    return list(_compiled(data).faults)
+
+
+def faults_of(schema: Any, data: Any) -> dict[str, list[str]]:
+    """What is wrong with the data, by the path of the field; "" stands for the whole.
+
+    Empty if it fits. Nothing fits a schema that is wrong itself.
+    """
+    faults: dict[str, list[str]] = {}
+    own = check_schema(schema)
+    if own:
+        return {"": [f"cannot be checked, since the form itself is wrong: {own[0]}"]}
+    for path, message in _told_about(_compiled(_schema_json(schema)).validator, data):
+        messages = faults.setdefault(path_text(path), [])
+        if message not in messages:
+            messages.append(message)
+    return faults
+
+
+def with_defaults(schema: Any, data: Any) -> Any:
+    """The data with each property that is absent and has a ``default`` filled in.
+
+    Also inside properties and elements that are there, or that a default has just put there.
+    Nothing else is created, nothing is changed in place, and the data is not checked.
+    """
+    return _Defaults(schema).into(data, schema, 0)
+
+
+class _Form(Value, gc=True):
+    """A schema ready to check with, or what is wrong with it."""
+
+    validator: Any
+    faults: tuple[str, ...]
+
+
+def _schema_json(schema: Any) -> bytes:
+    if not isinstance(schema, Mapping | bool):
+        raise InvalidInput(f"a schema is an object, not {type_name(schema)}")
+    return to_json(schema, "the schema", SCHEMA_MAX_BYTES, is_input=True)
+
+
+@lru_cache(maxsize=_COMPILED_MAX)
+def _compiled(schema_json: bytes) -> _Form:
+    """Kept by the JSON, since that is the same for equal schemas and nobody can change it."""
+    schema = from_json(schema_json)
+    faults = tuple(_own_faults(schema) or _meta_faults(schema))
+    if isinstance(schema, dict):
+        schema.pop("$schema", None)  # by which jsonschema would choose a validator without bounds
+    return _Form(validator=None if faults else validator_of(schema), faults=faults)
+
+
+def _own_faults(schema: Any) -> list[str]:
+    """What JSON Schema allows and a form may not have."""
+    faults: list[str] = []
+    for where, subschema in _subschemas(schema):
+        if len(where) > SCHEMA_DEPTH_MAX:
+            return [f"is nested deeper than {SCHEMA_DEPTH_MAX} levels"]
+        faults += [f"{_prefix(where)}{fault}" for fault in _faults_at(subschema, schema)]
+    return faults[:FAULTS_MAX]
+
+
+def _subschemas(schema: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The schema and all below it that is a schema, not data that looks like one."""
+    waiting: list[tuple[Path, Any]] = [((), schema)]
+    while waiting:
+        where, schema = waiting.pop()
+        if isinstance(schema, list):
+            waiting += [((*where, at), part) for at, part in enumerate(schema)]
+        if not isinstance(schema, dict):
+            continue
+        yield where, schema
+        for keyword, inside in schema.items():
+            if keyword in _MAPS_OF_SCHEMAS and isinstance(inside, dict):
+                waiting += [((*where, keyword, name), part) for name, part in inside.items()]
+            elif keyword not in _DATA:
+                waiting.append(((*where, keyword), inside))
+
+
+def _faults_at(subschema: dict[str, Any], root: Any) -> Iterator[str]:
+    for keyword, instead in _REFUSED.items():
+        if keyword in subschema:
+            yield f"{keyword} cannot be used in a form; {instead}"
+    reference = subschema.get("$ref")
+    if isinstance(reference, str) and _referred(reference, root) is None:
+        yield (
+            f"$ref {cut(reference)!r} leads nowhere: it may be '#', or '#/$defs/NAME' with a NAME "
+            "that is defined under $defs in this schema"
+        )
+    for keyword in ("$schema", "$id"):
+        if keyword in subschema and subschema is not root:
+            yield f"{keyword} may stand only at the top"
+    if subschema.get("$schema", DIALECT) != DIALECT and subschema is root:
+        yield f"$schema {shown(subschema['$schema'])} is not known; leave it out, or use {DIALECT}"
+    for pattern in (subschema.get("pattern"), *_keys(subschema.get("patternProperties"))):
+        if isinstance(pattern, str) and (fault := pattern_fault(pattern)):
+            yield f"{cut(pattern)!r} {fault}"
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
+
+
+def _referred(reference: str, root: Any) -> Any:
+    """The schema that a reference such as ``#/$defs/address`` names, or None."""
+    if reference == "#":
+        return root
+    match reference.split("/"):
+        case ["#", ("$defs" | "definitions") as keyword, name]:
+            defined = root.get(keyword)
+            name = unquote(name).replace("~1", "/").replace("~0", "~")
+            return defined.get(name) if isinstance(defined, Mapping) else None
+    return None
+
+
+def _meta_faults(schema: Any) -> list[str]:
+    """What JSON Schema itself says about the schema."""
+    found = _told_about(schema_validator(), schema)
+    return list(dict.fromkeys(f"{_prefix(where)}{message}" for where, message in found))
+
+
+def _told_about(validator: Validator, data: Any) -> list[tuple[Path, str]]:
+    try:
+        return [told(error) for error in errors_of(validator, data, FAULTS_MAX)]
+    except (RecursionError, TooMuchWork):
+        return [((), _TOO_MUCH)]
+
+
+def _prefix(where: Path) -> str:
+    return f"{path_text(where)}: " if where else ""
+
+
+class _Defaults:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._left = DEFAULTS_MAX
+
+    def into(self, data: Any, schema: Any, depth: int) -> Any:
+        if depth > SCHEMA_DEPTH_MAX or not isinstance(schema, Mapping):
+            return data
+        schema = self._resolved(schema)
+        if isinstance(data, Mapping) and isinstance(schema.get("properties"), Mapping):
+            return self._filled(data, schema["properties"], depth)
+        if isinstance(data, list | tuple) and isinstance(schema.get("items"), Mapping):
+            return [self.into(element, schema["items"], depth + 1) for element in data]
+        return data
+
+    def _filled(
+        self, data: Mapping[str, Any], properties: Mapping[str, Any], depth: int
+    ) -> dict[str, Any]:
+        filled = dict(data)
+        for name, schema in properties.items():
+            if name not in filled and isinstance(schema, Mapping):
+                schema = self._resolved(schema)
+                if "default" not in schema:
+                    continue
+                filled[name] = self._default(schema["default"])
+            if name in filled:
+                filled[name] = self.into(filled[name], schema, depth + 1)
+        return filled
+
+    def _default(self, default: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidInput(f"the form has more than {DEFAULTS_MAX} defaults to fill in")
+        return from_json(to_json(default, "a default"))  # a copy: what is filled in may be changed
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema with what it refers to; its own keywords count more."""
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        referred = _referred(reference, self._root)
+        return {**referred, **schema} if isinstance(referred, Mapping) else schema
