@@ -26,6 +26,7 @@ from perdure.model.run import (
     RunCommit,
     RunStatus,
     Wait,
+    WaitFilter,
     WaitKind,
 )
 from perdure.store.contract import RunAfter, Store
@@ -74,6 +75,19 @@ def node_job(key: str = "pack", run: RunId = RUN, **changes: Any) -> NewJob:
 
 def timer(key: str = "delay", **changes: Any) -> NewWait:
     return replace(NewWait(key=key, kind=WaitKind.TIMER), **changes)
+
+
+def signal(key: str = "ask", **changes: Any) -> NewWait:
+    return replace(NewWait(key=key, kind=WaitKind.SIGNAL, name="paid"), **changes)
+
+
+def outside(key: str = "carrier", **changes: Any) -> NewWait:
+    return replace(NewWait(key=key, kind=WaitKind.OUTSIDE, name="label"), **changes)
+
+
+def approval(key: str = "check", **changes: Any) -> NewWait:
+    """One that nobody is named for, unless told so."""
+    return replace(NewWait(key=key, kind=WaitKind.APPROVAL, name="Ship it?"), **changes)
 
 
 def child_wait(key: str = "ship", child: RunId = CHILD) -> NewWait:
@@ -191,6 +205,11 @@ async def jobs_by_key(store: Store, id: RunId = RUN) -> dict[str, Job]:
 
 async def waits_by_key(store: Store, id: RunId = RUN) -> dict[str, Wait]:
     return {wait.key: wait for wait in await store.run_waits(NAMESPACE, id)}
+
+
+async def listed_keys(store: Store, limit: int = 100, **filter: Any) -> list[str]:
+    waits = await store.list_waits(WaitFilter(**{"namespace": NAMESPACE, **filter}), limit)
+    return [wait.key for wait in waits]
 
 
 async def due_keys(store: Store, namespace: str = NAMESPACE) -> list[str]:

@@ -46,6 +46,7 @@ from perdure.model.run import (
     StoredStep,
     Submitted,
     Wait,
+    WaitFilter,
 )
 from perdure.model.value import Value
 from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
@@ -192,7 +193,8 @@ class RunStore(Protocol):
         - Ends: the job leaves the queue. Continues: the same row takes the new job's lane,
           priority, input, policy and key under the same claim and lease, as if just started:
           attempt 1, no failures, no progress. Repeats: as a retried job.
-        - New jobs and children are inserted, waits opened and closed.
+        - New jobs and children are inserted, waits opened and closed. A wait that is opened
+          where one is open takes its place, but keeps the time when it was first opened.
         - Drops and clears take jobs away, from their holders too (a hint names their ids), remove
           them, and end waits, but a child's becomes due at once. What the same commit settles,
           inserts or opens is not touched by its own drops and clears.
@@ -248,6 +250,13 @@ class RunStore(Protocol):
 
     @abstractmethod
     async def run_waits(self, namespace: str, run: RunId) -> list[Wait]: ...
+
+    @abstractmethod
+    async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
+        """Matching waits, the longest open first (then by run and key); held ones too.
+
+        - Asked for deciders: those that name one of them, and those that name nobody.
+        """
 
     @abstractmethod
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:

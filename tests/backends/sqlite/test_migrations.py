@@ -43,7 +43,7 @@ class TestOpeningAnEmptyFile:
         assert schema_of(path) == fresh
         with connected(path) as connection:
             versions = connection.execute("SELECT version, name FROM perdure_migrations")
-            assert versions.fetchall() == [(1, "jobs"), (2, "runs")]
+            assert versions.fetchall() == [(1, "jobs"), (2, "runs"), (3, "waits")]
 
     async def test_writes_ahead_so_that_readers_never_wait(self, url: str, path: Path) -> None:
         await open_and_close(url)
@@ -135,7 +135,7 @@ class TestSchemaMismatch:
 
     async def test_for_tables_of_a_newer_version(self, url: str, path: Path) -> None:
         await open_and_close(url)
-        run_script(path, "INSERT INTO perdure_migrations VALUES (3, 'later', 0)")
+        run_script(path, "INSERT INTO perdure_migrations VALUES (7000, 'later', 0)")
 
         with pytest.raises(SchemaMismatch, match="Upgrade Perdure"):
             await open_and_close(url)

@@ -64,6 +64,12 @@ class Index(Generic[Item, Id]):
         """The first ids whose order value is at most ``order``."""
         return [id for _, id in islice(self.entries(group), min(limit, self._end(order, group)))]
 
+    def after(self, order: Any, group: Hashable = ALL) -> Iterator[Id]:
+        """The ids whose order value is above ``order``; None is below all."""
+        entries = self.entries(group)
+        start = 0 if order is None else self._end(order, group)
+        return (entries[number][1] for number in range(start, len(entries)))
+
     def count_after(self, order: Any, group: Hashable = ALL) -> int:
         return len(self.entries(group)) - self._end(order, group)
 

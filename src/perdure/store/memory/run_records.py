@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.run import StoredStep
+from perdure.model.run import StoredStep, WaitKind
 from perdure.store.memory.index import ALL, Groups, Index
 from perdure.store.memory.stored_run import KeptEvent, Place, StoredRun, StoredWait, WaitPlace
 
@@ -43,9 +43,8 @@ class RunRecords:
         )
         self.ended: Index[StoredRun, Place] = Index(_ended_as, lambda run: run.finished_at, place)
         self.live: Index[StoredRun, Place] = Index(_live_as, lambda run: run.id, place)
-        self.due: Index[StoredWait, WaitPlace] = Index(
-            _due_in, lambda wait: wait.due_at, attrgetter("place")
-        )
+        self.due: Index[StoredWait, WaitPlace] = Index(_due_in, lambda wait: wait.due_at, place)
+        self.listed: Index[StoredWait, WaitPlace] = Index(_listed_in, lambda wait: wait.age, place)
         self._of_runs = (self.by_age, self.by_name, self.children, self.ended, self.live)
 
     # Each writes one thing as a whole; None removes it.
@@ -78,6 +77,7 @@ class RunRecords:
         elif not waits:
             del self.waits[namespace, run]
         self.due.move(before, wait)
+        self.listed.move(before, wait)
 
     def put_steps(self, owner: str, steps: Steps | None) -> None:
         before = self.steps.pop(owner, None)
@@ -133,3 +133,14 @@ def _live_as(run: StoredRun) -> Groups:
 
 def _due_in(wait: StoredWait) -> Groups:
     return () if wait.due_at is None or wait.is_held else (wait.namespace,)
+
+
+def _listed_in(wait: StoredWait) -> Groups:
+    """Those that somebody outside ends: signals by their names, which is what they are sent to."""
+    match wait.kind:
+        case WaitKind.SIGNAL:
+            return ((wait.kind, wait.name),)
+        case WaitKind.OUTSIDE | WaitKind.APPROVAL:
+            return (wait.kind,)
+        case _:
+            return ()

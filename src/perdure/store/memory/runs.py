@@ -25,7 +25,6 @@ from perdure.model.run import (
     Snapshot,
     StoredStep,
     Submitted,
-    Wait,
 )
 from perdure.store.contract import RunAfter, RunStore
 from perdure.store.memory.committing import commit
@@ -33,10 +32,11 @@ from perdure.store.memory.removing import remove_tree
 from perdure.store.memory.run_records import RunRecords, Steps
 from perdure.store.memory.stored_run import Place, StoredRun
 from perdure.store.memory.submitting import submit
-from perdure.store.memory.transaction import Handle, Transaction
+from perdure.store.memory.transaction import Transaction
+from perdure.store.memory.waits import MemoryWaits
 
 
-class MemoryRuns(Handle, RunStore):
+class MemoryRuns(MemoryWaits, RunStore):
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
         with self._transaction() as transaction:
             transaction.state.records.definitions.setdefault((namespace, flow, version), data)
@@ -74,12 +74,6 @@ class MemoryRuns(Handle, RunStore):
             log = transaction.state.records.events.get((namespace, run), [])
             events = (log[number - 1].event for number in numbers if 1 <= number <= len(log))
             return {event.number: event.value for event in events if event.value is not None}
-
-    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
-        with self._transaction() as transaction:
-            records = transaction.state.records
-            due = records.due.up_to(transaction.now, limit, namespace)
-            return [records.waits[place, run][key].as_wait() for place, run, key in due]
 
     async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
         with self._transaction() as transaction:
@@ -120,11 +114,6 @@ class MemoryRuns(Handle, RunStore):
             state = transaction.state
             jobs = (state.jobs[id] for id in state.of_run.ids((namespace, run)))
             return [job.as_job(with_values=False) for job in jobs]
-
-    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
-        with self._transaction() as transaction:
-            waits = transaction.state.records.waits_of((namespace, run))
-            return [wait.as_wait() for wait in sorted(waits, key=lambda wait: wait.key)]
 
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         with self._transaction() as transaction:

@@ -13,6 +13,8 @@ Place = tuple[str, RunId]
 """Where a run is: its namespace and its id."""
 WaitPlace = tuple[str, RunId, str]
 """Where a wait is: that of its run, and its key."""
+WaitAge = tuple[datetime, RunId, str]
+"""What waits are listed by."""
 
 
 class StoredRun(Value):
@@ -69,12 +71,18 @@ class StoredWait(Value):
     name: str
     opened_at: datetime
     due_at: datetime | None
+    deciders: tuple[str, ...]
+    detail: bytes
     is_held: bool = False
     """It does not become due before its run goes on."""
 
     @property
     def place(self) -> WaitPlace:
         return self.namespace, self.run, self.key
+
+    @property
+    def age(self) -> WaitAge:
+        return self.opened_at, self.run, self.key
 
     def as_wait(self) -> Wait:
         return Wait(
@@ -85,4 +93,6 @@ class StoredWait(Value):
             name=self.name,
             opened_at=self.opened_at,
             due_at=self.due_at,
+            deciders=self.deciders,
+            detail=self.detail,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from perdure.model.duration import nearest_duration
 from perdure.model.event import NewEvent, StoredEvent
 from perdure.model.hint import HintKind
 from perdure.model.job import NewJob
+from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
 from perdure.store.memory.inserting import insert
 from perdure.store.memory.removing import remove_tree
@@ -111,18 +113,27 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
 
 
 def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
+    """Open a wait; one of the same key that is open makes way, but for when it was opened."""
     records, now = transaction.state.records, transaction.now
     namespace, run = place
+    before = records.wait(namespace, run, new.key)
     wait = StoredWait(
         run=run,
         namespace=namespace,
         key=new.key,
         kind=new.kind,
         name=new.name,
-        opened_at=now,
-        due_at=None if new.delay is None else now + nearest_duration(new.delay),
+        opened_at=now if before is None else before.opened_at,
+        due_at=_due_at(new, now),
+        deciders=new.deciders,
+        detail=new.detail,
     )
-    before = records.wait(namespace, run, new.key)
     transaction.put(records.put_wait, wait.place, before, wait)
     if wait.due_at is not None:
         transaction.hint(HintKind.DUE)
+
+
+def _due_at(wait: NewWait, now: datetime) -> datetime | None:
+    if wait.due_at is not None:
+        return nearest_storable(wait.due_at)
+    return None if wait.delay is None else now + nearest_duration(wait.delay)

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from perdure.model.duration import nearest_duration
 from perdure.model.event import Parent, StoredEvent
-from perdure.model.run import LoadedRun, NewRun, Run, RunStatus, Snapshot, Wait, WaitKind
+from perdure.model.moment import nearest_storable
+from perdure.model.run import (
+    LoadedRun,
+    NewRun,
+    NewWait,
+    Run,
+    RunStatus,
+    Snapshot,
+    Wait,
+    WaitKind,
+)
 from perdure.store.postgres.connections import Record
 
 RUN_STATUS_OF: dict[str, RunStatus] = {status.value: status for status in RunStatus}
@@ -68,6 +79,8 @@ def wait(row: Record) -> Wait:
         name=row[4],
         opened_at=row[5],
         due_at=row[6],
+        deciders=tuple(row[7]),
+        detail=row[8],
     )
 
 
@@ -84,3 +97,22 @@ def child_columns(runs: Sequence[NewRun]) -> tuple[list[Any], ...]:
         [None if run.parent is None else run.parent.key for run in runs],
         [run.summary for run in runs],
     )
+
+
+def new_wait_columns(waits: Sequence[NewWait]) -> tuple[list[Any], ...]:
+    """The arguments of ``open_waits`` after those that say where, one list for each column."""
+    return (
+        [wait.key for wait in waits],
+        [wait.kind for wait in waits],
+        [wait.name for wait in waits],
+        [None if wait.delay is None else nearest_duration(wait.delay) for wait in waits],
+        [None if wait.due_at is None else nearest_storable(wait.due_at) for wait in waits],
+        [_as_array(wait.deciders) for wait in waits],
+        [wait.detail for wait in waits],
+    )
+
+
+def _as_array(names: Sequence[str]) -> str:
+    """How PostgreSQL writes an array of text: unnested, lists of lists would not stay apart."""
+    quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
+    return "{" + ",".join(f'"{name}"' for name in quoted) + "}"

@@ -16,16 +16,16 @@ from perdure.model.run import (
     RunStatus,
     Snapshot,
     StoredStep,
-    Wait,
 )
 from perdure.store.contract import RunAfter, RunStore
 from perdure.store.postgres import rows, run_rows
 from perdure.store.postgres.commits import PostgresCommits
 from perdure.store.postgres.submits import PostgresSubmits
+from perdure.store.postgres.waits import PostgresWaits
 from perdure.store.sql.statements import fill
 
 
-class PostgresRuns(PostgresCommits, PostgresSubmits, RunStore):
+class PostgresRuns(PostgresCommits, PostgresSubmits, PostgresWaits, RunStore):
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
         await self._fetch("save_definition", namespace, flow, version, data)
 
@@ -51,10 +51,6 @@ class PostgresRuns(PostgresCommits, PostgresSubmits, RunStore):
     ) -> dict[int, bytes]:
         found = await self._fetch("event_values", namespace, run, list(numbers))
         return {row[0]: row[1] for row in found}
-
-    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
-        found = await self._fetch("due_waits", self._moment(), namespace, limit)
-        return [run_rows.wait(row) for row in found]
 
     async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
         for row in await self._fetch("get_run", namespace, id):
@@ -87,9 +83,6 @@ class PostgresRuns(PostgresCommits, PostgresSubmits, RunStore):
 
     async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
         return [rows.job(row) for row in await self._fetch("run_jobs", namespace, run)]
-
-    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
-        return [run_rows.wait(row) for row in await self._fetch("run_waits", namespace, run)]
 
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         columns = (claim.id, claim.epoch, owner, step.name, step.value)

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from perdure.model.duration import nearest_duration
 from perdure.model.reach import check_times
 from perdure.model.run import ENDED, NewRun, NewWait
 from perdure.store.postgres.commit_batch import note_queued
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import new_job_columns
-from perdure.store.postgres.run_rows import child_columns
+from perdure.store.postgres.run_rows import child_columns, new_wait_columns
 
 
 class Starting:
@@ -37,20 +36,14 @@ class Starting:
         if not latest:
             return
         ordered = sorted(latest.items(), key=lambda item: item[0])
-        delays = [
-            None if wait.delay is None else nearest_duration(wait.delay) for _, wait in ordered
-        ]
         await self._fetch(
             "open_waits",
             self._now,
             [namespace for (_, namespace, _), _ in ordered],
             [run for (run, _, _), _ in ordered],
-            [key for (_, _, key), _ in ordered],
-            [wait.kind for _, wait in ordered],
-            [wait.name for _, wait in ordered],
-            delays,
+            *new_wait_columns([wait for _, wait in ordered]),
         )
-        if any(delay is not None for delay in delays):
+        if any(wait.delay is not None or wait.due_at is not None for wait in latest.values()):
             self._moves.due()
 
     async def add_runs(self, runs: Sequence[NewRun]) -> None:

@@ -22,6 +22,7 @@ _FILES = (
     "reads",
     "runs",
     "submits",
+    "waits",
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.model.event import Parent, StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, Run, RunStatus, Wait, WaitKind
@@ -31,7 +33,8 @@ run.id, run.namespace, run.flow, run.version, run.status, run.parent_run, run.pa
 RUN_COLUMNS = 13
 
 WAIT_ROW = """\
-wait.run_id, wait.namespace, wait.key, wait.kind, wait.name, wait.opened_at, wait.due_at"""
+wait.run_id, wait.namespace, wait.key, wait.kind, wait.name, wait.opened_at, wait.due_at,
+       wait.deciders, wait.detail"""
 
 NODE_JOB_ROW = """\
 job.rowid, job.epoch, job.status, job.input IS NULL, job.limit_keys IS NOT NULL,
@@ -40,6 +43,8 @@ job.rowid, job.epoch, job.status, job.input IS NULL, job.limit_keys IS NOT NULL,
 RUN_STATUSES = {status.value: status for status in RunStatus}
 """The same as ``RunStatus(text)``, at a fraction of its cost."""
 ENDED_TEXTS = frozenset(status.value for status in ENDED)
+
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class NodeJobRow(NamedTuple):
@@ -94,7 +99,7 @@ def event_from(row: Row) -> StoredEvent:
 
 
 def wait_from(row: Row) -> Wait:
-    run, namespace, key, kind, name, opened_at, due_at = row
+    run, namespace, key, kind, name, opened_at, due_at, deciders, detail = row
     return Wait(
         run=run,
         namespace=namespace,
@@ -103,4 +108,6 @@ def wait_from(row: Row) -> Wait:
         name=name,
         opened_at=moment(opened_at),
         due_at=moment_or_none(due_at),
+        deciders=_decode_names(deciders),
+        detail=detail,
     )

@@ -22,23 +22,23 @@ from perdure.model.run import (
     Snapshot,
     StoredStep,
     Submitted,
-    Wait,
 )
 from perdure.store.contract import RunAfter, RunStore
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.committing import commit_runs
-from perdure.store.sqlite.handle import SMALL_MAX, Handle
+from perdure.store.sqlite.handle import SMALL_MAX
 from perdure.store.sqlite.removing import remove_run
 from perdure.store.sqlite.rows import as_json, job_from, micros, micros_in
-from perdure.store.sqlite.run_rows import RUN_COLUMNS, event_from, run_from, wait_from
+from perdure.store.sqlite.run_rows import RUN_COLUMNS, event_from, run_from
 from perdure.store.sqlite.statements import statements_of
 from perdure.store.sqlite.submitting import submit_run
 from perdure.store.sqlite.transaction import Transaction
+from perdure.store.sqlite.waits import SqliteWaits
 
 _AFTER_ALL_TIMES = 2**63 - 1
 
 
-class SqliteRuns(Handle, RunStore):
+class SqliteRuns(SqliteWaits, RunStore):
     async def save_definition(self, namespace: str, flow: str, version: str, data: bytes) -> None:
         row = {"namespace": namespace, "flow": flow, "version": version, "data": data}
         await self._write(lambda transaction: transaction.write("save_definition", **row))
@@ -69,14 +69,6 @@ class SqliteRuns(Handle, RunStore):
     ) -> dict[int, bytes]:
         wanted = as_json(list(numbers))
         return dict(await self._rows("event_values", namespace=namespace, run=run, numbers=wanted))
-
-    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
-        rows = await self._read(
-            lambda transaction: transaction.rows(
-                "due_waits", namespace=namespace, now=transaction.now, limit=limit
-            )
-        )
-        return [wait_from(row) for row in rows]
 
     async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
         rows = await self._rows("get_run", namespace=namespace, run=id)
@@ -115,10 +107,6 @@ class SqliteRuns(Handle, RunStore):
     async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
         rows = await self._rows("run_jobs", namespace=namespace, run=run)
         return [job_from(row) for row in rows]
-
-    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
-        rows = await self._rows("run_waits", namespace=namespace, run=run)
-        return [wait_from(row) for row in rows]
 
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         def save(transaction: Transaction) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from perdure.errors import RunExists
 from perdure.model.hint import HintKind
 from perdure.model.ids import RunId
+from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
 from perdure.store.sqlite.inserting import insert_jobs
 from perdure.store.sqlite.removing import remove_run
-from perdure.store.sqlite.rows import micros_in
+from perdure.store.sqlite.rows import as_json, micros, micros_in
 from perdure.store.sqlite.run_rows import run_from
 from perdure.store.sqlite.transaction import Transaction
 
@@ -47,13 +48,21 @@ def open_waits(
             wait.kind.value,
             wait.name,
             now,
-            None if wait.delay is None else now + micros_in(wait.delay),
+            _due_at(wait, now),
+            as_json(wait.deciders),
+            wait.detail,
         )
         for wait in waits
     ]
     transaction.write_rows("open_waits", rows)
-    if any(wait.delay is not None for wait in waits):
+    if any(wait.delay is not None or wait.due_at is not None for wait in waits):
         transaction.hint_any(HintKind.DUE)
+
+
+def _due_at(wait: NewWait, now: int) -> int | None:
+    if wait.due_at is not None:
+        return micros(nearest_storable(wait.due_at))
+    return None if wait.delay is None else now + micros_in(wait.delay)
 
 
 def child_ended(

@@ -170,18 +170,24 @@ WHERE waits.run_id = found.run_id
 RETURNING waits.due_at IS NOT NULL;
 
 -- name: open_waits
-INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, due_at)
-SELECT namespace, run_id, key, kind, name, moment.now, moment.now + delay
+-- One that is open makes way, but for when it was opened.
+INSERT INTO {schema}.waits (
+    namespace, run_id, key, kind, name, opened_at, due_at, deciders, detail
+)
+SELECT namespace, run_id, key, kind, name, moment.now, coalesce(due_at, moment.now + delay),
+       deciders::text[], detail
 FROM unnest(
-    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::interval[]
-) AS given (namespace, run_id, key, kind, name, delay)
+    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::interval[],
+    $8::timestamptz[], $9::text[], $10::bytea[]
+) AS given (namespace, run_id, key, kind, name, delay, due_at, deciders, detail)
 CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
 ON CONFLICT (run_id, namespace, key) DO UPDATE
-SET kind      = excluded.kind,
-    name      = excluded.name,
-    opened_at = excluded.opened_at,
-    due_at    = excluded.due_at,
-    is_held   = false;
+SET kind     = excluded.kind,
+    name     = excluded.name,
+    due_at   = excluded.due_at,
+    deciders = excluded.deciders,
+    detail   = excluded.detail,
+    is_held  = false;
 
 -- name: change_versions
 UPDATE {schema}.runs

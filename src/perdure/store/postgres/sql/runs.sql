@@ -47,16 +47,6 @@ WHERE runs.id = $2
   AND runs.namespace = $1
   AND events.value IS NOT NULL;
 
--- name: due_waits
-SELECT run_id, namespace, key, kind, name, opened_at, due_at
-FROM {schema}.waits
-WHERE NOT is_held
-  AND due_at IS NOT NULL
-  AND namespace = $2
-  AND due_at <= coalesce($1::timestamptz, statement_timestamp())
-ORDER BY due_at
-LIMIT $3;
-
 -- name: get_run
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
        updated_at, finished_at, summary
@@ -120,13 +110,6 @@ FROM {schema}.jobs
 WHERE run_id = $2
   AND namespace = $1
 ORDER BY id;
-
--- name: run_waits
-SELECT run_id, namespace, key, kind, name, opened_at, due_at
-FROM {schema}.waits
-WHERE run_id = $2
-  AND namespace = $1
-ORDER BY key;
 
 -- name: save_step
 -- The claim's row is held meanwhile, so that it cannot be taken away before the result is kept.

@@ -161,15 +161,19 @@ FROM (
 WHERE job.rowid = changed.number;
 
 -- name: open_waits
--- A key that is started anew may still have the wait of a child that was given up.
-INSERT INTO {prefix}waits (namespace, run_id, key, kind, name, opened_at, due_at)
+-- One that is open makes way, but for when it was opened: what a key waits for changed, or the key
+-- is started anew and still has the wait of a child that was given up.
+INSERT INTO {prefix}waits (
+    namespace, run_id, key, kind, name, opened_at, due_at, deciders, detail
+)
 VALUES {rows}
-ON CONFLICT (namespace, run_id, key) DO UPDATE
-SET kind      = excluded.kind,
-    name      = excluded.name,
-    opened_at = excluded.opened_at,
-    due_at    = excluded.due_at,
-    is_held   = 0;
+ON CONFLICT (run_id, namespace, key) DO UPDATE
+SET kind     = excluded.kind,
+    name     = excluded.name,
+    due_at   = excluded.due_at,
+    deciders = excluded.deciders,
+    detail   = excluded.detail,
+    is_held  = 0;
 
 -- name: close_waits
 DELETE FROM {prefix}waits
@@ -261,22 +265,6 @@ WHERE run_serial = (
   )
   AND number IN (SELECT value FROM json_each(:numbers))
   AND value IS NOT NULL;
-
--- name: due_waits
-SELECT {wait_row}
-FROM {prefix}waits AS wait INDEXED BY {prefix}waits_due
-WHERE wait.namespace = :namespace
-  AND wait.due_at <= :now
-  AND wait.is_held = 0
-ORDER BY wait.due_at, wait.run_id, wait.key
-LIMIT :limit;
-
--- name: run_waits
-SELECT {wait_row}
-FROM {prefix}waits AS wait
-WHERE wait.namespace = :namespace
-  AND wait.run_id = :run
-ORDER BY wait.key;
 
 -- name: get_run
 SELECT {run_row}
