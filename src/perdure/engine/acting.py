@@ -31,11 +31,15 @@ class Acting:
 
     async def act(self, namespace: str, id: RunId, happening: Happening) -> CachedRun:
         """Let something happen to a run; the run as it is afterwards."""
+        return (await self.acted(namespace, id, happening)).run
+
+    async def acted(self, namespace: str, id: RunId, happening: Happening) -> Plan:
+        """The same; what was written for it, which may be nothing."""
         run = await self.loader.load(namespace, id)
         while True:
             plan = await self.planned(run, happening)
             if plan.is_empty or await self.commit(plan):
-                return run
+                return plan
             if not await self.loader.catch_up([run]):
                 raise RunNotFound(id)
 
@@ -47,7 +51,7 @@ class Acting:
         left = list(ended)
         while left:
             plans = [await self._ending(run, happenings) for run, happenings in left]
-            written = await self._commit([plan for plan in plans if not plan.is_empty])
+            written = await self.commit_all([plan for plan in plans if not plan.is_empty])
             others = [plan.run for plan in plans if not plan.is_empty and plan not in written]
             there = await self.loader.catch_up(others) if others else []
             left = [(run, happenings) for run, happenings in left if run in there]
@@ -65,18 +69,10 @@ class Acting:
 
     async def commit(self, plan: Plan) -> bool:
         """Write a plan; False if the run has moved on since."""
-        return bool(await self._commit([plan]))
+        return bool(await self.commit_all([plan]))
 
-    async def _ending(self, run: CachedRun, happenings: Mapping[str, Happening]) -> Plan:
-        plan = await self.planned(run, *happenings.values())
-        for key in happenings:
-            # A run that is paused still waits for it, and so does one that waits anew.
-            if key not in plan.state.live:
-                plan.close(key)
-        return plan
-
-    async def _commit(self, plans: Sequence[Plan]) -> set[Plan]:
-        """Write plans; those whose runs had not moved on."""
+    async def commit_all(self, plans: Sequence[Plan]) -> set[Plan]:
+        """Write plans together; those whose runs had not moved on."""
         if not plans:
             return set()
         commits = [plan.commit()[0] for plan in plans]
@@ -89,3 +85,11 @@ class Acting:
         for plan in written:
             plan.done()
         return written
+
+    async def _ending(self, run: CachedRun, happenings: Mapping[str, Happening]) -> Plan:
+        plan = await self.planned(run, *happenings.values())
+        for key in happenings:
+            # A run that is paused still waits for it, and so does one that waits anew.
+            if key not in plan.state.live:
+                plan.close(key)
+        return plan
