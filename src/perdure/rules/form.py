@@ -91,7 +91,7 @@ class _Form(Value, gc=True):
 def _schema_json(schema: Any) -> bytes:
     if not isinstance(schema, Mapping | bool):
         raise InvalidInput(f"a schema is an object, not {type_name(schema)}")
-    return to_json(schema, "the schema", SCHEMA_MAX_BYTES, is_input=True)
+    return to_json(schema, "the schema", SCHEMA_MAX_BYTES)
 
 
 @lru_cache(maxsize=_COMPILED_MAX)

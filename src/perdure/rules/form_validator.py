@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.errors import PerdureError
 from perdure.model.payload import to_json
 from perdure.rules.form_formats import FORMATS
-from perdure.rules.pattern import is_found
+from perdure.rules.pattern import is_found, search_cost
 from perdure.rules.sameness import is_number, is_same
 from perdure.rules.showing import cut
 
@@ -104,7 +104,7 @@ def _counted(keyword: Keyword, cost: int) -> Keyword:
 def _matches(pattern: str, text: Any) -> bool:
     if not isinstance(text, str):
         return False
-    _budget.get().spend(1 + len(text))
+    _budget.get().spend(search_cost(pattern, text))
     return is_found(pattern, text)
 
 

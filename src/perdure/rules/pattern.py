@@ -1,23 +1,206 @@
-"""Patterns from definitions, which may come over a network: found in texts, in bounded time."""
+"""Patterns from definitions, which may come over a network: regular expressions in bounded time.
+
+They are written and mean the same as in ``re``, and are searched for anywhere in a text. What is
+promised: a search takes time in proportion to the length of the text, at most ``TEXT_MAX``, times
+the size of the pattern, at most ``SIZE_MAX`` (``rules/automaton.py``). So there is no catastrophic
+pattern, and none has to be guessed at; the very worst takes some seconds. What cannot be had so is
+refused: references to groups, looking ahead or behind, and atomic groups.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from perdure.rules.automaton import Automaton, Place, State
+from perdure.rules.showing import cut
 
 PATTERN_MAX = 500
+"""How many characters a pattern may have."""
 TEXT_MAX = 10_000
+"""How many characters a text may have for a pattern to be found in it."""
+SIZE_MAX = 2_000
+"""How large a pattern may be with its repeats written out: ``[a-z]{1,500}`` fits."""
+
+_GROUPS_MAX = 100
+_KEPT_MAX = 256
+_COST_UNIT = 50
+
+_parser: Any = import_module("re._parser")
+_compiler: Any = import_module("re._compiler")
+
+_ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
+_REFUSED = {
+    "GROUPREF": "refers to a group",
+    "GROUPREF_EXISTS": "refers to a group",
+    "ASSERT": "looks ahead or behind",
+    "ASSERT_NOT": "looks ahead or behind",
+    "ATOMIC_GROUP": "has an atomic group",
+    "POSSESSIVE_REPEAT": "has a possessive repeat",
+}
+
+
+class _Unusable(Exception):
+    """Why a pattern cannot be used."""
 
 
 def pattern_fault(pattern: str) -> str:
     """Why the pattern cannot be used, or nothing."""
-    if len(pattern) > PATTERN_MAX:
-        return f"is a pattern of {len(pattern)} characters, more than the {PATTERN_MAX} allowed"
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"is not a pattern: {error}"
-    return ""
+    found = _automaton(pattern)
+    return found if isinstance(found, str) else ""
 
 
 def is_found(pattern: str, text: str) -> bool:
-    return len(text) <= TEXT_MAX and not pattern_fault(pattern) and bool(re.search(pattern, text))
+    """Whether the pattern is somewhere in the text; never in one that is too long."""
+    found = _automaton(pattern)
+    if isinstance(found, str) or len(text) > TEXT_MAX:
+        return False
+    return found.is_found(text)
+
+
+def search_cost(pattern: str, text: str) -> int:
+    """How much work a search may be, in units that stand for some microseconds."""
+    found = _automaton(pattern)
+    size = 0 if isinstance(found, str) else len(found.states)
+    return 1 + min(len(text), TEXT_MAX) * size // _COST_UNIT
+
+
+def _automaton(pattern: str) -> Automaton | str:
+    """The automaton, or why there is none."""
+    if len(pattern) > PATTERN_MAX:
+        return f"is a pattern of {len(pattern)} characters, more than the {PATTERN_MAX} allowed"
+    return _built(pattern)
+
+
+@lru_cache(maxsize=_KEPT_MAX)
+def _built(pattern: str) -> Automaton | str:
+    if pattern.count("(") > _GROUPS_MAX:
+        return f"is a pattern of more than {_GROUPS_MAX} groups"
+    try:
+        parsed = _parser.parse(pattern)
+        return _Building().automaton(parsed)
+    # A pattern that Python warns about today means something else tomorrow.
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        return f"is not a pattern: {cut(str(error))}"
+    except _Unusable as reason:
+        return f"is a pattern that {reason}"
+
+
+class _Building:
+    """Builds the states from the end of the pattern to its beginning: each knows what follows."""
+
+    def __init__(self) -> None:
+        self._states: list[State] = []
+        self._characters: dict[str, int] = {}
+        self._compiled: list[re.Pattern[str]] = []
+        self._places: dict[tuple[str, int], int] = {}
+        self._size = 0
+
+    def automaton(self, parsed: Any) -> Automaton:
+        end = self._state()
+        start = self._sequence(parsed, parsed.state.flags, end)
+        return Automaton(
+            states=tuple(self._states),
+            characters=tuple(self._compiled),
+            places=tuple(_place(name, flags) for name, flags in self._places),
+            start=start,
+            end=end,
+        )
+
+    def _state(self, *leads_to: int, takes: int = -1, asks: int = -1) -> int:
+        self._states.append(State(leads_to=leads_to, takes=takes, asks=asks))
+        return len(self._states) - 1
+
+    def _sequence(self, items: Any, flags: int, following: int) -> int:
+        self._grow()
+        for operation, argument in reversed(list(items)):
+            following = self._item(str(operation), argument, (operation, flags), following)
+        return following
+
+    def _grow(self) -> None:
+        """Also counts what makes no state, since an empty group can be repeated for ever."""
+        self._size += 1
+        if self._size > SIZE_MAX:
+            raise _Unusable(f"is too large with its repeats written out (over {SIZE_MAX} parts)")
+
+    def _item(self, name: str, argument: Any, kind: tuple[Any, int], following: int) -> int:
+        operation, flags = kind
+        self._grow()
+        if name in _ONE_CHARACTER:
+            element = self._character(operation, argument, flags)
+            return self._state(following, takes=element)
+        match name:
+            case "BRANCH":
+                _, ways = argument
+                return self._state(*[self._sequence(way, flags, following) for way in ways])
+            case "SUBPATTERN":
+                _, added, removed, inside = argument
+                return self._sequence(inside, (flags | added) & ~removed, following)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                return self._repeat(argument, flags, following)
+            case "AT":
+                wanted = (str(argument), flags & (re.MULTILINE | re.ASCII))
+                place = self._places.setdefault(wanted, len(self._places))
+                return self._state(following, asks=place)
+            case _:
+                what = _REFUSED.get(name, f"uses {name.lower()}")
+                raise _Unusable(f"{what}, for which there is no bound on the time it takes")
+
+    def _repeat(self, argument: Any, flags: int, following: int) -> int:
+        least, most, inside = argument
+        if most == _parser.MAXREPEAT:
+            start = self._state()
+            again = self._sequence(inside, flags, start)
+            self._states[start] = State(leads_to=(again, following))
+        else:
+            start = following
+            for _ in range(most - least):
+                start = self._state(self._sequence(inside, flags, start), following)
+        for _ in range(least):
+            start = self._sequence(inside, flags, start)
+        return start
+
+    def _character(self, operation: Any, argument: Any, flags: int) -> int:
+        """Which characters fit is left to ``re``: classes and cases are then as they are there."""
+        key = f"{operation} {argument} {flags}"
+        if key not in self._characters:
+            state = _parser.State()
+            state.flags = flags
+            alone = _parser.SubPattern(state, [(operation, argument)])
+            self._characters[key] = len(self._compiled)
+            self._compiled.append(_compiler.compile(alone, flags))
+        return self._characters[key]
+
+
+def _place(name: str, flags: int) -> Place:
+    by_line = bool(flags & re.MULTILINE)
+    match name:
+        case "AT_BEGINNING" if by_line:
+            return lambda text, index: index == 0 or text[index - 1] == "\n"
+        case "AT_BEGINNING" | "AT_BEGINNING_STRING":
+            return lambda text, index: index == 0
+        case "AT_END" if by_line:
+            return lambda text, index: index == len(text) or text[index] == "\n"
+        case "AT_END":
+            return lambda text, index: text[index : index + 2] in ("", "\n")
+        case "AT_END_STRING":
+            return lambda text, index: index == len(text)
+        case "AT_BOUNDARY":
+            return lambda text, index: _is_boundary(text, index, flags)
+        case "AT_NON_BOUNDARY":
+            return lambda text, index: not _is_boundary(text, index, flags)
+        case _:
+            raise _Unusable(f"uses {name.lower()}, which is not known here")
+
+
+def _is_boundary(text: str, index: int, flags: int) -> bool:
+    before = index > 0 and _is_word(text[index - 1], flags)
+    after = index < len(text) and _is_word(text[index], flags)
+    return before != after
+
+
+def _is_word(character: str, flags: int) -> bool:
+    is_known = character.isascii() or not flags & re.ASCII
+    return is_known and (character.isalnum() or character == "_")

@@ -16,6 +16,7 @@ from perdure.errors import InvalidInput, PerdureError, TemplateMissing
 from perdure.model.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
 from perdure.model.payload import to_json
 from perdure.model.value import Value
+from perdure.rules.showing import cut
 
 DEPTH_MAX = 100
 """How deep the lists and objects of a config may be nested."""
@@ -26,7 +27,6 @@ _OPEN, _CLOSE = "{{", "}}"
 _LITERAL_OPEN = _OPEN * 2
 # Parts cannot contain a dot, so there is one way only to match: no backtracking.
 _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
-_SHOWN_MAX = 80
 
 
 class TemplateUse(Value):
@@ -53,6 +53,7 @@ class TemplateSkips(PerdureError):
 
 class _Malformed(Value):
     text: str
+    where: Path
     reason: str
 
 
@@ -117,7 +118,8 @@ class _Rendering:
 
     def _as_text(self, piece: _Piece) -> str:
         if isinstance(piece, _Malformed):
-            raise InvalidInput(f"{piece.text!r} {piece.reason}")
+            place = f"{path_text(piece.where)}: " if piece.where else ""
+            raise InvalidInput(f"{place}{piece.text!r} {piece.reason}")
         text = piece if isinstance(piece, str) else _text_of(self._value(piece), piece)
         self._text_left -= len(text)
         if self._text_left < 0:
@@ -178,7 +180,8 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
         closed = text.find(_CLOSE, opened + len(_OPEN))
         if closed < 0:
             yield _Malformed(
-                text=_cut(text[opened:]),
+                text=cut(text[opened:]),
+                where=where,
                 reason="has no closing '}}'; write '{{{{' for a literal '{{'",
             )
             return
@@ -191,18 +194,14 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
 def _template(text: str, where: Path) -> TemplateUse | _Malformed:
     inside = text[len(_OPEN) : -len(_CLOSE)].strip()
     if not inside:
-        return _Malformed(
-            text=_cut(text), reason="is empty; name an input, as in {{ order.total }}"
-        )
+        reason = "is empty; name an input, as in {{ order.total }}"
+        return _Malformed(text=cut(text), where=where, reason=reason)
     if not _NAME.fullmatch(inside):
         return _Malformed(
-            text=_cut(text),
+            text=cut(text),
+            where=where,
             reason="is not a template: only names of letters, digits, '_' and '-' with single dots "
             "between them, as in {{ order.total }}; no calls, filters or arithmetic",
         )
     name, *path = inside.split(".")
-    return TemplateUse(name=name, path=tuple(path), where=where, text=_cut(text))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
+    return TemplateUse(name=name, path=tuple(path), where=where, text=cut(text))
