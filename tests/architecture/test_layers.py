@@ -14,7 +14,12 @@ VALUES = {"model", "errors", "clock"}
 STORE_FACE = {"store.contract", "store.wakeups", "store.opening"}
 
 # A store guards, it does not decide. These rules are pure, and must hold inside its transaction.
-RULES_INSIDE_A_TRANSACTION = {"rules.limits", "rules.lifecycle", "rules.rank"}
+RULES_INSIDE_A_TRANSACTION = {
+    "rules.limits",
+    "rules.lifecycle",
+    "rules.rank",
+    "rules.cooldown",
+}
 STORE_PARTS = {"store.contract", "store.gathering", "store.sql", "store.wakeups"}
 BACKEND = VALUES | STORE_PARTS | RULES_INSIDE_A_TRANSACTION
 

@@ -34,6 +34,7 @@ _KIND_STYLES = {
     "compensation_started": "yellow",
     "run_paused": "magenta",
     "run_cancelled": "dim",
+    "run_skipped": "dim",
 }
 
 

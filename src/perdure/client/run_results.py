@@ -6,7 +6,13 @@ from typing import Any
 
 from perdure.client.results import decoded
 from perdure.client.run_records import RunRecord, run_record
-from perdure.errors import EventLogCorrupt, RunCancelled, RunEndedBadly, RunFailed
+from perdure.errors import (
+    EventLogCorrupt,
+    RunCancelled,
+    RunEndedBadly,
+    RunFailed,
+    RunSkipped,
+)
 from perdure.model.event import RunCompleted, decode_event
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Call, FlowNode, FlowRef, LoopNode, MapNode, TaskNode
@@ -27,6 +33,8 @@ def run_ended_badly(run: Run) -> RunEndedBadly | None:
             by = f" by {record.by}" if record.by else ""
             why = f": {record.reason}" if record.reason else ""
             return RunCancelled(run.id, f"run {run.id!r} was cancelled{by}{why}")
+        case RunStatus.SKIPPED:
+            return RunSkipped(run.id, f"run {run.id!r} was skipped: {record.reason}")
         case _:
             return None
 

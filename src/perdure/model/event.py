@@ -129,6 +129,8 @@ class NodePaused(Value, omit_defaults=True, tag=True):
     key: str
     name: str = ""
     """Of the pause, where a body has several."""
+    poll_ms: int | None = None
+    """How often the outside party is asked if it does not report."""
     then: Then = NOTHING
 
 
@@ -140,7 +142,16 @@ class NodeReported(Value, omit_defaults=True, tag=True):
     token: str = ""
     """By which a report that is repeated is recognised."""
     by: str | None = None
+    has_progress: bool = False
+    """It says how far the work has come, for another try to go on from."""
     then: Then = NOTHING
+
+
+class NodeAsked(Value, tag=True):
+    """The outside party has been silent: a job asks it how the work is going."""
+
+    key: str
+    then: Then
 
 
 class NodePolled(Value, omit_defaults=True, tag=True):
@@ -245,6 +256,15 @@ class RunCancelled(Value, omit_defaults=True, tag=True):
     """What was completed is undone: by now in this run, and in the runs that it had started."""
 
 
+class RunSkipped(Value, tag=True):
+    """It never began: ``last`` is the run of its flow that began or ended too short ago."""
+
+    reason: str
+    last: RunId
+    until: datetime
+    """From when on a run of the flow begins again."""
+
+
 class RunRetried(Value, omit_defaults=True, tag=True):
     then: Then
     by: str | None = None
@@ -281,6 +301,7 @@ Event = (
     | NodeSkipped
     | NodePaused
     | NodeReported
+    | NodeAsked
     | NodePolled
     | ReportIgnored
     | ApprovalAnswered
@@ -295,6 +316,7 @@ Event = (
     | RunCompleted
     | RunFailed
     | RunCancelled
+    | RunSkipped
     | RunRetried
     | RunForked
     | RunMigrated

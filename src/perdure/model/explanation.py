@@ -32,6 +32,7 @@ class FindingKind(StrEnum):
     UNDOING = "undoing"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SKIPPED = "skipped"
     MORE = "more"
     """How many findings were left out."""
 

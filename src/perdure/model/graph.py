@@ -274,6 +274,8 @@ class Definition(Value, omit_defaults=True):
     """Its output is an object of the outputs of its last nodes; else that of the one reached."""
     on_failure: OnFailure = "stop"
     """Whether branches that have nothing to do with a failed node are finished first."""
+    cooldown_ms: int = 0
+    """A run that is submitted within this time of the last one is skipped."""
 
 
 class Graph:

@@ -31,9 +31,11 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    """It never began: its flow was cooling down."""
 
 
-ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SKIPPED})
 """Final: only an explicit retry or fork starts it anew."""
 
 
@@ -80,6 +82,7 @@ class PauseState(Value):
     name: str
     checkpoint: int
     report: int = 0
+    poll_ms: int | None = None
 
 
 class AnswerState(Value):
@@ -133,7 +136,7 @@ class RunState(Value):
     progress: Map[str, int] = Map()
     """Of keys that are not completed: the event of the last report with progress."""
     early: Map[str, int] = Map()
-    """Last reports on keys whose bodies have not paused yet, by the event they came with."""
+    """Last reports that came before the body paused, or in a pause of the run: their events."""
     reports: Map[str, tuple[str, ...]] = Map()
     """By key, the tokens of reports, so that none counts twice."""
     approvals: Map[str, ApprovalState] = Map()
@@ -289,6 +292,8 @@ class NewRun(Value):
     parent: Parent | None = None
     summary: bytes = b""
     on_existing: OnExisting = "fail"
+    cooldown: timedelta | None = None
+    """It is skipped if the flow's last run is not over by so long; decided where it is added."""
 
     @property
     def is_ended(self) -> bool:

@@ -57,5 +57,7 @@ class Survey(Value):
     """The first deadline of a job that no worker holds."""
     next_wait_at: datetime | None = None
     """When the next wait of a run is due."""
+    next_tick_at: datetime | None = None
+    """When the next schedule is to be looked at."""
     paused: tuple[str, ...] = ()
     """Queues that are paused: jobs of runs do not go on into them in place."""

@@ -73,6 +73,12 @@ def _of_run(run: RunId, state: RunState) -> Iterator[Finding]:
             text=f"it was cancelled{_reason(state)}",
             help=_how_to_start_anew(run, state),
         )
+    elif state.status is RunStatus.SKIPPED:
+        yield Finding(
+            kind=FindingKind.SKIPPED,
+            text=f"it was skipped{_reason(state)}",
+            help="submit it again later",
+        )
 
 
 def _how_to_start_anew(run: RunId, state: RunState) -> str:
@@ -230,7 +236,7 @@ def _summary(state: RunState, findings: Sequence[Finding]) -> str:
         return "It is completed."
     if state.status is RunStatus.FAILED:
         return _sentence(_failed(state))
-    if first:  # paused, cancelled or being undone
+    if first:  # paused, cancelled, skipped or being undone
         return _sentence(first)
     counts = Counter(each.kind for each in findings)
     stuck = next((kind for kind in _STUCK if counts[kind]), None)

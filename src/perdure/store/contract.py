@@ -48,6 +48,7 @@ from perdure.model.run import (
     Wait,
     WaitFilter,
 )
+from perdure.model.schedule import Schedule, ScheduleAnswer, ScheduleCommit
 from perdure.model.value import Value
 from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
 from perdure.store.wakeups import Kinds, Listener
@@ -175,6 +176,9 @@ class RunStore(Protocol):
           writes nothing ("use_existing"), or makes room: that run's jobs are taken away and all
           that is kept of it is replaced ("terminate_existing").
         - However many submit one id at once, one of them is new.
+        - A run with a ``cooldown`` is added as skipped, without anything that it would start,
+          when a run of its flow with one began, or was completed, less than that ago. Children and
+          skipped runs do not count. However many are submitted at once, one of them begins.
         - The same first event submitted again under "fail" counts as submitted, if the answer to
           the first try was lost on the way.
         """
@@ -280,6 +284,39 @@ class RunStore(Protocol):
     @abstractmethod
     async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
         """Replace the snapshot of a run, if this one is of a later event."""
+
+
+class ScheduleStore(Protocol):
+    """Schedules: what is started by time alone, once for each of its times."""
+
+    @abstractmethod
+    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        """Write a schedule as a whole, and start what comes with it, all or none.
+
+        - CONFLICT, and nothing written, when its revision is not the expected one, or when it is
+          there or gone and was not expected to be.
+        - However many commit on one revision at once, one of them is done.
+        - A run is added as ``submit_run`` adds it, a job as ``insert_jobs`` does.
+        - TAKEN, and nothing written, when the id of the run is taken.
+        - If the flow is cooling down, ``if_skipped`` is written instead, with the skipped run.
+        - A commit repeated after a lost answer is done, and counts once.
+        - Tells workers to look (a DUE hint) if the schedule has a time to look at it.
+        """
+
+    @abstractmethod
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None: ...
+
+    @abstractmethod
+    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
+        """All of them, by namespace and name."""
+
+    @abstractmethod
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        """Schedules whose time to be looked at has come, earliest first."""
+
+    @abstractmethod
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        """Remove a schedule, if there is one. What it started goes on."""
 
 
 class OperatorStore(Protocol):
@@ -388,7 +425,8 @@ class HousekeepingStore(Protocol):
 
         - Names the lanes of this namespace with waiting jobs, in text order, those after
           ``after_lane``, at most ``SURVEY_LANES_MAX`` of them.
-        - The times due are those of this namespace; a wait's counts as ``next_wait_at``.
+        - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
+          schedule's as ``next_tick_at``.
         - Names the paused queues of this namespace.
         """
 
@@ -440,7 +478,9 @@ class HousekeepingStore(Protocol):
         """Drop rows of workers not seen for that long, and not for two of their leases."""
 
 
-class Store(JobStore, RunStore, OperatorStore, ReadStore, HousekeepingStore, Protocol):
+class Store(
+    JobStore, RunStore, ScheduleStore, OperatorStore, ReadStore, HousekeepingStore, Protocol
+):
     """One place that keeps everything. Usable from any thread's event loop it was opened on."""
 
     @property

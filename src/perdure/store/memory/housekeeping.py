@@ -38,6 +38,7 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
                 next_lease_end_at=state.held.first(namespace),
                 next_deadline_at=state.deadlines.first(namespace),
                 next_wait_at=state.records.due.first(namespace),
+                next_tick_at=state.schedules.due.first(namespace),
                 paused=tuple(sorted(name for place, name in state.paused if place == namespace)),
             )
 

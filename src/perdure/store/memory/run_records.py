@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.run import StoredStep, WaitKind
+from perdure.model.run import RunStatus, StoredStep, WaitKind
 from perdure.store.memory.index import ALL, Groups, Index
 from perdure.store.memory.stored_run import KeptEvent, Place, StoredRun, StoredWait, WaitPlace
 
@@ -45,7 +45,21 @@ class RunRecords:
         self.live: Index[StoredRun, Place] = Index(_live_as, lambda run: run.id, place)
         self.due: Index[StoredWait, WaitPlace] = Index(_due_in, lambda wait: wait.due_at, place)
         self.listed: Index[StoredWait, WaitPlace] = Index(_listed_in, lambda wait: wait.age, place)
-        self._of_runs = (self.by_age, self.by_name, self.children, self.ended, self.live)
+        self.begun: Index[StoredRun, Place] = Index(
+            _begun_as, lambda run: (run.created_at, run.id), place
+        )
+        self.completed: Index[StoredRun, Place] = Index(
+            _completed_as, lambda run: (run.finished_at, run.id), place
+        )
+        self._of_runs = (
+            self.by_age,
+            self.by_name,
+            self.children,
+            self.ended,
+            self.live,
+            self.begun,
+            self.completed,
+        )
 
     # Each writes one thing as a whole; None removes it.
 
@@ -129,6 +143,16 @@ def _ended_as(run: StoredRun) -> Groups:
 
 def _live_as(run: StoredRun) -> Groups:
     return () if run.is_ended else ((run.namespace, run.flow, run.version),)
+
+
+def _begun_as(run: StoredRun) -> Groups:
+    """By what flows cool down: runs of their own that were not skipped."""
+    counts = run.has_cooldown and run.parent is None and run.status is not RunStatus.SKIPPED
+    return ((run.namespace, run.flow),) if counts else ()
+
+
+def _completed_as(run: StoredRun) -> Groups:
+    return _begun_as(run) if run.status is RunStatus.COMPLETED else ()
 
 
 def _due_in(wait: StoredWait) -> Groups:

@@ -14,6 +14,7 @@ from perdure.model.job import FINISHED, HELD, QueueInfo, Status
 from perdure.model.worker import WorkerInfo
 from perdure.store.memory.index import ALL, Groups, Index
 from perdure.store.memory.run_records import RunRecords
+from perdure.store.memory.schedule_records import ScheduleRecords
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.wakeups import Hub
 
@@ -74,6 +75,7 @@ class State:
         self.workers: dict[WorkerId, WorkerRecord] = {}
         self.duties: dict[str, DutyLease] = {}
         self.records = RunRecords()
+        self.schedules = ScheduleRecords()
 
         self.by_id: JobIndex = Index(lambda job: (ALL,), lambda job: job.id)
         self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)

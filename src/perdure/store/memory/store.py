@@ -15,13 +15,22 @@ from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.operators import MemoryOperators
 from perdure.store.memory.reads import MemoryReads
 from perdure.store.memory.runs import MemoryRuns
+from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.state import state_of
 from perdure.store.wakeups import Kinds, Listener
 
 _SCHEME = "memory://"
 
 
-class MemoryStore(MemoryJobs, MemoryRuns, MemoryOperators, MemoryReads, MemoryHousekeeping, Store):
+class MemoryStore(
+    MemoryJobs,
+    MemoryRuns,
+    MemorySchedules,
+    MemoryOperators,
+    MemoryReads,
+    MemoryHousekeeping,
+    Store,
+):
     """A handle on a place in memory; ``memory://`` without a name is a place of its own."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:

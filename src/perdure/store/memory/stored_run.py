@@ -32,6 +32,7 @@ class StoredRun(Value):
     token: int | None = None
     """That of the last commit."""
     snapshot: Snapshot | None = None
+    has_cooldown: bool = False
 
     @property
     def place(self) -> Place:

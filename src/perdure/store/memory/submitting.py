@@ -14,6 +14,7 @@ from perdure.model.hint import HintKind
 from perdure.model.job import NewJob
 from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
+from perdure.rules.cooldown import LastRun, cooled
 from perdure.store.memory.inserting import insert
 from perdure.store.memory.removing import remove_tree
 from perdure.store.memory.stored_run import KeptEvent, Place, StoredRun, StoredWait
@@ -29,7 +30,20 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
         if new.on_existing == "fail":
             raise RunExists(existing.id, existing.flow, existing.status)
         remove_tree(transaction, existing.place)
-    return Submitted(run=_add(transaction, new).as_run(), is_new=True)
+    return Submitted(run=_add(transaction, _cooled(transaction, new)).as_run(), is_new=True)
+
+
+def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
+    """The run, or what is added instead while its flow is cooling down."""
+    if new.cooldown is None:
+        return new
+    records, flow = transaction.state.records, (new.namespace, new.flow)
+    begun = [LastRun(id=id, at=at) for (at, id), _ in records.begun.entries(flow)[-1:]]
+    completed = [
+        LastRun(id=id, at=at, is_completed=True)
+        for (at, id), _ in records.completed.entries(flow)[-1:]
+    ]
+    return cooled(new, transaction.now, begun + completed)
 
 
 def begin(
@@ -102,6 +116,7 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
         updated_at=now,
         finished_at=now if new.status in ENDED else None,
         summary=new.summary,
+        has_cooldown=new.cooldown is not None,
     )
     transaction.put(records.put_run, run.place, None, run)
     add_events(transaction, run.place, new.events)

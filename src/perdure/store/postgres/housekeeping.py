@@ -34,7 +34,8 @@ class PostgresHousekeeping(Access, HousekeepingStore):
             next_lease_end_at=row[3],
             next_deadline_at=row[4],
             next_wait_at=row[5],
-            paused=tuple(row[6]),
+            next_tick_at=row[6],
+            paused=tuple(row[7]),
         )
 
     async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:

@@ -25,6 +25,7 @@ _TABLES = (
     "waits",
     "definitions",
     "steps",
+    "schedules",
 )
 
 

@@ -21,6 +21,7 @@ _FILES = (
     "operators",
     "reads",
     "runs",
+    "schedules",
     "submits",
     "waits",
 )

@@ -20,12 +20,19 @@ from perdure.store.postgres.migrations import migrate
 from perdure.store.postgres.operators import PostgresOperators
 from perdure.store.postgres.reads import PostgresReads
 from perdure.store.postgres.runs import PostgresRuns
+from perdure.store.postgres.schedules import PostgresSchedules
 from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
 from perdure.store.wakeups import Kinds, Listener
 
 
 class PostgresStore(
-    PostgresJobs, PostgresRuns, PostgresOperators, PostgresReads, PostgresHousekeeping, Store
+    PostgresJobs,
+    PostgresRuns,
+    PostgresSchedules,
+    PostgresOperators,
+    PostgresReads,
+    PostgresHousekeeping,
+    Store,
 ):
     """A handle on the tables in one schema of one database.
 

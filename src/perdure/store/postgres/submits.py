@@ -12,6 +12,7 @@ from perdure.model.duration import nearest_duration
 from perdure.model.ids import RunId
 from perdure.model.reach import check_times
 from perdure.model.run import NewRun, Run, RunStatus, Submitted
+from perdure.rules.cooldown import LastRun, cooled
 from perdure.store.postgres import run_rows
 from perdure.store.postgres.access import Access
 from perdure.store.postgres.commit_batch import note_queued
@@ -64,12 +65,14 @@ class PostgresSubmits(Access):
         """Add the run, or do with the one that has its id what ``on_existing`` says."""
         while True:
             moves = Moves()
-            if run.waits or run.children or run.on_existing == "terminate_existing":
+            if _needs_transaction(run):
                 async with connection.transaction():
-                    added = await self._add(connection, run, submission, moves)
+                    checked = await self._cooled(connection, run)
+                    added = await self._add(connection, checked, submission, moves)
                     if added is None and run.on_existing == "terminate_existing":
                         await self._remove(connection, [(run.namespace, run.id)], moves)
-                        added = await self._add(connection, run, submission, moves)
+                        checked = await self._cooled(connection, run)
+                        added = await self._add(connection, checked, submission, moves)
             else:
                 added = await self._add(connection, run, submission, moves)
             if added is not None:
@@ -90,6 +93,7 @@ class PostgresSubmits(Access):
             self._moment(),
             *_submitted_columns(run, submission),
             *node_job_columns(run.jobs),
+            run.cooldown is not None,
         )
         if not rows:
             return None
@@ -101,6 +105,18 @@ class PostgresSubmits(Access):
         await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
         await starting.add_runs(run.children)
         return added
+
+    async def _cooled(self, connection: Connection, run: NewRun) -> NewRun:
+        """The run, or what is added instead while its flow is cooling down."""
+        if run.cooldown is None:
+            return run
+        # Two statements: only the second one sees what was committed while the first one waited.
+        await connection.fetch(self._statements["lock_flow"], run.namespace, run.flow)
+        rows = await connection.fetch(
+            self._statements["last_runs"], self._moment(), run.namespace, run.flow
+        )
+        last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
+        return cooled(run, rows[0][3], last) if rows else run
 
     async def _existing(self, connection: Connection, run: NewRun) -> Run | None:
         row = await connection.fetchrow(self._statements["get_run"], run.namespace, run.id)
@@ -117,6 +133,12 @@ class PostgresSubmits(Access):
         moves.taken(
             await connection.fetch(self._statements["remove_runs"], serials, namespaces, ids)
         )
+
+
+def _needs_transaction(run: NewRun) -> bool:
+    """Whether adding it takes more than one statement."""
+    replaces = run.on_existing == "terminate_existing"
+    return bool(run.waits or run.children or replaces or run.cooldown is not None)
 
 
 def _submitted_columns(run: NewRun, submission: int) -> tuple[Any, ...]:

@@ -134,7 +134,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
 
 
 def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey:
-    [(lanes, due_at, lease_end_at, deadline_at, wait_at, paused)] = transaction.rows(
+    [(lanes, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused)] = transaction.rows(
         "survey", namespace=namespace, after_lane=after_lane, lanes_max=SURVEY_LANES_MAX
     )
     return Survey(
@@ -144,6 +144,7 @@ def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey
         next_lease_end_at=moment_or_none(lease_end_at),
         next_deadline_at=moment_or_none(deadline_at),
         next_wait_at=moment_or_none(wait_at),
+        next_tick_at=moment_or_none(tick_at),
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
     )
 

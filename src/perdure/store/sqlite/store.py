@@ -17,11 +17,20 @@ from perdure.store.sqlite.operators import SqliteOperators
 from perdure.store.sqlite.place import place_at
 from perdure.store.sqlite.reads import SqliteReads
 from perdure.store.sqlite.runs import SqliteRuns
+from perdure.store.sqlite.schedules import SqliteSchedules
 from perdure.store.sqlite.transactions import BorrowedInsert
 from perdure.store.wakeups import Kinds, Listener, hub_of
 
 
-class SqliteStore(SqliteJobs, SqliteRuns, SqliteOperators, SqliteReads, SqliteHousekeeping, Store):
+class SqliteStore(
+    SqliteJobs,
+    SqliteRuns,
+    SqliteSchedules,
+    SqliteOperators,
+    SqliteReads,
+    SqliteHousekeeping,
+    Store,
+):
     """A handle on one file; handles of one process share its threads and connections."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:

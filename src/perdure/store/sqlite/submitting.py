@@ -9,6 +9,7 @@ from perdure.model.hint import HintKind
 from perdure.model.ids import RunId
 from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
+from perdure.store.sqlite.cooling import cooled_run
 from perdure.store.sqlite.inserting import insert_jobs
 from perdure.store.sqlite.removing import remove_run
 from perdure.store.sqlite.rows import as_json, micros, micros_in
@@ -24,7 +25,7 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
         if run.on_existing == "use_existing":
             return Submitted(run=existing, is_new=False)
         remove_run(transaction, run.namespace, run.id)
-    _insert(transaction, run)
+    _insert(transaction, cooled_run(transaction, run))
     submitted = _find(transaction, run)
     assert submitted is not None
     return Submitted(run=submitted, is_new=True)
@@ -96,6 +97,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
             now,
             now if run.status in ENDED else None,
             run.summary,
+            run.cooldown is not None,
         ),
     )
     if not inserted:

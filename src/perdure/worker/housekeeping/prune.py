@@ -34,6 +34,7 @@ def run_retention(settings: WorkerSettings) -> Mapping[RunStatus, timedelta]:
     wanted = {
         RunStatus.COMPLETED: settings.keep_completed,
         RunStatus.CANCELLED: settings.keep_completed,
+        RunStatus.SKIPPED: settings.keep_completed,
         RunStatus.FAILED: settings.keep_failed,
     }
     return {status: max(keep, WAITER_GRACE) for status, keep in wanted.items() if keep is not None}

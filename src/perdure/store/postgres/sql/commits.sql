@@ -89,7 +89,7 @@ stepped AS (
         status      = given.status,
         updated_at  = coalesce($1::timestamptz, statement_timestamp()),
         finished_at = CASE
-            WHEN given.status IN ('completed', 'failed', 'cancelled')
+            WHEN given.status IN ('completed', 'failed', 'cancelled', 'skipped')
             THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
         END,
         summary     = coalesce(given.summary, runs.summary)

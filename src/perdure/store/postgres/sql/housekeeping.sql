@@ -65,6 +65,14 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            ORDER BY due_at
            LIMIT 1
        ),
+       (
+           SELECT due_at
+           FROM {schema}.schedules
+           WHERE due_at IS NOT NULL
+             AND namespace = $2
+           ORDER BY due_at
+           LIMIT 1
+       ),
        ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name);
 
 -- name: lead

@@ -7,10 +7,10 @@
 WITH added AS (
     INSERT INTO {schema}.runs (
         namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
-        created_at, updated_at, finished_at
+        has_cooldown, created_at, updated_at, finished_at
     )
-    SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, cardinality($11::bytea[]), now, now,
-           CASE WHEN $6::text IN ('completed', 'failed', 'cancelled') THEN now END
+    SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, cardinality($11::bytea[]), $31::boolean, now, now,
+           CASE WHEN $6::text IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
     FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
     ON CONFLICT (id, namespace) DO NOTHING
     RETURNING serial, id, namespace, flow, version, status, number, parent_run, parent_key,
@@ -78,7 +78,7 @@ INSERT INTO {schema}.runs (
 )
 SELECT namespace, id, flow, version, status, number, parent_run, parent_key, summary, moment.now,
        moment.now,
-       CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN moment.now END
+       CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END
 FROM unnest(
     $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
     $9::text[], $10::bytea[]

@@ -52,6 +52,12 @@ SELECT (SELECT json_group_array(lane) FROM lanes WHERE lane IS NOT NULL),
              AND namespace = :namespace
        ),
        (
+           SELECT min(due_at)
+           FROM {prefix}schedules INDEXED BY {prefix}schedules_due
+           WHERE due_at IS NOT NULL
+             AND namespace = :namespace
+       ),
+       (
            SELECT json_group_array(name)
            FROM (
                SELECT name

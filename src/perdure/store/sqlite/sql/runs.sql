@@ -17,9 +17,9 @@ WHERE namespace = :namespace
 -- Nothing is returned when the id is taken.
 INSERT INTO {prefix}runs (
     id, namespace, flow, version, status, parent_run, parent_key, created_at, updated_at,
-    finished_at, summary
+    finished_at, summary, has_cooldown
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING serial;
 

@@ -1,0 +1,66 @@
+"""Schedules: written as a whole, together with what they start."""
+
+from __future__ import annotations
+
+from perdure.model.hint import HintKind
+from perdure.model.run import RunStatus
+from perdure.model.schedule import (
+    Schedule,
+    ScheduleAnswer,
+    ScheduleCommit,
+    ScheduleCommitState,
+)
+from perdure.store.contract import ScheduleStore
+from perdure.store.memory.inserting import insert
+from perdure.store.memory.submitting import submit
+from perdure.store.memory.transaction import Handle, Transaction
+
+
+class MemorySchedules(Handle, ScheduleStore):
+    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        with self._transaction() as transaction:
+            return _commit(transaction, commit)
+
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
+        with self._transaction() as transaction:
+            return transaction.state.schedules.by_place.get((namespace, name))
+
+    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
+        with self._transaction() as transaction:
+            kept = sorted(transaction.state.schedules.by_place.items())
+            return [schedule for (place, _), schedule in kept if namespace in (None, place)]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        with self._transaction() as transaction:
+            schedules = transaction.state.schedules
+            due = schedules.due.up_to(transaction.now, limit, namespace)
+            return [schedules.by_place[place] for place in due]
+
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        with self._transaction() as transaction:
+            schedules, place = transaction.state.schedules, (namespace, name)
+            before = schedules.by_place.get(place)
+            transaction.put(schedules.put, place, before, None)
+            return before is not None
+
+
+def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:
+    schedule = commit.schedule
+    place = schedule.namespace, schedule.name
+    schedules = transaction.state.schedules
+    before = schedules.by_place.get(place)
+    if (None if before is None else before.revision) != commit.expected:
+        return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
+    submitted = inserted = None
+    if commit.run is not None:
+        if (commit.run.namespace, commit.run.id) in transaction.state.records.runs:
+            return ScheduleAnswer(state=ScheduleCommitState.TAKEN)
+        submitted = submit(transaction, commit.run)
+        if submitted.run.status is RunStatus.SKIPPED and commit.if_skipped is not None:
+            schedule = commit.if_skipped
+    if commit.job is not None:
+        inserted = insert(transaction, commit.job)
+    transaction.put(schedules.put, place, before, schedule)
+    if schedule.state.due_at is not None:
+        transaction.hint(HintKind.DUE)
+    return ScheduleAnswer(state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted)

@@ -1,0 +1,157 @@
+"""Schedules: written as a whole, together with what they start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import randbits
+from typing import Any
+
+from perdure.model.job import Inserted, NewJob
+from perdure.model.reach import check_times
+from perdure.model.run import RunStatus, Submitted
+from perdure.model.schedule import (
+    Schedule,
+    ScheduleAnswer,
+    ScheduleCommit,
+    ScheduleCommitState,
+    decode_definition,
+    decode_state,
+    encode_definition,
+    encode_state,
+)
+from perdure.store.contract import ScheduleStore
+from perdure.store.postgres.connections import Connection, Record
+from perdure.store.postgres.hints import Moves
+from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
+from perdure.store.postgres.submits import PostgresSubmits
+
+
+class PostgresSchedules(PostgresSubmits, ScheduleStore):
+    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        for job in () if commit.run is None else commit.run.jobs:
+            check_times(job)
+        submission = randbits(63)
+
+        async def work(connection: Connection, is_repeated: bool) -> tuple[ScheduleAnswer, Moves]:
+            moves = Moves()
+            try:
+                async with connection.transaction():
+                    answer = None
+                    if is_repeated:
+                        answer = await self._schedule_written(connection, commit, submission)
+                    if answer is None:
+                        answer = await self._commit_one(connection, commit, submission, moves)
+            except _RunTaken:
+                return ScheduleAnswer(state=ScheduleCommitState.TAKEN), Moves()
+            return answer, moves
+
+        answer, moves = await self._connections.run(work)
+        self._publish_moves(moves)
+        return answer
+
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
+        for row in await self._fetch("get_schedule", namespace, name):
+            return _schedule_from(row)
+        return None
+
+    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
+        return [_schedule_from(row) for row in await self._fetch("list_schedules", namespace)]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        rows = await self._fetch("due_schedules", self._moment(), namespace, limit)
+        return [_schedule_from(row) for row in rows]
+
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        return bool(await self._fetch("delete_schedule", namespace, name))
+
+    async def _commit_one(
+        self, connection: Connection, commit: ScheduleCommit, submission: int, moves: Moves
+    ) -> ScheduleAnswer:
+        if not await self._is_as_expected(connection, commit):
+            return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
+        schedule, submitted, inserted = commit.schedule, None, None
+        if commit.run is not None:
+            run = await self._cooled(connection, commit.run)
+            added = await self._add(connection, run, submission, moves)
+            if added is None:
+                raise _RunTaken
+            submitted = Submitted(run=added, is_new=True)
+            if added.status is RunStatus.SKIPPED and commit.if_skipped is not None:
+                schedule = commit.if_skipped
+        if commit.job is not None:
+            inserted = await self._insert_one(connection, commit.job, moves)
+        await connection.fetch(self._statements["update_schedule"], *_row_of(schedule))
+        if schedule.state.due_at is not None:
+            moves.due()
+        return ScheduleAnswer(
+            state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted
+        )
+
+    async def _is_as_expected(self, connection: Connection, commit: ScheduleCommit) -> bool:
+        """Take the row, or make it where none is expected; whoever else wants it waits."""
+        schedule = commit.schedule
+        if commit.expected is None:
+            row = _row_of(schedule)
+            return bool(await connection.fetch(self._statements["insert_schedule"], *row))
+        return await self._revision_of(connection, schedule) == commit.expected
+
+    async def _revision_of(self, connection: Connection, schedule: Schedule) -> int | None:
+        revision: int | None = await connection.fetchval(
+            self._statements["lock_schedule"], schedule.namespace, schedule.name
+        )
+        return revision
+
+    async def _schedule_written(
+        self, connection: Connection, commit: ScheduleCommit, submission: int
+    ) -> ScheduleAnswer | None:
+        """The answer to a try that was committed without one; None if there was none."""
+        run, job = commit.run, commit.job
+        submitted = inserted = None
+        if run is not None:
+            place = run.namespace, run.id
+            if await connection.fetch(self._statements["is_submitted"], *place, submission):
+                found = await self._existing(connection, run)
+                submitted = None if found is None else Submitted(run=found, is_new=True)
+        if job is not None and await connection.fetch(self._statements["job_is_in"], job.id):
+            inserted = Inserted(id=job.id, is_new=True)
+        is_ours = submitted is not None or inserted is not None
+        if not is_ours:
+            revision = await self._revision_of(connection, commit.schedule)
+            if revision != commit.schedule.revision:
+                return None
+        return ScheduleAnswer(
+            state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted
+        )
+
+    async def _insert_one(self, connection: Connection, job: NewJob, moves: Moves) -> Inserted:
+        async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
+            rows: Rows = await connection.fetch(self._statements[statement], *arguments)
+            return rows
+
+        [inserted] = await carry_out(insert_steps([job], self._moment(), moves), execute)
+        return inserted
+
+
+class _RunTaken(Exception):
+    """Undoes what was written before it was found out."""
+
+
+def _row_of(schedule: Schedule) -> tuple[Any, ...]:
+    return (
+        schedule.namespace,
+        schedule.name,
+        schedule.revision,
+        schedule.state.due_at,
+        encode_definition(schedule.definition),
+        encode_state(schedule.state),
+    )
+
+
+def _schedule_from(row: Record) -> Schedule:
+    return Schedule(
+        namespace=row[0],
+        name=row[1],
+        revision=row[2],
+        definition=decode_definition(row[3]),
+        state=decode_state(row[4]),
+    )

@@ -1,0 +1,102 @@
+"""Schedules: written as a whole, together with what they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.model.hint import HintKind
+from perdure.model.run import RunStatus
+from perdure.model.schedule import (
+    Schedule,
+    ScheduleAnswer,
+    ScheduleCommit,
+    ScheduleCommitState,
+    decode_definition,
+    decode_state,
+    encode_definition,
+    encode_state,
+)
+from perdure.store.contract import ScheduleStore
+from perdure.store.sqlite.handle import Handle
+from perdure.store.sqlite.inserting import insert_jobs
+from perdure.store.sqlite.rows import Row, micros
+from perdure.store.sqlite.submitting import submit_run
+from perdure.store.sqlite.transaction import Transaction
+
+
+class SqliteSchedules(Handle, ScheduleStore):
+    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        return await self._write(lambda transaction: _commit(transaction, commit))
+
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
+        rows = await self._rows("get_schedule", namespace=namespace, schedule=name)
+        return _schedule_from(rows[0]) if rows else None
+
+    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
+        rows = await self._rows("list_schedules", namespace=namespace)
+        return [_schedule_from(row) for row in rows]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        rows = await self._read(
+            lambda transaction: transaction.rows(
+                "due_schedules", namespace=namespace, now=transaction.now, limit=limit
+            )
+        )
+        return [_schedule_from(row) for row in rows]
+
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        place = {"namespace": namespace, "schedule": name}
+        deleted = await self._write(
+            lambda transaction: transaction.write("delete_schedule", **place)
+        )
+        return deleted > 0
+
+
+def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:
+    schedule = commit.schedule
+    if _revision_of(transaction, schedule) != commit.expected:
+        return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
+    submitted = inserted = None
+    if commit.run is not None:
+        if transaction.rows("get_run", namespace=commit.run.namespace, run=commit.run.id):
+            return ScheduleAnswer(state=ScheduleCommitState.TAKEN)
+        submitted = submit_run(transaction, commit.run)
+        if submitted.run.status is RunStatus.SKIPPED and commit.if_skipped is not None:
+            schedule = commit.if_skipped
+    if commit.job is not None:
+        [inserted] = insert_jobs(transaction, [commit.job])
+    if commit.expected is None:
+        transaction.write("insert_schedule", **_row_of(schedule))
+    else:
+        transaction.write("update_schedule", **_row_of(schedule), expected=commit.expected)
+    if schedule.state.due_at is not None:
+        transaction.hint_any(HintKind.DUE)
+    return ScheduleAnswer(state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted)
+
+
+def _revision_of(transaction: Transaction, schedule: Schedule) -> int | None:
+    rows = transaction.rows("get_schedule", namespace=schedule.namespace, schedule=schedule.name)
+    return rows[0][2] if rows else None
+
+
+def _row_of(schedule: Schedule) -> dict[str, Any]:
+    due_at = schedule.state.due_at
+    return {
+        "namespace": schedule.namespace,
+        "schedule": schedule.name,
+        "revision": schedule.revision,
+        "due_at": None if due_at is None else micros(due_at),
+        "definition": encode_definition(schedule.definition),
+        "state": encode_state(schedule.state),
+    }
+
+
+def _schedule_from(row: Row) -> Schedule:
+    namespace, name, revision, definition, state = row
+    return Schedule(
+        namespace=namespace,
+        name=name,
+        revision=revision,
+        definition=decode_definition(definition),
+        state=decode_state(state),
+    )

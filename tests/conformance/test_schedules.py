@@ -1,0 +1,368 @@
+"""Schedules: each of their times counts once, whoever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from perdure.clock import ManualClock
+from perdure.model.hint import HintKind
+from perdure.model.job import JobFilter
+from perdure.model.run import RunFilter, RunStatus
+from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
+from perdure.store.contract import Store
+from tests.conformance.builders import new_job
+from tests.conformance.ears import Ear
+from tests.conformance.run_builders import (
+    COMPLETED,
+    FAILED,
+    NAMESPACE,
+    OTHER_NAMESPACE,
+    claim_nodes,
+    commit,
+    new_run,
+    read_run,
+    submit,
+)
+from tests.conformance.schedule_builders import (
+    HOUR,
+    NAME,
+    START,
+    TICK,
+    advanced,
+    cooling_run,
+    read,
+    save,
+    schedule,
+    start,
+)
+
+DONE = ScheduleCommitState.DONE
+CONFLICT = ScheduleCommitState.CONFLICT
+TAKEN = ScheduleCommitState.TAKEN
+
+
+async def runs_in(store: Store) -> list[str]:
+    return sorted(run.id for run in await store.list_runs(RunFilter(), 100))
+
+
+class TestCommitSchedule:
+    async def test_keeps_everything_of_a_new_one(self, store: Store, twin: Store) -> None:
+        new = await save(store)
+
+        assert await read(twin) == new
+
+    async def test_refuses_a_new_one_whose_name_is_taken(self, store: Store) -> None:
+        first = await save(store)
+        answer = await store.commit_schedule(ScheduleCommit(schedule=schedule(), expected=None))
+
+        assert answer.state is CONFLICT
+        assert await read(store) == first
+
+    async def test_lets_another_namespace_have_the_name(self, store: Store) -> None:
+        first = await save(store)
+        other = await save(store, namespace=OTHER_NAMESPACE)
+
+        assert await read(store) == first
+        assert await read(store, namespace=OTHER_NAMESPACE) == other
+
+    async def test_refuses_a_change_of_one_that_is_gone(self, store: Store) -> None:
+        first = await save(store)
+        await store.delete_schedule(NAMESPACE, NAME)
+
+        assert (await start(store, first)).state is CONFLICT
+        assert await runs_in(store) == []
+
+    async def test_replaces_it_as_a_whole(self, store: Store) -> None:
+        first = await save(store)
+        other = advanced(first, due_at=None, queued=(), paused_at=START, paused_by="ann")
+        answer = await store.commit_schedule(
+            ScheduleCommit(schedule=other, expected=first.revision)
+        )
+
+        assert answer.state is DONE
+        assert await read(store) == other
+
+    async def test_starts_a_run_with_its_jobs(self, store: Store) -> None:
+        answer = await start(store, await save(store))
+
+        assert answer.state is DONE
+        assert answer.submitted is not None
+        assert answer.submitted.is_new
+        assert answer.submitted.run == await read_run(store, TICK)
+        [job] = await claim_nodes(store)
+        assert job.node is not None
+        assert job.node.run == TICK
+
+    async def test_starts_a_job(self, store: Store) -> None:
+        job = new_job(namespace=NAMESPACE)
+        answer = await start(store, await save(store), run=None, job=job)
+
+        assert answer.inserted is not None
+        assert answer.inserted.id == job.id
+        [kept] = await store.list_jobs(JobFilter(namespace=NAMESPACE), 10)
+        assert kept.id == job.id
+
+    async def test_starts_nothing_on_a_revision_that_is_not_current(self, store: Store) -> None:
+        first = await save(store)
+        await start(store, first)
+        late = new_run(id="nightly@late")
+
+        answer = await start(store, first, run=late, job=new_job(namespace=NAMESPACE))
+
+        assert answer.state is CONFLICT
+        assert await runs_in(store) == [TICK]
+        assert await store.count_jobs(JobFilter(namespace=NAMESPACE)) == 1  # that of the run
+
+    async def test_changes_nothing_when_the_id_of_the_run_is_taken(self, store: Store) -> None:
+        before = await submit(store, id=TICK)
+        first = await save(store)
+
+        assert (await start(store, first)).state is TAKEN
+        assert await read(store) == first
+        assert await read_run(store, TICK) == before
+        assert await claim_nodes(store) == []
+
+    async def test_makes_nothing_when_the_id_of_its_first_run_is_taken(self, store: Store) -> None:
+        await submit(store, id=TICK)
+        new = ScheduleCommit(schedule=schedule(), expected=None, run=new_run(id=TICK))
+
+        assert (await store.commit_schedule(new)).state is TAKEN
+        assert await store.get_schedule(NAMESPACE, NAME) is None
+
+    async def test_starts_one_run_however_many_try_at_once(self, store: Store) -> None:
+        twins = [store.twin() for _ in range(4)]
+        for each in twins:
+            await each.open()
+        first = await save(store)
+
+        answers = await asyncio.gather(
+            *(start(each, first, run=new_run(id=f"tick-{n}")) for n, each in enumerate(twins * 3))
+        )
+
+        assert [answer.state for answer in answers].count(DONE) == 1
+        assert len(await runs_in(store)) == 1
+        for each in twins:
+            await each.close()
+
+    async def test_makes_one_schedule_however_many_try_at_once(
+        self, store: Store, twin: Store
+    ) -> None:
+        new = [ScheduleCommit(schedule=schedule(), expected=None) for _ in range(6)]
+        answers = await asyncio.gather(
+            *((store, twin)[n % 2].commit_schedule(each) for n, each in enumerate(new))
+        )
+
+        [done] = [n for n, answer in enumerate(answers) if answer.state is DONE]
+        assert await read(store) == new[done].schedule
+
+    async def test_writes_the_other_state_when_the_run_is_skipped(self, store: Store) -> None:
+        await store.submit_run(cooling_run())
+        first = await save(store)
+        other = advanced(first, skipped=99)
+
+        answer = await start(store, first, run=cooling_run(id=TICK), if_skipped=other)
+
+        assert answer.submitted is not None
+        assert answer.submitted.run.status is RunStatus.SKIPPED
+        assert await read(store) == other
+
+    async def test_tells_workers_to_look(self, store: Store, twin: Store) -> None:
+        ear = Ear(twin)
+        await save(store)
+
+        await ear.hears(HintKind.DUE)
+
+    async def test_runs_of_other_namespaces_are_not_in_the_way(self, store: Store) -> None:
+        await submit(store, id=TICK, namespace=OTHER_NAMESPACE)
+
+        assert (await start(store, await save(store))).state is DONE
+
+
+class TestGetSchedule:
+    async def test_finds_nothing_of_another_name_or_namespace(self, store: Store) -> None:
+        await save(store)
+
+        assert await store.get_schedule(NAMESPACE, "nightly ") is None
+        assert await store.get_schedule(OTHER_NAMESPACE, NAME) is None
+
+
+class TestListSchedules:
+    async def test_has_those_of_a_namespace_by_name(self, store: Store) -> None:
+        for name in ("b", "Z", "a", "ä"):
+            await save(store, name)
+        await save(store, "other", namespace=OTHER_NAMESPACE)
+
+        found = await store.list_schedules(NAMESPACE)
+        assert [each.name for each in found] == ["Z", "a", "b", "ä"]
+
+    async def test_has_all_of_them_for_an_operator(self, store: Store) -> None:
+        await save(store, "a", namespace=OTHER_NAMESPACE)
+        await save(store, "b")
+
+        found = await store.list_schedules(None)
+        assert [(each.namespace, each.name) for each in found] == [
+            (NAMESPACE, "b"),
+            (OTHER_NAMESPACE, "a"),
+        ]
+
+
+class TestDueSchedules:
+    async def test_has_those_whose_time_has_come_earliest_first(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await save(store, "second", due_at=START + 2 * HOUR)
+        await save(store, "first", due_at=START + HOUR)
+        await save(store, "third", due_at=START + 3 * HOUR)
+        await save(store, "never", due_at=None)
+        await save(store, "other", namespace=OTHER_NAMESPACE, due_at=START)
+
+        assert await store.due_schedules(NAMESPACE, 10) == []
+        clock.advance(2 * HOUR)
+        due = await store.due_schedules(NAMESPACE, 10)
+        assert [each.name for each in due] == ["first", "second"]
+        assert [each.name for each in await store.due_schedules(NAMESPACE, 1)] == ["first"]
+
+    async def test_is_announced_by_the_survey(self, store: Store) -> None:
+        assert (await store.survey(NAMESPACE)).next_tick_at is None
+        await save(store, "later", due_at=START + 2 * HOUR)
+        await save(store, "sooner", due_at=START + HOUR)
+        await save(store, "other", namespace=OTHER_NAMESPACE, due_at=START)
+
+        assert (await store.survey(NAMESPACE)).next_tick_at == START + HOUR
+
+    async def test_lets_go_of_one_that_was_advanced(self, store: Store, clock: ManualClock) -> None:
+        first = await save(store)
+        clock.advance(HOUR)
+        await start(store, first)
+
+        assert await store.due_schedules(NAMESPACE, 10) == []
+        assert (await store.survey(NAMESPACE)).next_tick_at == START + 2 * HOUR
+
+
+class TestDeleteSchedule:
+    async def test_removes_it_and_leaves_what_it_started(self, store: Store) -> None:
+        await start(store, await save(store))
+
+        assert await store.delete_schedule(NAMESPACE, NAME)
+        assert await store.get_schedule(NAMESPACE, NAME) is None
+        assert (await read_run(store, TICK)).status is RunStatus.RUNNING
+        assert (await store.survey(NAMESPACE)).next_tick_at is None
+
+    async def test_says_so_if_there_is_none(self, store: Store) -> None:
+        await save(store, namespace=OTHER_NAMESPACE)
+
+        assert not await store.delete_schedule(NAMESPACE, NAME)
+        await read(store, namespace=OTHER_NAMESPACE)
+
+
+class TestCooldown:
+    """Of ``submit_run``."""
+
+    async def test_the_first_run_begins(self, store: Store) -> None:
+        submitted = await store.submit_run(cooling_run())
+
+        assert submitted.run.status is RunStatus.RUNNING
+        assert len(await claim_nodes(store)) == 1
+
+    async def test_a_run_within_it_is_skipped_and_starts_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first = await store.submit_run(cooling_run())
+        clock.advance(HOUR / 2)
+        second = await store.submit_run(cooling_run())
+
+        assert second.is_new
+        assert second.run.status is RunStatus.SKIPPED
+        assert second.run.finished_at == START + HOUR / 2
+        assert second.run.number == 2
+        assert first.run.id.encode() in second.run.summary
+        assert await store.run_jobs(NAMESPACE, second.run.id) == []
+        assert (await read_run(store, second.run.id)) == second.run
+
+    async def test_a_run_after_it_begins(self, store: Store, clock: ManualClock) -> None:
+        await store.submit_run(cooling_run())
+        clock.advance(HOUR)
+
+        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+
+    async def test_counts_from_the_end_of_a_completed_run(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first = await store.submit_run(cooling_run(jobs=()))
+        clock.advance(2 * HOUR)
+        await commit(store, run=first.run.id, status=COMPLETED)
+        clock.advance(HOUR / 2)
+
+        second = await store.submit_run(cooling_run())
+        assert second.run.status is RunStatus.SKIPPED
+        assert f"'{first.run.id}' was completed".encode() in second.run.summary
+        clock.advance(HOUR / 2)
+        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+
+    async def test_a_failed_run_counts_from_its_beginning(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first = await store.submit_run(cooling_run(jobs=()))
+        clock.advance(HOUR)
+        await commit(store, run=first.run.id, status=FAILED)
+
+        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+
+    async def test_a_skipped_run_does_not_begin_it_anew(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.submit_run(cooling_run())
+        clock.advance(HOUR / 2)
+        await store.submit_run(cooling_run())
+        clock.advance(HOUR / 2)
+
+        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+
+    async def test_other_flows_and_namespaces_do_not_count(self, store: Store) -> None:
+        await store.submit_run(cooling_run())
+        other_flow = await store.submit_run(cooling_run(flow="billing"))
+        elsewhere = cooling_run(namespace=OTHER_NAMESPACE, jobs=())
+
+        assert other_flow.run.status is RunStatus.RUNNING
+        assert (await store.submit_run(elsewhere)).run.status is RunStatus.RUNNING
+
+    async def test_an_id_that_is_taken_says_more(self, store: Store) -> None:
+        first = await store.submit_run(cooling_run())
+        again = cooling_run(id=first.run.id, on_existing="use_existing")
+
+        answer = await store.submit_run(again)
+        assert not answer.is_new
+        assert answer.run == first.run
+
+    async def test_of_many_at_once_one_begins(self, store: Store) -> None:
+        twins = [store.twin() for _ in range(3)]
+        for each in twins:
+            await each.open()
+
+        submitted = await asyncio.gather(*(each.submit_run(cooling_run()) for each in twins * 5))
+
+        statuses = [each.run.status for each in submitted]
+        assert statuses.count(RunStatus.RUNNING) == 1
+        assert statuses.count(RunStatus.SKIPPED) == len(statuses) - 1
+        for each in twins:
+            await each.close()
+
+    async def test_skipped_runs_are_listed_and_pruned(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.submit_run(cooling_run())
+        skipped = await store.submit_run(cooling_run())
+        wanted = RunFilter(namespace=NAMESPACE, status=RunStatus.SKIPPED)
+
+        assert await store.list_runs(wanted, 10) == [skipped.run]
+        clock.advance(HOUR)
+        assert await store.prune_runs(NAMESPACE, {RunStatus.SKIPPED: HOUR}, 10) == 1
+        assert await store.count_runs(wanted) == 0
+
+    async def test_a_child_does_not_count(self, store: Store) -> None:
+        parent = new_run(children=(replace(cooling_run(id="child"), cooldown=None),))
+        await store.submit_run(parent)
+
+        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
