@@ -19,6 +19,7 @@ from perdure.model.event import (
     decode_event,
     encode_event,
 )
+from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.run import NewRun, RunStatus, RunSummary
 from perdure.model.value import Value
@@ -30,6 +31,12 @@ class LastRun(Value):
     id: RunId
     at: datetime
     is_completed: bool = False
+
+
+def with_cooldown(run: NewRun, graph: Graph) -> NewRun:
+    """A run that is submitted by itself, which its flow's cooldown is about."""
+    cooldown_ms = graph.definition.cooldown_ms
+    return replace(run, cooldown=timedelta(milliseconds=cooldown_ms)) if cooldown_ms else run
 
 
 def cooled(run: NewRun, now: datetime, last: Iterable[LastRun]) -> NewRun:

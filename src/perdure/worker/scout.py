@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.model.worker import Survey
 from perdure.store.contract import SURVEY_LANES_MAX, Store
+from perdure.worker.housekeeping.duty import Duty
 from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.promote import promote_jobs
-from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.patience import Patience
 from perdure.worker.pauses import set_within
@@ -40,14 +40,14 @@ class Scout:
         lanes: KnownLanes,
         settings: WorkerSettings,
         housekeeper: Housekeeper,
-        waits: WaitDuty,
+        duties: Sequence[Duty],
         found: Callable[[], None],
     ) -> None:
         self._store = store
         self._lanes = lanes
         self._settings = settings
         self._housekeeper = housekeeper
-        self._waits = waits
+        self._duties = duties
         self._found = found
         self._patience = Patience(settings.lease)
         self._hinted = asyncio.Event()
@@ -70,7 +70,8 @@ class Scout:
             if self._tending is not None:
                 self._tending.cancel()
                 await asyncio.wait([self._tending])
-            await self._waits.stop()
+            for duty in self._duties:
+                await duty.stop()
 
     async def _survey_until_stopped(self) -> None:
         while not self._is_stopping:
@@ -98,8 +99,9 @@ class Scout:
             self._store, self._settings.namespace
         ):
             self._hinted.set()  # what was promoted shows in the next survey
-        if _is_due(survey.next_wait_at, survey.now):
-            self._waits.tend(self.look)
+        for duty in self._duties:
+            if _is_due(duty.due_at(survey), survey.now):
+                duty.tend(self.look)
         self._lanes.paused = frozenset(survey.paused)
         self._lanes.note(survey.lanes)
         self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
@@ -122,9 +124,9 @@ class Scout:
         wait = self._settings.poll.total_seconds()
         if survey.next_due_at is not None:
             wait = min(wait, max(0.0, _until(survey.next_due_at, survey.now)))
-        if survey.next_wait_at is not None:
-            due_in = _until(survey.next_wait_at, survey.now)
-            wait = min(wait, max(self._waits.pause_seconds, due_in))
+        for duty in self._duties:
+            if (due_at := duty.due_at(survey)) is not None:
+                wait = min(wait, max(duty.pause_seconds, _until(due_at, survey.now)))
         for due_at in (survey.next_lease_end_at, survey.next_deadline_at):
             if due_at is not None:
                 wait = min(wait, max(DUTY_SECONDS, _until(due_at, survey.now)))

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from perdure.client.context import StepKeeper
 from perdure.engine.acting import Acting
 from perdure.engine.graphs import Graphs
+from perdure.engine.ticking import Ticking
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, Progress, Status
@@ -38,6 +39,7 @@ from perdure.worker.events import (
     WorkerStopped,
 )
 from perdure.worker.housekeeping.keeper import Housekeeper
+from perdure.worker.housekeeping.schedules import ScheduleDuty
 from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.leases import LeaseKeeper
@@ -114,8 +116,12 @@ class Service:
             store, self._lanes, self._request, self._room, self._take, self._held_ids
         )
         housekeeper = Housekeeper(store, settings, info.id, report)
-        waits = WaitDuty(store, Acting(store, graphs, codec), settings.namespace)
-        self._scout = Scout(store, self._lanes, settings, housekeeper, waits, self._claims.look)
+        acting = Acting(store, graphs, codec)
+        duties = (
+            WaitDuty(store, acting, settings.namespace),
+            ScheduleDuty(store, Ticking(store, acting, graphs, codec), settings.namespace),
+        )
+        self._scout = Scout(store, self._lanes, settings, housekeeper, duties, self._claims.look)
         self._watch = ClaimWatch(store, self._held.values, self._renewed)
         self._leases = LeaseKeeper(
             store.twin(), self._current_info, self._held_claims, settings.lease, self._renewed_aside

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from perdure import clock
 from perdure.engine.acting import Acting
@@ -14,6 +15,7 @@ from perdure.model.happening import Happening, WaitDue
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import Wait, WaitKind
+from perdure.model.worker import Survey
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 from perdure.worker.housekeeping.children import ends_of
@@ -41,6 +43,9 @@ class WaitDuty:
     def pause_seconds(self) -> float:
         """How long there is no use in looking for more that is due."""
         return REST_SECONDS if self._resting or self._tending is not None else 0.0
+
+    def due_at(self, survey: Survey) -> datetime | None:
+        return survey.next_wait_at
 
     def tend(self, then: Callable[[], None]) -> None:
         """See to what is due, and call ``then``; if that is not under way already."""
