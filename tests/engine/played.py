@@ -29,7 +29,7 @@ from perdure.model.key import Key
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.rules import snapshot
 from perdure.rules.decide import decide, fork, submit
-from perdure.rules.deciding import Decision
+from perdure.rules.decision import Decision
 from perdure.rules.fold import fold
 
 RUN = RunId("run")

@@ -22,7 +22,7 @@ from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import NewWait, RunState, RunStatus, WaitKind
 from perdure.rules.decide import decide, submit
-from perdure.rules.deciding import Decision, Schedule, StartChild
+from perdure.rules.decision import Decision, Schedule, StartChild
 
 
 class Driven:

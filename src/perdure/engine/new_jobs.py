@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import clock
 from perdure.engine.graphs import Graphs
@@ -16,7 +17,7 @@ from perdure.model.job import NewJob, NodeRef
 from perdure.model.payload import Codec
 from perdure.model.run import NewRun, NewWait, RunState, RunSummary, WaitKind
 from perdure.rules.decide import submit
-from perdure.rules.deciding import Decision, Schedule, StartChild
+from perdure.rules.decision import Decision, Schedule, StartChild
 
 
 class Place:
@@ -44,6 +45,8 @@ def node_job(
     """
     call = schedule.call
     plain = b"[[%b],{}]" % schedule.input if call.takes_input else b"[[],{}]"
+    if schedule.resumption is not None:
+        plain = b"%b,%b]" % (plain[:-1], schedule.resumption)
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=place.namespace,
@@ -76,7 +79,7 @@ def new_run(place: Place, id: RunId, graph: Graph, decision: Decision, state: Ru
         status=state.status,
         events=new_events(decision, place.codec),
         jobs=tuple(node_job(place, id, graph, aging, each) for each in decision.schedules),
-        waits=waits_with(decision.waits, children),
+        waits=new_waits(decision.waits, children, place.codec),
         children=tuple(children),
         parent=state.parent,
         summary=summary_of(state),
@@ -96,17 +99,20 @@ def child_run(place: Place, parent: RunId, aging: timedelta, child: StartChild) 
     return new_run(place, child.id, graph, decision, state)
 
 
-def waits_with(waits: list[NewWait], children: list[NewRun]) -> tuple[NewWait, ...]:
+def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tuple[NewWait, ...]:
     """The waits to open; one for a child that ended as soon as it began is due at once."""
     if not waits:  # as nearly always
         return ()
     ended = {child.id for child in children if child.is_ended}
-    return tuple(
-        NewWait(key=wait.key, kind=wait.kind, name=wait.name, delay=timedelta(0))
-        if wait.kind is WaitKind.CHILD and wait.name in ended
-        else wait
-        for wait in waits
-    )
+    opened: list[NewWait] = []
+    for wait in waits:
+        if wait.kind is WaitKind.CHILD and wait.name in ended:
+            opened.append(replace(wait, delay=timedelta(0)))
+        elif wait.detail:
+            opened.append(replace(wait, detail=codec.encode(wait.detail)))
+        else:
+            opened.append(wait)
+    return tuple(opened)
 
 
 def summary_of(state: RunState) -> bytes:

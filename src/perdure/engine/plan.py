@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from perdure.engine.cached_run import CachedRun
-from perdure.engine.new_jobs import Place, child_run, node_job, summary_of, waits_with
-from perdure.model.event import NewEvent, encode_event
+from perdure.engine.new_jobs import Place, child_run, new_waits, node_job, summary_of
+from perdure.model.event import Event, NewEvent, decode_event, encode_event
 from perdure.model.happening import Happening, MigrationAsked
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, NewJob
@@ -28,7 +28,7 @@ from perdure.model.run import (
 )
 from perdure.rules import snapshot
 from perdure.rules.decide import decide
-from perdure.rules.deciding import Decision, Schedule, StartChild
+from perdure.rules.decision import Decision, Schedule, StartChild
 
 Picks = Callable[[Schedule], bool]
 """Whether a schedule may be gone on with in place."""
@@ -65,6 +65,15 @@ class Plan:
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
         return not self._events and not self._settled and not self._closes
+
+    @property
+    def events(self) -> list[Event]:
+        """What it adds to the log."""
+        first = self.run.state.number + 1
+        return [
+            decode_event(self.run.id, number, event.data)
+            for number, event in enumerate(self._events, start=first)
+        ]
 
     def happen(self, happening: Happening) -> None:
         """Decide about something that no job of the run brought."""
@@ -123,7 +132,7 @@ class Plan:
             status=state.status,
             settlements=tuple(settlements),
             jobs=tuple(jobs),
-            waits=waits_with(self._waits, children),
+            waits=new_waits(self._waits, children, self._place.codec),
             closes=tuple(self._closes),
             children=tuple(children),
             drops=tuple(self._drops),

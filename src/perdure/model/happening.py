@@ -71,6 +71,7 @@ class Reported(Value):
     token: str = ""
     by: str | None = None
     port: str = ORDINARY
+    has_progress: bool = False
 
 
 class Answered(Value):
@@ -82,6 +83,8 @@ class Answered(Value):
     by: str | None = None
     roles: tuple[str, ...] = ()
     note: str | None = None
+    is_late: bool = False
+    """The time for it is over, though nobody has seen to that yet."""
 
 
 class ChildEnded(Value):

@@ -92,6 +92,7 @@ class AnswerState(Value):
     by: str | None
     stands_for: tuple[str, ...]
     ref: int
+    note: str | None = None
 
 
 class ApprovalState(Value):

@@ -30,6 +30,7 @@ from perdure.model.graph import (
     DEFAULT_PORT,
     FAIL,
     ORDINARY,
+    ApprovalNode,
     DelayNode,
     Graph,
     LoopNode,
@@ -37,8 +38,10 @@ from perdure.model.graph import (
     RouteNode,
     SignalNode,
     TaskNode,
+    ports_of,
 )
 from perdure.model.happening import (
+    Answered,
     AttemptFailed,
     CancelAsked,
     ChildEnded,
@@ -47,16 +50,21 @@ from perdure.model.happening import (
     Happening,
     MigrationAsked,
     PauseAsked,
+    Paused,
+    Reported,
     RetryAsked,
     Signalled,
+    Skipped,
     UnpauseAsked,
     WaitDue,
 )
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
-from perdure.rules.deciding import NULL, Deciding, Decision, Following, Values
-from perdure.rules.ending import complete, complete_item, fail, pass_on, settle, undone
+from perdure.rules.approving import answer, approval_due, notified
+from perdure.rules.deciding import Deciding
+from perdure.rules.decision import NULL, Decision, Following, Values
+from perdure.rules.ending import complete, complete_item, fail, pass_on, settle, skip, undone
 from perdure.rules.operating import (
     cancel_asked,
     deliver,
@@ -67,6 +75,7 @@ from perdure.rules.operating import (
     retry_asked,
     unpause_asked,
 )
+from perdure.rules.pausing import pause, pause_due, polled, report
 
 
 def decide(
@@ -75,7 +84,8 @@ def decide(
     """What is to be written because of ``happening``, and the state that it leads to.
 
     Raises ``RunEnded``, ``RunNotPaused`` or ``RunNotRetryable`` for what an operator asked and
-    cannot have, and ``ValueMissing`` for values to be read first.
+    cannot have, its like for what people and outside parties say, and ``ValueMissing`` for values
+    to be read first.
     """
     deciding = Deciding(graph, run, state, values)
     _DECISIONS[type(happening)](deciding, happening)
@@ -156,13 +166,13 @@ def _finished(deciding: Deciding, happening: Finished) -> None:
     key, output = happening.key, happening.output
     if not _is_live(deciding, key, LiveKind.JOB):
         return
-    if key.part == "undo":
-        undone(deciding, key.node, None)
+    if key.part in _ASIDE:
+        _ASIDE[key.part](deciding, key, output, None)
         return
     node = deciding.graph.nodes[key.node]
     match node:
         case TaskNode():
-            complete(deciding, key.node, ORDINARY, output)
+            _complete_task(deciding, node, happening)
         case RouteNode():
             _route(deciding, node, output)
         case MapNode():
@@ -176,11 +186,45 @@ def _failed_for_good(deciding: Deciding, happening: FailedForGood) -> None:
     key, failure = happening.key, happening.failure
     if not _is_live(deciding, key, LiveKind.JOB):
         return
-    if key.part == "undo":
-        undone(deciding, key.node, failure)
+    if key.part in _ASIDE:
+        _ASIDE[key.part](deciding, key, NULL, failure)
         return
     fail(deciding, key, failure)
     settle(deciding)
+
+
+def _undo_ended(deciding: Deciding, key: Key, output: bytes, failure: Failure | None) -> None:
+    undone(deciding, key.node, failure)
+
+
+_ASIDE: dict[str, Callable[[Deciding, Key, bytes, Failure | None], None]] = {
+    "undo": _undo_ended,
+    "poll": polled,
+    "notify": notified,
+}
+"""Jobs that stand beside their node: what their ends lead to."""
+
+
+def _skipped(deciding: Deciding, happening: Skipped) -> None:
+    key = happening.key
+    if not _is_live(deciding, key, LiveKind.JOB):
+        return
+    if isinstance(deciding.graph.nodes[key.node], TaskNode) and not key.part:
+        skip(deciding, key.node, happening.reason)
+        settle(deciding)
+    else:  # of the items of a map, and in a loop: nothing came of it
+        _finished(deciding, Finished(key=key, output=NULL))
+
+
+def _complete_task(deciding: Deciding, node: TaskNode, happening: Finished) -> None:
+    port = happening.port
+    if port not in ports_of(node):
+        known = ", ".join(map(repr, node.ports)) or "none"
+        message = f"node {node.id!r} ended on port {port!r}, which it does not have; it has {known}"
+        failure = Failure(type="perdure.errors.InvalidInput", message=message)
+        fail(deciding, Key(node=node.id), failure)
+        return
+    complete(deciding, node.id, port, happening.output, warnings=happening.warnings)
 
 
 def _attempt_failed(deciding: Deciding, happening: AttemptFailed) -> None:
@@ -271,7 +315,11 @@ def _wait_due(deciding: Deciding, happening: WaitDue) -> None:
     if not _is_live(deciding, key, LiveKind.WAIT):
         return
     node = deciding.graph.nodes[key.node]
-    if isinstance(node, DelayNode):
+    if isinstance(node, ApprovalNode):
+        approval_due(deciding, node, happening)
+    elif key.text in deciding.state.pauses or key.part == "poll":
+        pause_due(deciding, key)
+    elif isinstance(node, DelayNode):
         deciding.decision.closes.append(key.text)
         pass_on(deciding, node.id, ORDINARY, "timer")
     elif isinstance(node, SignalNode) and node.timeout_ms is not None:
@@ -298,6 +346,22 @@ def _signalled(deciding: Deciding, happening: Signalled) -> None:
         settle(deciding)
 
 
+def _answered(deciding: Deciding, happening: Answered) -> None:
+    answer(deciding, happening)
+    settle(deciding)
+
+
+def _reported(deciding: Deciding, happening: Reported) -> None:
+    report(deciding, happening)
+    settle(deciding)
+
+
+def _paused(deciding: Deciding, happening: Paused) -> None:
+    if _is_live(deciding, happening.key, LiveKind.JOB):
+        pause(deciding, happening)
+        settle(deciding)
+
+
 def _is_live(deciding: Deciding, key: Key, kind: LiveKind) -> bool:
     """Whether an outcome of this kind matters; in a pause none does."""
     return not deciding.state.is_paused and deciding.state.live.get(key.text) is kind
@@ -307,6 +371,10 @@ _DECISIONS: dict[type, Callable[[Deciding, Any], None]] = {
     Finished: _finished,
     FailedForGood: _failed_for_good,
     AttemptFailed: _attempt_failed,
+    Skipped: _skipped,
+    Paused: _paused,
+    Reported: _reported,
+    Answered: _answered,
     WaitDue: _wait_due,
     ChildEnded: _child_ended,
     Signalled: _signalled,

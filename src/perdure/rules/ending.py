@@ -12,6 +12,7 @@ from perdure.model.event import (
     Event,
     NodeCompleted,
     NodeFailed,
+    NodeSkipped,
     NodeUndone,
     RunCancelled,
     RunCompleted,
@@ -22,7 +23,8 @@ from perdure.model.failure import Failure
 from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, MapNode, Node
 from perdure.model.key import Key
 from perdure.model.run import NodeStatus, RunStatus
-from perdure.rules.deciding import NULL, Deciding, Following
+from perdure.rules.deciding import Deciding
+from perdure.rules.decision import NULL, Following
 
 
 def complete(
@@ -34,13 +36,26 @@ def complete(
     cause: str = "",
     ref: int = 0,
     iteration: int = 0,
+    warnings: tuple[str, ...] = (),
 ) -> None:
     """A node ends on a port; its output is ``value``, or the value of the event ``ref``."""
     following = deciding.after_end(id, port, value, ref)
     event = NodeCompleted(
-        node=id, port=port, iteration=iteration, cause=cause, ref=ref, then=following.then()
+        node=id,
+        port=port,
+        iteration=iteration,
+        cause=cause,
+        ref=ref,
+        then=following.then(),
+        warnings=warnings,
     )
     deciding.emit(event, value)
+
+
+def skip(deciding: Deciding, id: str, reason: str) -> None:
+    """A node was reached and does not count."""
+    following = deciding.after_skip(id)
+    deciding.emit(NodeSkipped(node=id, reason=reason, then=following.then()))
 
 
 def pass_on(deciding: Deciding, id: str, port: str, cause: str) -> None:
@@ -110,10 +125,13 @@ def _drop_items(deciding: Deciding, node: Node, key: Key) -> None:
 
 def settle(deciding: Deciding) -> None:
     """Carry on with what needs nobody, until the run waits for something or ends."""
-    while deciding.unusable or deciding.instant or deciding.full:
+    while deciding.unusable or deciding.skipping or deciding.instant or deciding.full:
         if deciding.unusable:
             error = deciding.unusable.pop(0)
             fail(deciding, Key(node=error.node), error.failure)
+        elif deciding.skipping:
+            skips = deciding.skipping.pop(0)
+            skip(deciding, skips.node, skips.reason)
         elif deciding.instant:
             id, ref = deciding.instant.pop(0)
             complete(deciding, id, ORDINARY, None, cause="signal", ref=ref)

@@ -11,15 +11,24 @@ from msgspec.structs import replace
 from perdure.errors import EventLogCorrupt
 from perdure.model.event import (
     NOTHING,
+    ApprovalAnswered,
+    ApprovalReminded,
     CompensationStarted,
     Event,
     ItemCompleted,
     IterationCompleted,
+    NodeAsked,
     NodeCompleted,
     NodeFailed,
+    NodeNotified,
+    NodePaused,
+    NodePolled,
+    NodeReported,
     NodeRetried,
+    NodeSkipped,
     NodeUndone,
     OutputChanged,
+    ReportIgnored,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -27,6 +36,7 @@ from perdure.model.event import (
     RunMigrated,
     RunPaused,
     RunRetried,
+    RunSkipped,
     RunSubmitted,
     RunUnpaused,
     SignalReceived,
@@ -36,19 +46,28 @@ from perdure.model.event import (
 from perdure.model.graph import CONTINUE, ORDINARY
 from perdure.model.ids import RunId
 from perdure.model.key import Key
+from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import (
     ENDED,
+    AnswerState,
+    ApprovalState,
     LiveKind,
     MapState,
     NodeState,
     NodeStatus,
+    PauseState,
     RunState,
     RunStatus,
 )
 
+TOKENS_MAX = 1_000
+"""How many reports on one key are remembered."""
+
 Changes = dict[str, Any]
 """Fields of the state, as they are after the event."""
 
+_NOTHING_OPEN: Changes = {"pauses": Map(), "early": Map(), "approvals": Map()}
+"""How far a node came with people and outside parties does not outlive its end by force."""
 _LIVE = NodeState(status=NodeStatus.LIVE)
 _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
 _BLOCKED = NodeState(status=NodeStatus.BLOCKED)
@@ -92,6 +111,8 @@ def _follow(state: RunState, changes: Changes, then: Then) -> None:
     if then.started:
         changes["jobs"] = changes.get("jobs", state.jobs) + len(then.started)
         _go_live(state, changes, then.started, LiveKind.JOB)
+        if changes.get("early", state.early):
+            _end_pauses(state, changes, then.started)
     if then.waiting:
         _go_live(state, changes, then.waiting, LiveKind.WAIT)
     if then.children:
@@ -117,7 +138,7 @@ def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: Live
         key = Key.parse(text)
         if key.item is not None:
             launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
-        elif key.part != "undo":
+        elif key.part in ("", "check"):  # others stand beside the node
             nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
             reached.append(key.node)
     for id, count in launched.items():
@@ -167,7 +188,37 @@ def _leave_all(state: RunState, changes: Changes) -> None:
             cancelled[key.node] = replace(former, is_undone=True)
         elif former.status is NodeStatus.LIVE:
             cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
-    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0)
+    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NOTHING_OPEN)
+
+
+def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
+    """Bodies that have been reported on are executed again."""
+    early, pauses = changes.get("early", state.early), changes.get("pauses", state.pauses)
+    for text in texts:
+        if (ref := early.get(text)) is not None and (former := pauses.get(text)):
+            pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
+            early = early.delete(text)
+            _leave(state, changes, f"poll:{text}")
+    changes.update(early=early, pauses=pauses)
+
+
+def _forget_pauses(state: RunState, changes: Changes, text: str) -> None:
+    """A key is completed: how it came there does not matter any more."""
+    for name in ("pauses", "progress", "early"):
+        known = changes.get(name, getattr(state, name))
+        if text in known:
+            changes[name] = known.delete(text)
+
+
+def _forget_approval(state: RunState, changes: Changes, node: str) -> None:
+    """An approval is over, and with it what stands beside it."""
+    former = state.approvals.get(node, ApprovalState())
+    _leave(state, changes, f"remind:{node}")
+    _leave(state, changes, f"notify:{node}")
+    for number in range(1, former.reminders + 1):
+        _leave(state, changes, f"notify:{node}#{number}")
+    if node in state.approvals:
+        changes["approvals"] = state.approvals.delete(node)
 
 
 def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
@@ -178,12 +229,14 @@ def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
 
 def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> None:
     id, number = event.node, changes["number"]
+    text = id
     if event.iteration:
         text = f"{id}#{event.iteration}"
-        _leave(state, changes, text)
         _leave(state, changes, f"check:{text}")
-    else:
-        _leave(state, changes, id)
+    _leave(state, changes, text)
+    if state.pauses or state.progress or state.early:
+        _leave(state, changes, f"poll:{text}")
+        _forget_pauses(state, changes, text)
     done = NodeState(
         status=NodeStatus.COMPLETED,
         ref=event.ref or number,
@@ -196,6 +249,8 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
         changes["mail"] = _taken(state.mail, event.ref)
     elif event.cause == "items":
         changes["maps"] = state.maps.delete(id)
+    elif event.cause in ("approval", "timeout"):
+        _forget_approval(state, changes, id)
 
 
 def _taken(mail: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
@@ -213,6 +268,7 @@ def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> 
 def _item_ended(state: RunState, changes: Changes, text: str) -> None:
     key = Key.parse(text)
     _leave(state, changes, text)
+    _forget_pauses(state, changes, text)
     assert key.item is not None
     former = state.maps[key.node]
     refs = former.refs.set(key.item, changes["number"])
@@ -222,6 +278,7 @@ def _item_ended(state: RunState, changes: Changes, text: str) -> None:
 def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
     key = Key.parse(event.key)
     _leave(state, changes, event.key)
+    _forget_pauses(state, changes, event.key)
     if key.part != "check":  # which has no output of its own
         former = state.nodes[key.node]
         changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
@@ -237,9 +294,13 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
         _item_ended(state, changes, event.key)
         return
     _leave(state, changes, event.key)
+    _leave(state, changes, f"poll:{event.key}")
+    if event.cause in ("approval", "timeout"):
+        _forget_approval(state, changes, key.node)
     if key.item is not None:  # the map gives up its other items
         _leave_items(state, changes, key.node)
     if event.handled:
+        _forget_pauses(state, changes, event.key)
         ended = NodeState(
             status=NodeStatus.COMPLETED,
             ref=changes["number"],
@@ -262,6 +323,71 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
     for item in range(former.launched):
         if item not in former.refs:
             _leave(state, changes, f"{node}[{item}]")
+
+
+def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
+    _leave(state, changes, event.node)
+    _forget_pauses(state, changes, event.node)
+    changes["nodes"] = state.nodes.set(event.node, _SKIPPED)
+
+
+def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
+    _leave(state, changes, event.key)
+    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
+    former = state.pauses.get(event.key, ())
+    changes["pauses"] = state.pauses.set(event.key, (*former, pause))
+
+
+def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> None:
+    text, number = event.key, changes["number"]
+    if event.token:
+        known = state.reports.get(text, ())
+        changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
+    if event.has_progress:
+        changes["progress"] = state.progress.set(text, number)
+    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
+        _leave(state, changes, f"poll:{text}")
+    if ReportStatus(event.status) in LAST:
+        changes["early"] = state.early.set(text, number)
+        if text in event.then.started:
+            _leave(state, changes, text)
+
+
+def _node_asked(state: RunState, event: NodeAsked, changes: Changes) -> None:
+    _leave(state, changes, f"poll:{event.key}")
+
+
+def _node_polled(state: RunState, event: NodePolled, changes: Changes) -> None:
+    _leave(state, changes, f"poll:{event.key}")
+
+
+def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
+    pass
+
+
+def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Changes) -> None:
+    former = state.approvals.get(event.node, ApprovalState())
+    answer = AnswerState(
+        decision=event.decision,
+        by=event.by,
+        stands_for=event.stands_for,
+        ref=changes["number"],
+        note=event.note,
+    )
+    answered = replace(former, answers=(*former.answers, answer))
+    changes["approvals"] = state.approvals.set(event.node, answered)
+
+
+def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
+    _leave(state, changes, f"remind:{event.node}")
+    former = state.approvals.get(event.node, ApprovalState())
+    deciders = (*former.deciders, *event.deciders)
+    reminded = replace(former, reminders=event.number, deciders=deciders)
+    changes["approvals"] = state.approvals.set(event.node, reminded)
+
+
+def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
+    _leave(state, changes, event.key)
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
@@ -338,6 +464,10 @@ def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> No
     )
 
 
+def _run_skipped(state: RunState, event: RunSkipped, changes: Changes) -> None:
+    changes.update(status=RunStatus.SKIPPED, reason=event.reason)
+
+
 def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Changes) -> None:
     nodes = state.nodes
     for id, node in state.nodes.items():
@@ -358,6 +488,7 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         result_ref=0,
         live=Map(),
         jobs=0,
+        **_NOTHING_OPEN,
     )
 
 
@@ -382,6 +513,15 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     IterationCompleted: _iteration_completed,
     NodeRetried: _node_retried,
     NodeFailed: _node_failed,
+    NodeSkipped: _node_skipped,
+    NodePaused: _node_paused,
+    NodeReported: _node_reported,
+    NodeAsked: _node_asked,
+    NodePolled: _node_polled,
+    ReportIgnored: _report_ignored,
+    ApprovalAnswered: _approval_answered,
+    ApprovalReminded: _approval_reminded,
+    NodeNotified: _node_notified,
     SignalReceived: _signal_received,
     RunPaused: _paused,
     RunUnpaused: _unpaused,
@@ -391,6 +531,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunCompleted: _run_completed,
     RunFailed: _run_failed,
     RunCancelled: _run_cancelled,
+    RunSkipped: _run_skipped,
     RunRetried: _run_retried,
     RunForked: _run_forked,
     RunMigrated: _run_migrated,

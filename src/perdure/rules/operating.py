@@ -13,7 +13,7 @@ from perdure.model.event import (
     RunUnpaused,
     Then,
 )
-from perdure.model.graph import ORDINARY
+from perdure.model.graph import ORDINARY, SignalNode
 from perdure.model.happening import (
     CancelAsked,
     MigrationAsked,
@@ -22,8 +22,11 @@ from perdure.model.happening import (
     UnpauseAsked,
 )
 from perdure.model.run import LiveKind, NodeState, NodeStatus, RunStatus
-from perdure.rules.deciding import Deciding, Following
+from perdure.rules.approving import conclude_all
+from perdure.rules.deciding import Deciding
+from perdure.rules.decision import Following
 from perdure.rules.ending import complete, end, settle
+from perdure.rules.pausing import reported_in_pause, resume
 from perdure.rules.readiness import recount
 
 
@@ -40,6 +43,7 @@ def unpause_asked(deciding: Deciding, happening: UnpauseAsked) -> None:
         raise RunNotPaused(deciding.run, deciding.state.status)
     _unpause(deciding, happening.by)
     deliver(deciding, deciding.state.mail)
+    conclude_all(deciding)
     settle(deciding)
 
 
@@ -48,6 +52,8 @@ def _unpause(deciding: Deciding, by: str | None) -> None:
     following = Following()
     for id in _kept_back(deciding):
         deciding.start(following, id)
+    for text in reported_in_pause(deciding):
+        resume(deciding, following, text)
     deciding.emit(RunUnpaused(by=by, then=following.then()))
 
 
@@ -67,17 +73,28 @@ def deliver(deciding: Deciding, names: Collection[str]) -> None:
     """Hand signals of these names to the nodes that wait for them, in the order of the graph."""
     live = deciding.state.live
     matches = [
-        (deciding.take(ref), id)
+        (ref, id)
         for name in names
-        for ref, id in zip(
-            deciding.unread(name),
-            [id for id in deciding.graph.signals.get(name, ()) if live.get(id) is LiveKind.WAIT],
-            strict=False,  # there may be more signals than waits, or fewer
-        )
+        for id in deciding.graph.signals.get(name, ())
+        if live.get(id) is LiveKind.WAIT and (ref := _signal_for(deciding, id, name))
     ]
     for ref, id in sorted(matches):
         deciding.decision.closes.append(id)
         complete(deciding, id, ORDINARY, None, cause="signal", ref=ref)
+
+
+def _signal_for(deciding: Deciding, id: str, name: str) -> int:
+    """The oldest signal that nobody takes and this node is for; 0 if there is none."""
+    unread = deciding.unread(name)
+    if not unread:
+        return 0
+    node = deciding.graph.nodes[id]
+    assert isinstance(node, SignalNode)
+    where = None if node.where is None else deciding.rendered(node, node.where)
+    for number in unread:
+        if deciding.accepts(where, number):
+            return deciding.take(number)
+    return 0
 
 
 def cancel_asked(deciding: Deciding, happening: CancelAsked) -> None:

@@ -28,7 +28,7 @@ from perdure.model.lane import Lane
 from perdure.model.outcome import Outcome, Released, Retried, Settlement
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
-from perdure.rules.deciding import Schedule
+from perdure.rules.decision import Schedule
 from perdure.rules.failure import describe
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perdure import clock
 from perdure.engine.acting import Acting
@@ -111,11 +111,12 @@ class WaitDuty:
                 of_children, await ends_of(self._acting, of_children), strict=True
             )
         }
+        now = await self._time_if_it_matters([wait for _, waits in runs for wait in waits])
         ended: list[tuple[CachedRun, dict[str, Happening]]] = []
         for run, waits in runs:
             happenings: dict[str, Happening] = {}
             for wait in waits:
-                happening = ends.get((run.id, wait.key), WaitDue(key=Key.parse(wait.key)))
+                happening = ends.get((run.id, wait.key), _due(wait, now))
                 if happening is None:
                     self._rest([wait])
                 else:
@@ -123,9 +124,19 @@ class WaitDuty:
             ended.append((run, happenings))
         await self._acting.end_waits(ended)
 
+    async def _time_if_it_matters(self, waits: Sequence[Wait]) -> datetime | None:
+        """Reminders of one approval follow on each other, however late one of them was."""
+        matters = any(Key.parse(wait.key).part == "remind" for wait in waits)
+        return await self._store.now() if matters else None
+
     def _rest(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         """Leave waits alone for a while."""
         if error is not None:
             _log.error("waits of run %s were not ended: %s", waits[0].run, error)
         until = clock.monotonic() + REST_SECONDS
         self._resting.update({(wait.run, wait.key): until for wait in waits})
+
+
+def _due(wait: Wait, now: datetime | None) -> WaitDue:
+    late = timedelta(0) if now is None or wait.due_at is None else now - wait.due_at
+    return WaitDue(key=Key.parse(wait.key), late_ms=max(0, late // timedelta(milliseconds=1)))

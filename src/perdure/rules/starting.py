@@ -1,0 +1,211 @@
+"""How nodes start: with a job, a child run, a wait, or all the items of a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from perdure.model.graph import (
+    ApprovalNode,
+    Call,
+    DelayNode,
+    FlowNode,
+    FlowRef,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+)
+from perdure.model.ids import RunId
+from perdure.model.key import Key
+from perdure.model.moment import as_moment
+from perdure.model.run import NewWait, WaitKind
+from perdure.rules.asking import notice_of, request_of, steps_of
+from perdure.rules.decision import Following, Schedule, Skips, StartChild, Unusable, ms
+from perdure.rules.reading import Reading
+from perdure.rules.resuming import resumption_of
+
+
+class Starting(Reading):
+    def start(self, following: Following, id: str) -> None:
+        try:
+            self._start(following, self.graph.nodes[id])
+        except Unusable as error:
+            self.unusable.append(error)
+            following.waiting.append(id)
+        except Skips as skips:
+            self.skipping.append(skips)
+            following.waiting.append(id)
+
+    def _start(self, following: Following, node: Node) -> None:
+        match node:
+            case TaskNode() | RouteNode():
+                self.schedule(following, Key(node=node.id), node.call, self.input_of(node.id))
+            case MapNode():
+                items = _items(node, self.input_of(node.id))
+                following.mapped.append((node.id, len(items)))
+                launched = min(len(items), node.concurrency or len(items))
+                self._launch(following, node, items, range(launched))
+            case LoopNode():
+                self.call(
+                    following, Key(node=node.id, iteration=1), node.body, self.input_of(node.id)
+                )
+            case FlowNode():
+                self.call(following, Key(node=node.id), node.body, self.input_of(node.id))
+            case DelayNode():
+                self._delay(following, node)
+            case SignalNode():
+                self._await_signal(following, node)
+            case ApprovalNode():
+                self._ask(following, node)
+
+    def _delay(self, following: Following, node: DelayNode) -> None:
+        if not node.until:
+            self.wait(following, NewWait(key=node.id, kind=WaitKind.TIMER, delay=ms(node.delay_ms)))
+            return
+        when = self.rendered(node, node.until)
+        try:
+            due_at = as_moment(datetime.fromisoformat(when), "until")
+        except (TypeError, ValueError) as error:
+            message = f"delay {node.id!r}: {when!r} is no time to wait for: {error}"
+            raise Unusable(node.id, message) from None
+        self.wait(following, NewWait(key=node.id, kind=WaitKind.TIMER, due_at=due_at))
+
+    def _await_signal(self, following: Following, node: SignalNode) -> None:
+        where = None if node.where is None else self.rendered(node, node.where)
+        for number in self.unread(node.signal):
+            if self.accepts(where, number):
+                following.waiting.append(node.id)
+                self.instant.append((node.id, self.take(number)))
+                return
+        detail = b"" if where is None else msgspec.json.encode({"where": where})
+        wait = NewWait(
+            key=node.id,
+            kind=WaitKind.SIGNAL,
+            name=node.signal,
+            delay=None if node.timeout_ms is None else ms(node.timeout_ms),
+            detail=detail,
+        )
+        self.wait(following, wait)
+
+    def _ask(self, following: Following, node: ApprovalNode) -> None:
+        """Open an approval: in the inboxes of its deciders until one of them, or time, ends it."""
+        request = request_of(self, node)
+        wait = NewWait(
+            key=node.id,
+            kind=WaitKind.APPROVAL,
+            name=request.title,
+            delay=None if node.timeout_ms is None else ms(node.timeout_ms),
+            deciders=node.deciders,
+            detail=msgspec.json.encode(request),
+        )
+        self.wait(following, wait)
+        if steps := steps_of(node):
+            self.remind_in(following, node.id, steps[0].at_ms)
+        if node.notify is not None:
+            notice = notice_of(self.run, request, node.deciders, "opened")
+            self.schedule(following, Key(node=node.id, part="notify"), node.notify, notice)
+
+    def remind_in(self, following: Following, id: str, delay_ms: int) -> None:
+        key = Key(node=id, part="remind").text
+        self.wait(following, NewWait(key=key, kind=WaitKind.TIMER, delay=ms(max(0, delay_ms))))
+
+    def resume(self, following: Following, id: str) -> None:
+        """Start a node again where it stood, keeping what it has done."""
+        node, state = self.graph.nodes[id], self.state.nodes[id]
+        if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
+            left = [item for item in range(progress.launched) if item not in progress.refs]
+            self._launch(following, node, _items(node, self.input_of(id)), left)
+        elif isinstance(node, LoopNode) and state.part == "check":
+            self.check(following, node, state.iteration, self.json(state.ref))
+        elif isinstance(node, LoopNode) and state.iteration > 1:
+            key = Key(node=id, iteration=state.iteration)
+            self.call(following, key, node.body, self.json(state.ref))
+        else:
+            self.start(following, id)
+
+    def launch_next(self, following: Following, node: MapNode, item: int) -> None:
+        """Start one more item of a map that is under way."""
+        self._launch(following, node, self.items_of(node), [item])
+
+    def items_of(self, node: MapNode) -> list[bytes]:
+        """The items of a map that is under way."""
+        # Its input is in the log by now. Remembered earlier, what a decision read that then came
+        # to nothing could be mistaken for it.
+        lists = self._values.lists
+        if node.id not in lists:
+            lists[node.id] = _items(node, self.input_of(node.id))
+        return lists[node.id]
+
+    def forget_items(self, id: str) -> None:
+        self._values.lists.pop(id, None)
+
+    def _launch(
+        self, following: Following, node: MapNode, items: list[bytes], which: Sequence[int]
+    ) -> None:
+        for item in which:
+            self.call(following, Key(node=node.id, item=item), node.body, items[item])
+        if not which:
+            following.waiting.append(node.id)
+            self.full.append(node.id)
+
+    def call(self, following: Following, key: Key, body: Call | FlowRef, input: bytes) -> None:
+        """Start a job, or a child run, for a key."""
+        if isinstance(body, Call):
+            self.schedule(following, key, body, input)
+            return
+        child = RunId(f"{self.run}/{key.text}")
+        if key.text in self.state.children:  # started anew by a retry
+            child = RunId(f"{self.run}/{key.text}~{self.next_number}")
+        following.children.append((key.text, child))
+        self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
+        self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
+
+    def check(self, following: Following, node: LoopNode, iteration: int, output: bytes) -> None:
+        """Ask whether a loop is done."""
+        key = Key(node=node.id, iteration=iteration, part="check")
+        self.schedule(following, key, node.check, output)
+
+    def schedule(
+        self,
+        following: Following,
+        key: Key,
+        call: Call,
+        input: bytes,
+        resumption: bytes | None = None,
+    ) -> None:
+        if resumption is None and self.state.progress:  # an earlier try came some way
+            resumption = resumption_of(self, key.text)
+        following.started.append(key.text)
+        self.decision.schedules.append(
+            Schedule(key=key, call=call, input=input, resumption=resumption)
+        )
+
+    def wait(self, following: Following, wait: NewWait) -> None:
+        following.waiting.append(wait.key)
+        self.decision.waits.append(wait)
+
+
+def _items(node: MapNode, input: bytes) -> list[bytes]:
+    place = f"map {node.id!r}"
+    found: bytes = input
+    if node.over is not None:
+        try:
+            fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            raise Unusable(
+                node.id, f"{place}: its input is no object, so it has no {node.over!r}"
+            ) from None
+        if node.over not in fields:
+            known = ", ".join(map(repr, fields)) or "none at all"
+            raise Unusable(node.id, f"{place}: its input has no key {node.over!r}; it has {known}")
+        found = bytes(fields[node.over])
+    try:
+        return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        what = "its input" if node.over is None else f"{node.over!r} of its input"
+        raise Unusable(node.id, f"{place}: {what} must be a list") from None
