@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -167,6 +168,19 @@ class UnknownFlow(InvalidInput):
             f"flow {flow!r} is not known{hint}. Submit it once, or pass it in flows=[...]"
         )
         self.flow = flow
+
+
+class UnknownKind(InvalidInput):
+    """No kind of node of this name comes with it, or was given."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        near = get_close_matches(name, known, n=3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        super().__init__(
+            f"there is no kind {name!r}{hint} Known: {', '.join(sorted(known))}. Pass your own in "
+            "kinds=[...]"
+        )
+        self.name = name
 
 
 class TemplateMissing(InvalidInput):
@@ -474,6 +488,28 @@ class SchemaMismatch(StoreError):
 
 class Permanent(PerdureError):
     """Raise in a task: this job cannot succeed, do not retry it whatever its policy says."""
+
+
+class MissingSecret(Permanent):
+    """The worker has no secret of this name. Trying again would not help."""
+
+    def __init__(self, name: str, advice: str) -> None:
+        super().__init__(f"secret {name!r} is not there; {advice}")
+        self.name = name
+
+
+class CheckFailed(PerdureError):
+    """An output is not what its node says it must be; ``faults`` has the reasons by field."""
+
+    def __init__(self, node: str, what: str, faults: Mapping[str, list[str]]) -> None:
+        told = "; ".join(
+            f"{field}: {reason}" if field else reason
+            for field, reasons in faults.items()
+            for reason in reasons
+        )
+        super().__init__(f"node {node!r}: the output does not satisfy its {what}: {told}")
+        self.node = node
+        self.faults = faults
 
 
 class RetryLater(PerdureError):

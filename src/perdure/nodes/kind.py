@@ -6,7 +6,7 @@
         name = "translate"
         ports = ("unsure",)
 
-        class Config(Struct):
+        class Config(Settings):
             text: str
             to: str = "en"
 
@@ -17,17 +17,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
 
 from perdure.client.context import Context
+from perdure.model.path import Path
 from perdure.model.report import Report, ReportStatus
 from perdure.model.result import complete, failed
 
 POLL_DEFAULT = timedelta(minutes=5)
 """How long an outside party may be silent before it is asked."""
+
+Fault = tuple[Path, str]
+"""A place in a config, and what is wrong there."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -68,8 +73,12 @@ class Kind:
         """The ports of a node with this config, in which templates are not filled in yet."""
         return self.ports
 
-    def faults_of(self, config: Any) -> list[str]:
+    def faults_of(self, config: Any) -> Sequence[str | Fault]:
         """What is wrong with a config beyond its types, before templates are filled in."""
+        return []
+
+    def reads_of(self, config: Any) -> Sequence[tuple[str, ...]]:
+        """The paths into ``ctx.inputs`` that a config names, besides those in templates."""
         return []
 
     @property

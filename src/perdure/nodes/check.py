@@ -1,0 +1,72 @@
+"""``check``: whether a value is as it must be, by JSON Schema or by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.client.context import Context
+from perdure.errors import InvalidInput
+from perdure.model.result import Complete, complete
+from perdure.nodes.config import has_template
+from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.rules.condition import (
+    condition_faults,
+    condition_properties,
+    explain_failure,
+    parse_condition,
+)
+from perdure.rules.form import check_schema, faults_of
+
+PASS, FAIL = "pass", "fail"
+
+_ONE_OF = "needs either 'schema' or 'condition'"
+
+
+class Check(Kind):
+    """Goes on from the port ``pass`` or ``fail``, and tells what is wrong with the value."""
+
+    name = "check"
+    ports = (PASS, FAIL)
+
+    class Config(Settings):
+        value: Any = msgspec.UNSET
+        """What is looked at; all inputs of the node, unless given."""
+        schema: dict[str, Any] | bool | None = None
+        condition: dict[str, Any] | list[Any] | None = None
+        """Its properties are paths into the value."""
+
+        def __post_init__(self) -> None:
+            if (self.schema is None) == (self.condition is None):
+                raise InvalidInput(_ONE_OF)
+
+    def execute(self, config: Config, ctx: Context) -> Complete:
+        value = ctx.inputs if config.value is msgspec.UNSET else config.value
+        if config.schema is not None:
+            if broken := check_schema(config.schema):
+                raise InvalidInput(f"schema: {broken[0]}")
+            faults = faults_of(config.schema, value)
+        else:
+            unmet = explain_failure(parse_condition(config.condition), value)
+            faults = {"": [unmet]} if unmet else {}
+        return complete({"passed": not faults, "faults": faults}, FAIL if faults else PASS)
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
+        schema, condition = config.get("schema"), config.get("condition")
+        if (schema is None) == (condition is None):
+            return [((), _ONE_OF)]
+        if schema is not None:
+            broken = [] if has_template(schema) else check_schema(schema)
+            return [(("schema",), fault) for fault in broken]
+        if isinstance(condition, str):
+            return []
+        found = condition_faults(condition, has_templates=True)
+        return [(("condition", *where), fault) for where, fault in found]
+
+    def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        condition = config.get("condition")
+        if "value" in config or not isinstance(condition, list | dict) or self.faults_of(config):
+            return []
+        return list(condition_properties(parse_condition(condition, has_templates=True)))

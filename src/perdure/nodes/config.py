@@ -1,0 +1,150 @@
+"""The config of a node, held against the ``Config`` of its kind: before templates and after."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.errors import InvalidInput, Permanent
+from perdure.model.duration import DURATION_MAX, as_duration
+from perdure.model.path import Path, path_text
+from perdure.model.payload import as_type
+from perdure.nodes.kind import Fault, Kind
+from perdure.rules.graph_check import nearest
+from perdure.rules.showing import cut, type_name
+
+Span = str | int | float
+"""A duration in a config, as ``as_duration`` reads it."""
+
+DEPTH_MAX = 100
+"""How deep lists and objects of a config are looked into."""
+
+_TEMPLATE = "{{"
+_PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
+_PART = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
+
+
+def as_config(kind: Kind, config: Any) -> Any:
+    """A rendered config as the kind's own type. What does not fit never will: ``Permanent``."""
+    given = {} if config is None else config
+    try:
+        return as_type(given, kind.Config)
+    except ValueError as error:
+        refusal = error
+    try:
+        # A template inside a text leaves a text, also where a number is meant.
+        return msgspec.convert(given, kind.Config, strict=False, str_keys=True)
+    except ValueError:
+        where, reason = _told(refusal)
+        field = f" {path_text(where)!r}" if where else ""
+        raise Permanent(f"config{field} of kind {kind.name!r}: {reason}") from refusal
+
+
+def config_faults(kind: Kind, config: Any) -> list[Fault]:
+    """Everything that is wrong with a config in which templates are not filled in yet.
+
+    What a template stands for is not known, so a value that has one in it is left alone.
+    """
+    try:
+        plain = {} if config is None else msgspec.to_builtins(config, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        return [((), f"cannot be written as JSON: {error}")]
+    if has_template(plain) and isinstance(plain, str):
+        return []
+    faults = list(_faults(kind.Config, plain, ()))
+    if faults:
+        return faults
+    own = kind.faults_of(plain)
+    return [((), each) if isinstance(each, str) else each for each in own]
+
+
+def has_template(value: Any, depth: int = 0) -> bool:
+    """Whether there is a template anywhere in the value; what is too deep to tell counts as one."""
+    if isinstance(value, str):
+        return _TEMPLATE in value
+    if depth > DEPTH_MAX:
+        return True
+    if isinstance(value, Mapping):
+        return any(has_template(inside, depth + 1) for inside in value.values())
+    return isinstance(value, list | tuple) and any(has_template(each, depth + 1) for each in value)
+
+
+def seconds_of(given: Span, name: str, most: timedelta = DURATION_MAX) -> float:
+    """A time to wait, in seconds: more than nothing, and ``most`` at most."""
+    duration = as_duration(given, name)
+    if not timedelta(0) < duration <= most:
+        raise InvalidInput(f"{name}={given!r} must be more than 0 and at most {most}")
+    return duration.total_seconds()
+
+
+def duration_faults(
+    config: Mapping[str, Any], field: str, most: timedelta = DURATION_MAX
+) -> list[Fault]:
+    """Whether the field is there, has no template, and is no time to wait."""
+    given = config.get(field)
+    if given is None or has_template(given):
+        return []
+    try:
+        seconds_of(given, field, most)
+    except InvalidInput as error:
+        return [((field,), str(error))]
+    return []
+
+
+def _faults(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
+    if len(where) > DEPTH_MAX or (isinstance(value, str) and has_template(value)):
+        return
+    if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
+        yield from _struct_faults(wanted, value, where)
+    elif has_template(value):
+        yield from _faults_inside(wanted, value, where)
+    else:
+        try:
+            as_type(value, wanted)
+        except ValueError as error:
+            inside, reason = _told(error)
+            yield (*where, *inside), reason
+
+
+def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield where, f"must be an object, not {type_name(value)}"
+        return
+    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    for key in value:
+        if key not in fields:
+            known = f"; known: {', '.join(fields)}" if fields else "; there is nothing to set"
+            near = nearest(cut(str(key)), fields)
+            yield (*where, key), f"there is no setting {cut(str(key))!r}{near or known}"
+    for name, field in fields.items():
+        if name in value:
+            yield from _faults(field.type, value[name], (*where, name))
+        elif field.required:
+            yield where, f"needs {name!r}"
+
+
+def _faults_inside(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
+    """Of a list or an object that has templates in some places: the faults in the others."""
+    of = typing.get_args(wanted)
+    origin = typing.get_origin(wanted)
+    if origin is list and isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            yield from _faults(of[0], each, (*where, at))
+    elif origin is dict and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _faults(of[1], each, (*where, key))
+
+
+def _told(error: ValueError) -> Fault:
+    """The place and the reason that msgspec gives in one text."""
+    text = str(error)
+    found = _PLACE.search(text)
+    reason = (text[: found.start()] if found else text).replace("`", "")
+    parts = _PART.findall(found["path"]) if found else []
+    path: Path = tuple(int(index) if index else name for index, name in parts)
+    return path, reason[:1].lower() + reason[1:]

@@ -1,0 +1,118 @@
+"""Where a request goes: a URL taken apart, with everything refused that two readers could read two
+ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
+
+from perdure.errors import InvalidInput
+from perdure.model.value import Value
+from perdure.rules.showing import cut, shown, type_name
+
+URL_MAX = 16_384
+HOST_MAX = 253
+
+_PORTS = {"http": 80, "https": 443}
+# Control characters, spaces and backslashes: readers of URLs drop them, or read them as "/".
+_MISLEADING = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]+", re.IGNORECASE)
+_UNQUOTED = "%/:=&?~+!$,;'@()*[]"
+
+
+class Destination(Value):
+    """Host and port to connect to, and what to ask there."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    """Path and query."""
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def shown(self) -> str:
+        """As messages tell it: without the query, which is where keys are."""
+        return cut(f"{self.scheme}://{self.host_header}{self.target.partition('?')[0]}")
+
+
+def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination:
+    """Read a URL; ``InvalidInput`` says what is wrong with it."""
+    if len(url) > URL_MAX:
+        raise InvalidInput(f"url has more than {URL_MAX} characters")
+    if _MISLEADING.search(url):
+        raise InvalidInput(f"url {cut(url)!r} has a space, a backslash or a control character")
+    parts = _parts(url)
+    if parts.scheme not in _PORTS:
+        raise InvalidInput(f"url {cut(url)!r} must begin with http:// or https://")
+    if "@" in parts.netloc:
+        raise InvalidInput("url has a user or password before the host; use a header for them")
+    return Destination(
+        scheme=parts.scheme,
+        host=_host(parts, url),
+        port=_port(parts, url),
+        target=_target(parts, query or {}),
+    )
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"url {cut(url)!r} cannot be read: {error}") from error
+
+
+def _host(parts: SplitResult, url: str) -> str:
+    host = parts.hostname or ""
+    try:
+        if not host.isascii() and len(host) <= HOST_MAX:
+            host = host.encode("idna").decode()
+    except UnicodeError as error:
+        raise InvalidInput(f"url {cut(url)!r} has no usable host: {error}") from error
+    host = host.removesuffix(".")
+    if not host or len(host) > HOST_MAX or not _HOST.fullmatch(host):
+        raise InvalidInput(f"url {cut(url)!r} has no usable host")
+    return host.lower()
+
+
+def _port(parts: SplitResult, url: str) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise InvalidInput(f"url {cut(url)!r} has a port that is not one of 1 to 65535")
+    return _PORTS[parts.scheme] if port is None else port
+
+
+def _target(parts: SplitResult, query: Mapping[str, Any]) -> str:
+    added = urlencode([pair for name in query for pair in _pairs(name, query[name])])
+    asked = "&".join(filter(None, [quote(parts.query, safe=_UNQUOTED), added]))
+    path = quote(parts.path or "/", safe=_UNQUOTED)
+    target = f"{path}?{asked}" if asked else path
+    if len(target) > URL_MAX:
+        raise InvalidInput(f"url and query come to more than {URL_MAX} characters")
+    return target
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if value is None:
+        return []
+    values: Sequence[Any] = value if isinstance(value, list) else [value]
+    return [(name, _query_text(name, each)) for each in values]
+
+
+def _query_text(name: str, value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case bool() | int() | float():
+            return shown(value)
+        case _:
+            raise InvalidInput(f"query {cut(name)!r} is {type_name(value)}; use texts and numbers")

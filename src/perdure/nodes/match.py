@@ -1,0 +1,55 @@
+"""``match``: which way to go, by conditions on the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from perdure.client.context import Context
+from perdure.model.condition import AllOf, AnyOf, Condition
+from perdure.model.result import Complete, complete
+from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.rules.condition import (
+    condition_faults,
+    condition_properties,
+    holds,
+    parse_condition,
+)
+
+YES, NO = "true", "false"
+
+
+class Match(Kind):
+    """Goes on from the port ``true`` or ``false``, by conditions on properties of the inputs."""
+
+    name = "match"
+    ports = (YES, NO)
+
+    class Config(Settings):
+        conditions: dict[str, Any] | list[Any]
+        """One condition, or a list of them."""
+        mode: Literal["all", "any"] = "all"
+        """Of a list: whether all must hold, or one is enough."""
+
+    def execute(self, config: Config, ctx: Context) -> Complete:
+        is_met = holds(_condition(config.conditions, config.mode), ctx.inputs)
+        return complete(is_met, YES if is_met else NO)
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
+        conditions = config["conditions"]
+        if isinstance(conditions, str):
+            return []
+        found = condition_faults(conditions, has_templates=True)
+        return [(("conditions", *where), fault) for where, fault in found]
+
+    def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        if self.faults_of(config) or isinstance(config["conditions"], str):
+            return []
+        return list(condition_properties(_condition(config["conditions"], "all", is_raw=True)))
+
+
+def _condition(conditions: Any, mode: str, *, is_raw: bool = False) -> Condition:
+    found = parse_condition(conditions, has_templates=is_raw)
+    if mode == "any" and isinstance(conditions, list) and isinstance(found, AllOf):
+        return AnyOf(parts=found.parts)
+    return found

@@ -1,0 +1,32 @@
+"""``outside``: somebody else does the work, and reports when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.client.context import Context
+from perdure.model.result import Pause, paused
+from perdure.nodes.config import Span, duration_faults
+from perdure.nodes.kind import Fault, Kind, Settings
+
+
+class Outside(Kind):
+    """Waits, holding nothing, until ``client.report`` brings the result; that is its output."""
+
+    name = "outside"
+
+    class Config(Settings, rename={"for_": "for"}):
+        for_: str
+        """Who is to do it: the name of the pause."""
+        data: Any = None
+        """What they need to know."""
+        deadline: Span | None = None
+        """How long to wait at most; then the node goes on as its ``on_timeout`` says."""
+
+    def execute(self, config: Config, ctx: Context) -> Pause:
+        checkpoint = {"for": config.for_, "data": config.data}
+        return paused(checkpoint, name=config.for_, deadline=config.deadline)
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
+        return duration_faults(config, "deadline")

@@ -1,0 +1,128 @@
+"""The kinds that a flow may name: those that come with it, and yours."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.errors import InvalidInput, UnknownKind
+from perdure.model.task import checked_list
+from perdure.model.value import Value
+from perdure.nodes.kind import Kind
+from perdure.nodes.schema import schema_of
+
+STRUCTURAL = ("task", "route", "map", "loop", "delay", "signal", "approval", "flow")
+"""Kinds of nodes that the engine knows by itself: no kind may take their names."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+
+
+class KindDescription(Value):
+    """What an editor or a page tells about a kind."""
+
+    name: str
+    summary: str
+    ports: tuple[str, ...]
+    schema: dict[str, Any]
+    """JSON Schema of ``config`` as people write it: templates may stand anywhere."""
+
+
+class Kinds(Mapping[str, Kind]):
+    """Kinds by name. Yours are given as instances or classes.
+
+    An instance of a kind that comes with it takes its place: ``Kinds([Http(allow=[...])])``.
+    """
+
+    def __init__(self, kinds: Iterable[Kind | type[Kind]] = ()) -> None:
+        self._kinds = _built_in()
+        added: set[str] = set()
+        for given in checked_list(kinds, "kinds", "kinds"):
+            kind = _checked(given)
+            there = self._kinds.get(kind.name)
+            if kind.name in added or (there is not None and not isinstance(kind, type(there))):
+                raise InvalidInput(f"there is a kind {kind.name!r} already; choose another name")
+            added.add(kind.name)
+            self._kinds[kind.name] = kind
+
+    def __getitem__(self, name: str) -> Kind:
+        try:
+            return self._kinds[name]
+        except KeyError:
+            raise UnknownKind(name, (*STRUCTURAL, *self._kinds)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kinds
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def describe(self) -> list[KindDescription]:
+        """Each kind with what it is for and what can be set, by name."""
+        return [
+            KindDescription(
+                name=name,
+                summary=inspect.getdoc(kind) or "",
+                ports=kind.ports,
+                schema=schema_of(kind.Config),
+            )
+            for name, kind in sorted(self._kinds.items())
+        ]
+
+
+def _built_in() -> dict[str, Kind]:
+    # Here, because only flows that are written down need them.
+    from perdure.nodes.check import Check
+    from perdure.nodes.http import Http
+    from perdure.nodes.match import Match
+    from perdure.nodes.note import Note
+    from perdure.nodes.outside import Outside
+    from perdure.nodes.script import Script
+    from perdure.nodes.switch import Switch
+
+    kinds: list[Kind] = [Match(), Switch(), Check(), Note(), Outside(), Http(), Script()]
+    return {kind.name: kind for kind in kinds}
+
+
+def _checked(given: Any) -> Kind:
+    kind = _instance(given)
+    name: Any = getattr(kind, "name", None)
+    settings: Any = kind.Config
+    label = f"kind {type(kind).__name__}"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{label} has the name {name!r}; a name is a letter, then letters, digits, '_', '-' "
+            "and '.', 100 at most"
+        )
+    if name in STRUCTURAL:
+        raise InvalidInput(f"{label} cannot be named {name!r}: nodes of that kind are built in")
+    if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
+        raise InvalidInput(f"Config of kind {name!r} must be a class made from Settings")
+    if type(kind).execute is Kind.execute:
+        raise InvalidInput(f"kind {name!r} has no execute()")
+    _check_types(kind)
+    return kind
+
+
+def _instance(given: Any) -> Kind:
+    if isinstance(given, type) and issubclass(given, Kind):
+        try:
+            return given()
+        except TypeError as error:
+            raise InvalidInput(f"{given.__name__} must be given as an instance: {error}") from error
+    if not isinstance(given, Kind):
+        raise InvalidInput(f"{given!r} is not a kind: make a class from perdure.nodes.kind.Kind")
+    return given
+
+
+def _check_types(kind: Kind) -> None:
+    try:
+        msgspec.json.Decoder(kind.Config)
+    except (TypeError, NameError) as error:
+        raise InvalidInput(f"Config of kind {kind.name!r} cannot be used: {error}") from error

@@ -1,0 +1,91 @@
+"""``switch``: which way to go, by a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.client.context import Context
+from perdure.errors import InvalidInput
+from perdure.model.graph import DEFAULT_PORT, ORDINARY
+from perdure.model.result import Complete, Fail, complete, failed
+from perdure.model.task import checked_name
+from perdure.nodes.config import has_template
+from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.rules.showing import shown, type_name
+
+_LISTED_MAX = 20
+"""How many cases a message names."""
+
+
+class Switch(Kind):
+    """Goes on from the port that the value names, or from ``default``."""
+
+    name = "switch"
+
+    class Config(Settings):
+        value: Any
+        cases: list[str | int | float | bool | None] | None = None
+        """The values there are ports for; ``default`` among them takes all others."""
+
+    def execute(self, config: Config, ctx: Context) -> Complete | Fail:
+        if config.cases is None:
+            return complete(config.value)
+        ports = {port_text(case) for case in config.cases}
+        try:
+            port = port_text(config.value)
+        except InvalidInput:
+            port = DEFAULT_PORT
+        if port in ports and port != DEFAULT_PORT:
+            return complete(config.value, port)
+        if DEFAULT_PORT in ports:
+            return complete(config.value, ORDINARY)
+        return failed(f"the value is {shown(config.value)}, but the cases are {_listed(ports)}")
+
+    def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        cases = config.get("cases")
+        if not isinstance(cases, list | tuple):
+            return ()
+        ports = [port_text(case) for case in cases if not _fault(case)]
+        return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
+        cases = config.get("cases")
+        if not isinstance(cases, list | tuple):
+            return []
+        faults = [(("cases", at), _fault(case)) for at, case in enumerate(cases)]
+        return [(where, fault) for where, fault in faults if fault]
+
+
+def port_text(value: Any) -> str:
+    """The port for a value, as it is written in ``next``: 1 and 1.0 are the same, and so is "1"."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer():
+            return str(int(value))
+        case int() | float():
+            return str(value)
+        case str():
+            return checked_name(value, "case")
+        case _:
+            raise InvalidInput(f"{type_name(value)} cannot be a case, only a text or a number")
+
+
+def _fault(case: Any) -> str:
+    if has_template(case):
+        return "has a template in it, but ports are known before templates are filled in"
+    try:
+        port_text(case)
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
+def _listed(ports: set[str]) -> str:
+    if not ports:
+        return "none"
+    some = ", ".join(map(repr, sorted(ports)[:_LISTED_MAX]))
+    return some if len(ports) <= _LISTED_MAX else f"{some} and {len(ports) - _LISTED_MAX} others"
