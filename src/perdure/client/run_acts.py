@@ -13,6 +13,7 @@ from perdure.engine.graphs import Graphs
 from perdure.errors import AmbiguousRun, InvalidInput, RunEnded, RunNotFound
 from perdure.model.happening import CancelAsked, Happening, RetryAsked, Signalled
 from perdure.model.ids import RunId
+from perdure.model.payload import Codec
 from perdure.model.run import ENDED, Run, RunFilter
 from perdure.store.contract import Store
 
@@ -27,6 +28,10 @@ class RunActs:
     def __init__(self, access: Access) -> None:
         self.graphs = Graphs()
         self._access = access
+
+    @property
+    def codec(self) -> Codec:
+        return self._access.codec
 
     async def store(self) -> Store:
         return await self._access.store.opened()
@@ -53,9 +58,9 @@ class RunActs:
         return await acting.loader.load(await self.namespace_of(id), id)
 
     async def act(self, id: RunId, happening: Happening) -> RunMoved:
-        return await self._act(await self.found(id), happening)
+        return await self.act_on(await self.found(id), happening)
 
-    async def _act(self, before: Run, happening: Happening) -> RunMoved:
+    async def act_on(self, before: Run, happening: Happening) -> RunMoved:
         acting = await self.acting()
         return moved(before, await acting.act(before.namespace, before.id, happening))
 
@@ -70,7 +75,7 @@ class RunActs:
                 f"no node of run {id!r} (flow {run.flow!r}) waits for a signal {signal.name!r}; "
                 f"its flow knows {known}"
             )
-        return await self._act(run, signal)
+        return await self.act_on(run, signal)
 
     async def cancel(self, id: RunId, asked: CancelAsked) -> RunMoved:
         """Cancel a run, and then every live run below it."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from perdure.client.access import Access
+from perdure.client.approval_records import ApprovalRecord
 from perdure.client.handles import LAST_LOOK_SECONDS
 from perdure.client.run_log import RunLog
 from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
@@ -17,6 +18,7 @@ from perdure.errors import RunNotFound, RunTimeout
 from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
+from perdure.model.lineage import Lineage
 from perdure.model.payload import from_json
 from perdure.model.run import ENDED, Run, RunStatus
 from perdure.store.contract import RunAfter
@@ -100,6 +102,14 @@ class AsyncRunHandle:
         store = await self._access.store.opened()
         found = await store.run_states([(run.namespace, id) for _, id in started])
         return [child_run(key, id, each) for (key, id), each in zip(started, found, strict=True)]
+
+    async def approvals(self) -> list[ApprovalRecord]:
+        """What people are to decide in it just now."""
+        return await self._client._approvals_of(self.id)
+
+    async def lineage(self) -> Lineage:
+        """Which upstream values each of its nodes used."""
+        return await self._client.lineage(self.id)
 
     async def watch(self) -> AsyncGenerator[EventRecord, None]:
         """Its events from the first on, as they happen, each with the status it led to.

@@ -47,8 +47,14 @@ def checked_by(by: Any) -> str | None:
 
 
 def checked_reason(reason: Any) -> str | None:
-    if reason is None:
+    return checked_text(reason, "reason")
+
+
+def checked_text(text: Any, what: str, length_max: int = REASON_MAX) -> str | None:
+    """What somebody says for others to read."""
+    if text is None:
         return None
-    if not isinstance(reason, str) or len(reason) > REASON_MAX:
-        raise InvalidInput(f"reason={reason!r} must be a text of at most {REASON_MAX} characters")
-    return storable_text(reason)
+    if not isinstance(text, str) or len(text) > length_max:
+        shown = f"{text!r:.100}"
+        raise InvalidInput(f"{what}={shown} must be a text of at most {length_max} characters")
+    return storable_text(text)

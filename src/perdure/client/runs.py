@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from perdure.client.access import Access, Openable
+from perdure.client.access import Access
+from perdure.client.answering import AsyncAnswering
 from perdure.client.checking import StrandedVersion, stranded
 from perdure.client.explaining import explain
 from perdure.client.forking import ForkPoint, checked_point, encoded_patch, fork
 from perdure.client.migrating import migrate
-from perdure.client.run_acts import RunActs
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_ids import checked_by, checked_reason, new_run_id, run_id
 from perdure.client.run_records import RunMoved, RunRecord, run_record
-from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow
+from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow, flow_name
 from perdure.errors import InvalidInput
 from perdure.model.explanation import Explanation
 from perdure.model.flow import BuiltFlow
@@ -29,7 +29,7 @@ from perdure.rules.enqueueing import checked_limit
 RUNS_PAGE_MAX = 1_000
 
 
-class AsyncRuns(Openable):
+class AsyncRuns(AsyncAnswering):
     """What a client does with runs. Every act is recorded as an event of its run."""
 
     def __init__(
@@ -40,7 +40,6 @@ class AsyncRuns(Openable):
         aging: timedelta,
     ) -> None:
         super().__init__(access)
-        self._acts = RunActs(access)
         self._submitting = Submitting(access, self._acts, flows, on_conflict, aging)
 
     async def submit(
@@ -192,11 +191,10 @@ class AsyncRuns(Openable):
         )
 
     def _run_filter(self, status: str | None, flow: AnyFlow | None) -> RunFilter:
-        name = flow.name if isinstance(flow, BuiltFlow) else flow
         return RunFilter(
             namespace=self._access.visible,
             status=None if status is None else _run_status(status),
-            flow=None if name is None else checked_name(name, "flow"),
+            flow=flow_name(flow),
         )
 
 

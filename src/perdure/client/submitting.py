@@ -28,9 +28,10 @@ from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import NewRun, OnExisting, Submitted
-from perdure.model.task import checked_list
+from perdure.model.task import checked_list, checked_name
 from perdure.model.value import Value
 from perdure.rules import decide
+from perdure.rules.cooldown import with_cooldown
 
 AnyFlow = BuiltFlow | str
 
@@ -69,6 +70,14 @@ class Submitting:
         self._aging_ms = round(aging / timedelta(milliseconds=1))
         for flow in self._flows.values():
             acts.graphs.add(flow)
+
+    @property
+    def aging_ms(self) -> int:
+        return self._aging_ms
+
+    @property
+    def flow_names(self) -> tuple[str, ...]:
+        return tuple(self._flows)
 
     def flow_named(self, flow: AnyFlow) -> BuiltFlow:
         """The flow that is meant; passing it is enough, its name needs it to be known here."""
@@ -148,7 +157,7 @@ class Submitting:
         if state.failure is not None:
             raise InvalidInput(f"the input of flow {flow.name!r}: {state.failure.message}")
         place = Place(self._access.namespace, graphs, codec)
-        return new_run(place, id, flow.graph, decision, state)
+        return with_cooldown(new_run(place, id, flow.graph, decision, state), flow.graph)
 
 
 def checked_policy(on_conflict: Any) -> OnExisting:
@@ -164,6 +173,12 @@ def checked_flow(flow: Any) -> BuiltFlow:
         return flow
     hint = "; call .build() on it" if callable(getattr(flow, "build", None)) else ""
     raise InvalidInput(f"{flow!r} is not a flow that was built{hint or ': Flow(...).build()'}")
+
+
+def flow_name(flow: AnyFlow | None) -> str | None:
+    """The name of a flow that things are looked for by."""
+    name = flow.name if isinstance(flow, BuiltFlow) else flow
+    return None if name is None else checked_name(name, "flow")
 
 
 def _by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId
@@ -27,6 +28,10 @@ class FindingKind(StrEnum):
     NO_TAGS = "no tags"
     TIMER = "timer"
     SIGNAL = "signal"
+    APPROVAL = "approval"
+    """People are to decide."""
+    OUTSIDE = "outside"
+    """Somebody outside is to report."""
     CHILD = "child"
     PAUSED = "paused"
     UNDOING = "undoing"
@@ -66,5 +71,7 @@ class Surroundings(Value):
     paused_queues: tuple[QueueInfo, ...] = ()
     children: Mapping[RunId, RunStatus] = {}
     """Of the child runs that it waits for."""
+    details: Mapping[str, Any] = {}
+    """What is kept with the waits, by their keys, as far as it can be read."""
     failures: Mapping[JobId, Failure] = {}
     """Why jobs that wait for another attempt failed last."""

@@ -10,8 +10,9 @@ from perdure.model.explanation import Explanation, Finding, FindingKind, Surroun
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
 from perdure.model.job import Job, Status
-from perdure.model.run import RunState, RunStatus, Wait, WaitKind
+from perdure.model.run import RunState, RunStatus
 from perdure.model.worker import WorkerState
+from perdure.rules.explain_waits import findings_of_waits, moment
 
 FINDINGS_MAX = 100
 """Findings that one explanation has at most; how many more there are is the last of them."""
@@ -31,13 +32,19 @@ _NAMES = {
     FindingKind.RETRY: ("job waits for another attempt", "jobs wait for another attempt"),
     FindingKind.TIMER: ("timer is set", "timers are set"),
     FindingKind.SIGNAL: ("signal is waited for", "signals are waited for"),
+    FindingKind.APPROVAL: ("approval is waited for", "approvals are waited for"),
+    FindingKind.OUTSIDE: ("report is waited for", "reports are waited for"),
     FindingKind.CHILD: ("child run is waited for", "child runs are waited for"),
 }
 
 
 def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Explanation:
     """Why the run is where it is."""
-    found = [*_of_run(run, state), *_of_jobs(state, around, now), *_of_waits(run, around, now)]
+    found = [
+        *_of_run(run, state),
+        *_of_jobs(state, around, now),
+        *findings_of_waits(run, state, around, now),
+    ]
     summary = _summary(state, found)
     if len(found) > FINDINGS_MAX:
         more = Finding(kind=FindingKind.MORE, text=f"and {len(found) - FINDINGS_MAX} more")
@@ -128,13 +135,13 @@ def _of_jobs(state: RunState, around: Surroundings, now: datetime) -> Iterator[F
 
 
 def _running(job: Job) -> Finding:
-    since = "" if job.started_at is None else f" since {_moment(job.started_at)}"
+    since = "" if job.started_at is None else f" since {moment(job.started_at)}"
     text = f"attempt {job.attempt} of task {job.task!r} runs on worker {job.worker}{since}"
     return _finding(FindingKind.RUNNING, job, text)
 
 
 def _scheduled(job: Job, failure: Failure | None) -> Finding:
-    text = f"attempt {job.attempt + 1} of task {job.task!r} is due at {_moment(job.ready_at)}"
+    text = f"attempt {job.attempt + 1} of task {job.task!r} is due at {moment(job.ready_at)}"
     if failure is not None:
         text += f", after {_told(failure)}"
     return _finding(FindingKind.RETRY, job, text)
@@ -185,46 +192,6 @@ def _has_tags(worker: WorkerState, job: Job) -> bool:
 
 def _finding(kind: FindingKind, job: Job, text: str, help: str = "") -> Finding:
     return Finding(kind=kind, key="" if job.node is None else job.node.key, text=text, help=help)
-
-
-# Waits
-
-
-def _of_waits(run: RunId, around: Surroundings, now: datetime) -> Iterator[Finding]:
-    for wait in around.waits:
-        match wait.kind:
-            case WaitKind.TIMER:
-                text = f"it waits until {_due(wait, now)}"
-                yield Finding(kind=FindingKind.TIMER, key=wait.key, text=text)
-            case WaitKind.SIGNAL:
-                until = "" if wait.due_at is None else f" until {_due(wait, now)}"
-                yield Finding(
-                    kind=FindingKind.SIGNAL,
-                    key=wait.key,
-                    text=f"it waits for signal {wait.name!r}{until}",
-                    help=f"client.signal({run!r}, {wait.name!r}, ...)",
-                )
-            case WaitKind.CHILD:
-                child = RunId(wait.name)
-                status = around.children.get(child)
-                yield Finding(
-                    kind=FindingKind.CHILD,
-                    key=wait.key,
-                    text=f"it waits for child run {child!r} ({status or 'not found'})",
-                    help=f"client.explain({child!r})",
-                )
-
-
-def _due(wait: Wait, now: datetime) -> str:
-    if wait.due_at is None:
-        return "told otherwise"
-    if wait.due_at <= now:
-        return f"{_moment(wait.due_at)}, which has passed: the next live worker sees to it"
-    return _moment(wait.due_at)
-
-
-def _moment(at: datetime) -> str:
-    return at.isoformat(sep=" ", timespec="seconds")
 
 
 # The sentence

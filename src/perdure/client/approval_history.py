@@ -1,0 +1,121 @@
+"""What the log of a run says of one approval: who answered what and when, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.client.approval_records import Answer, ApprovalStatus, Reminder
+from perdure.client.results import decoded
+from perdure.model.event import (
+    NOTHING,
+    ApprovalAnswered,
+    ApprovalReminded,
+    CompensationStarted,
+    Event,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    RunCancelled,
+    RunFailed,
+    StoredEvent,
+    decode_event,
+)
+from perdure.model.ids import RunId
+from perdure.model.payload import Codec
+from perdure.model.value import Value
+
+_TIMEOUT = "timeout"
+_ANSWER = "approval"
+
+
+class ApprovalHistory(Value):
+    """Since it was opened last: a run that is retried asks anew."""
+
+    status: ApprovalStatus | None = None
+    """None: it was never opened."""
+    opened_at: datetime | None = None
+    answers: tuple[Answer, ...] = ()
+    reminders: tuple[Reminder, ...] = ()
+    decision: str | None = None
+    port: str | None = None
+    ended_at: datetime | None = None
+
+
+def read_history(
+    run: RunId, node: str, events: Iterable[StoredEvent], codec: Codec
+) -> ApprovalHistory:
+    """The history of a node; ``events`` are those of its run, from the first on."""
+    history = ApprovalHistory()
+    for stored in events:
+        event = decode_event(run, stored.number, stored.data)
+        if history.status is ApprovalStatus.OPEN:
+            history = _after(history, node, event, stored, codec)
+        if node in getattr(event, "then", NOTHING).waiting and not _is_of(event, node):
+            history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=stored.at)
+    return history
+
+
+def _after(
+    history: ApprovalHistory, node: str, event: Event, stored: StoredEvent, codec: Codec
+) -> ApprovalHistory:
+    match event:
+        case ApprovalAnswered(node=of) if of == node:
+            answer = _answer(event, stored, codec)
+            return replace(history, answers=(*history.answers, answer))
+        case ApprovalReminded(node=of) if of == node:
+            reminder = Reminder(number=event.number, at=stored.at, deciders=event.deciders)
+            return replace(history, reminders=(*history.reminders, reminder))
+        case NodeCompleted(node=of) if of == node:
+            return _ended(history, event, stored, codec)
+        case NodeFailed(key=of) if of == node:
+            return _failed(history, event, stored.at)
+        case NodeSkipped(node=of) if of == node:
+            return ApprovalHistory()
+        case RunCancelled() | RunFailed() | CompensationStarted():
+            return replace(history, status=ApprovalStatus.CANCELLED, ended_at=stored.at)
+        case _:
+            return history
+
+
+def _answer(event: ApprovalAnswered, stored: StoredEvent, codec: Codec) -> Answer:
+    return Answer(
+        decision=event.decision,
+        by=event.by,
+        at=stored.at,
+        note=event.note,
+        data=None if stored.value is None else decoded(stored.value, codec),
+        stands_for=event.stands_for,
+    )
+
+
+def _ended(
+    history: ApprovalHistory, event: NodeCompleted, stored: StoredEvent, codec: Codec
+) -> ApprovalHistory:
+    is_late = event.cause == _TIMEOUT
+    output: Any = None if stored.value is None else decoded(stored.value, codec)
+    return replace(
+        history,
+        status=ApprovalStatus.TIMED_OUT if is_late else ApprovalStatus.DECIDED,
+        decision=output.get("decision") if isinstance(output, dict) else None,
+        port=event.port,
+        ended_at=stored.at,
+    )
+
+
+def _failed(history: ApprovalHistory, event: NodeFailed, at: datetime) -> ApprovalHistory:
+    """By an answer, or for want of one; for any other reason it never came to be."""
+    if event.cause == _TIMEOUT:
+        return replace(history, status=ApprovalStatus.TIMED_OUT, ended_at=at)
+    if event.cause == _ANSWER and history.answers:
+        decision = history.answers[-1].decision
+        return replace(history, status=ApprovalStatus.DECIDED, decision=decision, ended_at=at)
+    return ApprovalHistory()
+
+
+def _is_of(event: Event, node: str) -> bool:
+    """Whether the event is about this node itself, which then goes on waiting."""
+    return isinstance(event, ApprovalReminded) and event.node == node

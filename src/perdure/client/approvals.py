@@ -1,0 +1,272 @@
+"""Approvals: whose turn it is, what is asked, and what somebody decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.client.access import Access
+from perdure.client.approval_history import ApprovalHistory, read_history
+from perdure.client.approval_records import ApprovalRecord, ApprovalStatus
+from perdure.client.results import decoded
+from perdure.client.run_acts import RunActs
+from perdure.client.run_ids import checked_by, checked_text, run_id
+from perdure.client.waits import pages_of
+from perdure.errors import (
+    ApprovalDecided,
+    ApprovalNotFound,
+    RunNotFound,
+    ValueMissing,
+)
+from perdure.model.approval import ApprovalRequest, approval_id, parse_approval_id
+from perdure.model.graph import ApprovalNode
+from perdure.model.happening import Answered
+from perdure.model.ids import RunId
+from perdure.model.payload import to_json
+from perdure.model.run import Run, Wait, WaitFilter, WaitKind
+from perdure.model.task import checked_list, checked_name
+from perdure.model.value import Value
+from perdure.rules.asking import request_of
+from perdure.rules.graph_check import nearest
+from perdure.rules.reading import Reading
+from perdure.store.contract import RunAfter, Store
+
+INBOX_PAGE_MAX = 1_000
+RUNS_AT_ONCE = 50
+"""How many logs are read together to see who answered already."""
+
+
+class InboxQuery(Value):
+    """Whose open approvals, of which flow or run."""
+
+    deciders: tuple[str, ...] | None = None
+    flow: str | None = None
+    run: RunId | None = None
+
+
+class Approvals:
+    """The part of a client that people use."""
+
+    def __init__(self, access: Access, acts: RunActs) -> None:
+        self._access = access
+        self._acts = acts
+
+    async def inbox(
+        self, query: InboxQuery, limit: int, after: ApprovalRecord | str | None
+    ) -> list[ApprovalRecord]:
+        last = await self.approval(after) if isinstance(after, str) else after
+        wanted = WaitFilter(
+            namespace=self._access.visible,
+            run=query.run,
+            kind=WaitKind.APPROVAL,
+            deciders=query.deciders,
+            after=None if last is None else (last.opened_at, last.run, last.node),
+        )
+        found: list[tuple[Wait, ApprovalRequest]] = []
+        async for page in pages_of(await self._store(), wanted, limit):
+            asked = [(wait, self._request(wait.detail)) for wait in page]
+            found += [each for each in asked if query.flow in (None, each[1].flow)]
+            if len(found) >= limit:
+                break
+        return await self._records(found[:limit])
+
+    async def approval(self, id: Any) -> ApprovalRecord:
+        run, node = await self._place(id)
+        store = await self._store()
+        wait = await self._wait(store, run, node.id)
+        [loaded] = await store.load_runs([RunAfter(namespace=run.namespace, id=run.id, number=0)])
+        if loaded is None:
+            raise ApprovalNotFound(id, f"there is no run {run.id!r} in this namespace")
+        history = read_history(run.id, node.id, loaded.events, self._access.codec)
+        if history.status is None:
+            raise ApprovalNotFound(id, f"run {run.id!r} has not come to it, or passed it by")
+        if wait is not None and history.status is ApprovalStatus.OPEN:
+            return _open_record(wait, self._request(wait.detail), history)
+        return await self._closed_record(run, node, history)
+
+    async def decide(self, id: Any, answer: Answered) -> ApprovalRecord:
+        """``answer`` has everything but the node."""
+        run, node = await self._place(id)
+        store = await self._store()
+        wait = await self._wait(store, run, node.id)
+        is_late = wait is not None and wait.due_at is not None and wait.due_at <= await store.now()
+        meant = msgspec.structs.replace(answer, node=node.id, is_late=is_late)
+        try:
+            await self._acts.act_on(run, meant)
+        except ApprovalDecided as error:
+            raise await self._told_in_full(error, id) from None
+        return await self.approval(id)
+
+    async def _closed_record(
+        self, run: Run, node: ApprovalNode, history: ApprovalHistory
+    ) -> ApprovalRecord:
+        """What was asked follows from the log, and is put together again."""
+        request = await self._asked(run, node)
+        assert history.status is not None
+        assert history.opened_at is not None
+        more = [name for each in history.reminders for name in each.deciders]
+        return ApprovalRecord(
+            id=approval_id(run.id, node.id),
+            run=run.id,
+            node=node.id,
+            namespace=run.namespace,
+            flow=run.flow,
+            status=history.status,
+            title=request.title,
+            message=request.message,
+            form=request.form,
+            show=request.show,
+            data=request.data,
+            deciders=tuple(dict.fromkeys([*node.deciders, *more])),
+            choices=request.answers,
+            quorum=request.quorum,
+            answers=history.answers,
+            opened_at=history.opened_at,
+            reminders=history.reminders,
+            decision=history.decision,
+            port=history.port,
+            decided_at=history.ended_at,
+        )
+
+    async def _asked(self, run: Run, node: ApprovalNode) -> ApprovalRequest:
+        acting = await self._acts.acting()
+        cached = await acting.loader.load(run.namespace, run.id)
+        while True:
+            try:
+                reading = Reading(cached.graph, cached.id, cached.state, cached.values)
+                return request_of(reading, node)
+            except ValueMissing as error:
+                await acting.loader.read_values(cached, error.numbers)
+
+    async def _place(self, id: Any) -> tuple[Run, ApprovalNode]:
+        """The run and the node that an id names."""
+        run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
+        if not run_name or not name:
+            raise ApprovalNotFound(str(id), "the id of an approval is RUN:NODE")
+        try:
+            run = await self._acts.found(run_id(run_name))
+        except RunNotFound:
+            raise ApprovalNotFound(id, f"there is no run {run_name!r} in this namespace") from None
+        text = f"{run.flow}@{run.version}"
+        graph = await self._acts.graphs.load(await self._store(), run.namespace, text)
+        node = graph.nodes.get(name)
+        if isinstance(node, ApprovalNode):
+            return run, node
+        known = [each.id for each in graph.nodes.values() if isinstance(each, ApprovalNode)]
+        near = nearest(name, known) or f"; it has {', '.join(map(repr, known)) or 'none at all'}"
+        raise ApprovalNotFound(
+            id, f"run {run.id!r} (flow {run.flow!r}) has no approval {name!r}{near}"
+        )
+
+    async def _wait(self, store: Store, run: Run, node: str) -> Wait | None:
+        waits = await store.run_waits(run.namespace, run.id)
+        return next(
+            (each for each in waits if each.kind is WaitKind.APPROVAL and each.key == node), None
+        )
+
+    async def _records(self, found: Sequence[tuple[Wait, ApprovalRequest]]) -> list[ApprovalRecord]:
+        """With the answers so far; where the first one decides, there are none."""
+        several = [wait for wait, request in found if request.quorum != 1]
+        histories: dict[tuple[str, RunId, str], ApprovalHistory] = {}
+        for first in range(0, len(several), RUNS_AT_ONCE):
+            histories |= await self._histories(several[first : first + RUNS_AT_ONCE])
+        return [
+            _open_record(wait, request, histories.get(_place_of(wait), ApprovalHistory()))
+            for wait, request in found
+        ]
+
+    async def _histories(
+        self, waits: Sequence[Wait]
+    ) -> dict[tuple[str, RunId, str], ApprovalHistory]:
+        store = await self._store()
+        asked = [RunAfter(namespace=each.namespace, id=each.run, number=0) for each in waits]
+        logs = await store.load_runs(asked)
+        return {
+            _place_of(wait): read_history(wait.run, wait.key, log.events, self._access.codec)
+            for wait, log in zip(waits, logs, strict=True)
+            if log is not None
+        }
+
+    async def _told_in_full(self, error: ApprovalDecided, id: str) -> ApprovalDecided:
+        """The same, with who decided what and when."""
+        record = await self.approval(id)
+        return error if record.is_open else ApprovalDecided(id, outcome_of(record))
+
+    def _request(self, detail: bytes) -> ApprovalRequest:
+        return msgspec.convert(decoded(detail, self._access.codec), ApprovalRequest)
+
+    async def _store(self) -> Store:
+        return await self._access.store.opened()
+
+
+def checked_query(
+    for_: Any = None, flow: str | None = None, run: RunId | None = None
+) -> InboxQuery:
+    if isinstance(for_, str):
+        for_ = [for_]
+    names = None if for_ is None else checked_list(for_, "for_", "names or roles")
+    return InboxQuery(
+        deciders=None if names is None else tuple(checked_name(each, "for_") for each in names),
+        flow=None if flow is None else checked_name(flow, "flow"),
+        run=run,
+    )
+
+
+def checked_answer(
+    decision: Any, data: Any, by: str | None, roles: Any, note: str | None, max_bytes: int
+) -> Answered:
+    """An answer to an approval that is still to be named."""
+    listed = checked_list(roles, "roles", "texts")
+    return Answered(
+        node="",
+        decision=checked_name(decision, "decision"),
+        data=to_json(data, "the data of the answer", max_bytes),
+        by=checked_by(by),
+        roles=tuple(checked_name(role, "role") for role in listed),
+        note=checked_text(note, "note"),
+    )
+
+
+def outcome_of(record: ApprovalRecord) -> str:
+    """How an approval ended, in words."""
+    at = f" at {record.decided_at:%Y-%m-%d %H:%M:%S %Z}" if record.decided_at else ""
+    match record.status:
+        case ApprovalStatus.DECIDED:
+            agreed = [each for each in record.answers if each.decision == record.decision]
+            by = " and ".join(each.by for each in agreed if each.by is not None)
+            return f"{record.decision}{f' by {by}' if by else ''}{at}"
+        case ApprovalStatus.TIMED_OUT:
+            return f"nobody decided in time, which was over{at}"
+        case ApprovalStatus.CANCELLED:
+            return f"its run ended{at}, before anybody decided"
+        case ApprovalStatus.OPEN:
+            return f"open, with {len(record.answers)} answers so far"
+
+
+def _open_record(wait: Wait, request: ApprovalRequest, history: ApprovalHistory) -> ApprovalRecord:
+    return ApprovalRecord(
+        id=approval_id(wait.run, wait.key),
+        run=wait.run,
+        node=wait.key,
+        namespace=wait.namespace,
+        flow=request.flow,
+        status=ApprovalStatus.OPEN,
+        title=request.title,
+        message=request.message,
+        form=request.form,
+        show=request.show,
+        data=request.data,
+        deciders=wait.deciders,
+        choices=request.answers,
+        quorum=request.quorum,
+        answers=history.answers,
+        opened_at=wait.opened_at,
+        due_at=wait.due_at,
+        reminders=history.reminders,
+    )
+
+
+def _place_of(wait: Wait) -> tuple[str, RunId, str]:
+    return wait.namespace, wait.run, wait.key

@@ -1,0 +1,186 @@
+"""Reports: what an outside party says of the work that a node waits for, and what became of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.client.access import Access
+from perdure.client.results import decoded
+from perdure.client.run_acts import RunActs
+from perdure.client.run_ids import checked_by, checked_text
+from perdure.errors import InvalidInput, NodeNotFound, RunEnded
+from perdure.model.event import NodeReported, ReportIgnored, decode_event
+from perdure.model.graph import ORDINARY, Graph, LoopNode
+from perdure.model.happening import Reported
+from perdure.model.ids import RunId
+from perdure.model.key import Key
+from perdure.model.payload import to_json
+from perdure.model.report import LAST, Report, ReportStatus
+from perdure.model.run import Run, RunStatus
+from perdure.model.task import checked_name
+from perdure.model.value import Value
+from perdure.store.contract import RunAfter
+
+ERROR_MAX = 10_000
+"""How many characters the reason of a failure may have."""
+
+
+class Reception(StrEnum):
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """A report with this key is there already; nothing was written."""
+    IGNORED = "ignored"
+    """Another last report came first, and counts; this one is only noted."""
+
+
+class ReportAnswer(Value):
+    """What became of a report."""
+
+    run: RunId
+    node: str
+    """With its iteration or item, if any: ``poll#2``, ``pack[7]``."""
+    reception: Reception
+    status: RunStatus
+    """Of the run, by now."""
+    first: Report | None = None
+    """Of an ignored one: the report that counts."""
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.reception is Reception.ACCEPTED
+
+
+class Reporting:
+    """The part of a client that outside parties use."""
+
+    def __init__(self, access: Access, acts: RunActs) -> None:
+        self._access = access
+        self._acts = acts
+
+    async def report(self, id: RunId, node: str, reported: Reported) -> ReportAnswer:
+        """``node`` is the text of a key; ``reported`` has everything but that."""
+        run = await self._acts.found(id)
+        key = await self._key(run, node)
+        acting = await self._acts.acting()
+        try:
+            plan = await acting.acted(run.namespace, id, replace(reported, key=key))
+        except RunEnded:
+            return await self._too_late(run, key, reported)
+        status = plan.run.state.status
+        reception = Reception.REPEATED
+        for event in plan.events:
+            if isinstance(event, NodeReported):
+                reception = Reception.ACCEPTED
+            elif isinstance(event, ReportIgnored):
+                reception = Reception.IGNORED
+        return await self._answer(run, key, reception, status)
+
+    async def _key(self, run: Run, text: str) -> Key:
+        """The part of a run that is meant; of a loop, without a number, the last iteration."""
+        store = await self._access.store.opened()
+        flow = f"{run.flow}@{run.version}"
+        graph = await self._acts.graphs.load(store, run.namespace, flow)
+        key = _parsed(run, graph, text)
+        if key.iteration or not isinstance(graph.nodes[key.node], LoopNode):
+            return key
+        state = (await self._acts.load(run.id)).state.nodes.get(key.node)
+        return replace(key, iteration=1 if state is None else max(1, state.iteration))
+
+    async def _too_late(self, run: Run, key: Key, reported: Reported) -> ReportAnswer:
+        """The run has ended: a report that was there before is no news, nor one after the last."""
+        reports = await self._reports(run, key)
+        if reported.token and reported.token in {event.token for event, _ in reports}:
+            return await self._answer(run, key, Reception.REPEATED, run.status)
+        if any(event.status in LAST for event, _ in reports):
+            return await self._answer(run, key, Reception.IGNORED, run.status)
+        raise RunEnded(run.id, f"report on node {key.text!r} of", run.status)
+
+    async def _answer(
+        self, run: Run, key: Key, reception: Reception, status: RunStatus
+    ) -> ReportAnswer:
+        first = await self._first(run, key) if reception is Reception.IGNORED else None
+        return ReportAnswer(
+            run=run.id, node=key.text, reception=reception, status=status, first=first
+        )
+
+    async def _first(self, run: Run, key: Key) -> Report | None:
+        """The last report that counted: in the log it is the latest of its kind."""
+        last = [stored for event, stored in await self._reports(run, key) if event.status in LAST]
+        if not last:
+            return None
+        return msgspec.convert(decoded(last[-1], self._access.codec), Report)
+
+    async def _reports(self, run: Run, key: Key) -> list[tuple[NodeReported, bytes]]:
+        store = await self._access.store.opened()
+        whole = RunAfter(namespace=run.namespace, id=run.id, number=0)
+        [loaded] = await store.load_runs([whole])
+        events = [] if loaded is None else loaded.events
+        read = [(decode_event(run.id, each.number, each.data), each.value) for each in events]
+        return [
+            (event, value or b"null")
+            for event, value in read
+            if isinstance(event, NodeReported) and event.key == key.text
+        ]
+
+
+class ReportOptions(Value):
+    """What a caller gave, before it is looked at."""
+
+    status: Any
+    result: Any
+    error: Any
+    progress: Any
+    port: Any
+    key: Any
+    by: Any
+
+
+def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
+    """A report on a node that is still to be named."""
+    status = _status(options.status)
+    if options.result is not None and status is not ReportStatus.COMPLETED:
+        raise InvalidInput(f'a result comes with status="completed", not with {status.value!r}')
+    if options.error is not None and status is not ReportStatus.FAILED:
+        raise InvalidInput(f'an error comes with status="failed", not with {status.value!r}')
+    port = ORDINARY if options.port in (None, ORDINARY) else checked_name(options.port, "port")
+    if port and status is not ReportStatus.COMPLETED:
+        raise InvalidInput(f'a port comes with status="completed", not with {status.value!r}')
+    report = Report(
+        status=status,
+        result=options.result,
+        error=checked_text(options.error, "error", ERROR_MAX),
+        progress=options.progress,
+        port=port,
+    )
+    return Reported(
+        key=Key(node=""),
+        status=status,
+        report=to_json(report, "the report", max_bytes),
+        token="" if options.key is None else checked_name(options.key, "key"),
+        by=checked_by(options.by),
+        port=port,
+        has_progress=options.progress is not None,
+    )
+
+
+def _status(status: Any) -> ReportStatus:
+    try:
+        return ReportStatus(status)
+    except ValueError:
+        known = ", ".join(ReportStatus)
+        raise InvalidInput(f"status={status!r} must be one of {known}") from None
+
+
+def _parsed(run: Run, graph: Graph, text: Any) -> Key:
+    name = checked_name(text, "node")
+    try:
+        key = Key.parse(name)
+    except ValueError:
+        key = None
+    if key is None or key.part or key.node not in graph.nodes:
+        raise NodeNotFound(run.id, name, tuple(graph.nodes))
+    return key

@@ -1,0 +1,101 @@
+"""What a run waits for, in words: times, signals, children, people and outside parties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from perdure.model.approval import approval_id
+from perdure.model.explanation import Finding, FindingKind, Surroundings
+from perdure.model.graph import APPROVE
+from perdure.model.ids import RunId
+from perdure.model.key import Key
+from perdure.model.run import RunState, Wait, WaitKind
+from perdure.rules.showing import shown
+
+
+def findings_of_waits(
+    run: RunId, state: RunState, around: Surroundings, now: datetime
+) -> Iterator[Finding]:
+    timers = {wait.key: wait for wait in around.waits if wait.kind is WaitKind.TIMER}
+    for wait in around.waits:
+        match wait.kind:
+            case WaitKind.TIMER:
+                if not Key.parse(wait.key).part:  # else it stands beside another wait
+                    text = f"it waits until {_due(wait, now)}"
+                    yield Finding(kind=FindingKind.TIMER, key=wait.key, text=text)
+            case WaitKind.SIGNAL:
+                yield _signal(run, wait, around.details.get(wait.key), now)
+            case WaitKind.CHILD:
+                yield _child(wait, around)
+            case WaitKind.OUTSIDE:
+                yield _outside(run, wait, timers.get(f"poll:{wait.key}"), now)
+            case WaitKind.APPROVAL:
+                yield _approval(run, state, wait, around.details.get(wait.key), now)
+
+
+def moment(at: datetime) -> str:
+    return at.isoformat(sep=" ", timespec="seconds")
+
+
+def _signal(run: RunId, wait: Wait, detail: Any, now: datetime) -> Finding:
+    where = detail.get("where") if isinstance(detail, dict) else None
+    filter = "" if where is None else f" whose payload fits {shown(where)}"
+    until = "" if wait.due_at is None else f" until {_due(wait, now)}"
+    return Finding(
+        kind=FindingKind.SIGNAL,
+        key=wait.key,
+        text=f"it waits for signal {wait.name!r}{filter}{until}",
+        help=f"client.signal({run!r}, {wait.name!r}, ...)",
+    )
+
+
+def _child(wait: Wait, around: Surroundings) -> Finding:
+    child = RunId(wait.name)
+    status = around.children.get(child)
+    return Finding(
+        kind=FindingKind.CHILD,
+        key=wait.key,
+        text=f"it waits for child run {child!r} ({status or 'not found'})",
+        help=f"client.explain({child!r})",
+    )
+
+
+def _outside(run: RunId, wait: Wait, poll: Wait | None, now: datetime) -> Finding:
+    pause = f" at {wait.name!r}" if wait.name else ""
+    until = "" if wait.due_at is None else f", until {_due(wait, now)}"
+    asked = "" if poll is None or poll.due_at is None else f"; it is asked for at {_due(poll, now)}"
+    return Finding(
+        kind=FindingKind.OUTSIDE,
+        key=wait.key,
+        text=f"it waits for a report{pause} since {moment(wait.opened_at)}{until}{asked}",
+        help=f"client.report({run!r}, {wait.key!r}, status='completed', result=...)",
+    )
+
+
+def _approval(run: RunId, state: RunState, wait: Wait, detail: Any, now: datetime) -> Finding:
+    id = approval_id(run, wait.key)
+    by = " or ".join(map(repr, wait.deciders)) or "whoever comes"
+    until = "" if wait.due_at is None else f", until {_due(wait, now)}"
+    text = f"it waits for {by} to decide on {wait.name!r} since {moment(wait.opened_at)}{until}"
+    answers = state.approvals[wait.key].answers if wait.key in state.approvals else ()
+    if answers:
+        told = ", ".join(f"{each.by or 'somebody'}: {each.decision}" for each in answers)
+        text += f"; answers so far: {told}"
+    choices = detail.get("answers") if isinstance(detail, dict) else None
+    choice = APPROVE if not choices or APPROVE in choices else choices[0]
+    return Finding(
+        kind=FindingKind.APPROVAL,
+        key=wait.key,
+        text=text,
+        help=f"client.decide({id!r}, {choice!r}, by=...)",
+    )
+
+
+def _due(wait: Wait, now: datetime) -> str:
+    if wait.due_at is None:
+        return "told otherwise"
+    if wait.due_at <= now:
+        return f"{moment(wait.due_at)}, which has passed: the next live worker sees to it"
+    return moment(wait.due_at)
