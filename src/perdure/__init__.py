@@ -9,6 +9,7 @@ from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
 from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
+from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.task import task
 from perdure.errors import (
     Aborted,
@@ -46,8 +47,10 @@ from perdure.errors import (
     RunNotFound,
     RunNotPaused,
     RunNotRetryable,
+    RunSkipped,
     RunStuck,
     RunTimeout,
+    ScheduleNotFound,
     SchemaMismatch,
     StaleClaim,
     StoreError,
@@ -66,6 +69,7 @@ from perdure.model.limit import Concurrency, Rate, Spacing
 from perdure.model.payload import Codec
 from perdure.model.retry import Retry
 from perdure.model.run import RunStatus
+from perdure.model.schedule import TickRecord, TickResult
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
 
@@ -138,9 +142,12 @@ __all__ = [
     "RunNotPaused",
     "RunNotRetryable",
     "RunRecord",
+    "RunSkipped",
     "RunStatus",
     "RunStuck",
     "RunTimeout",
+    "ScheduleNotFound",
+    "ScheduleRecord",
     "SchemaMismatch",
     "Spacing",
     "StaleClaim",
@@ -148,6 +155,8 @@ __all__ = [
     "StoreError",
     "StoreUnreachable",
     "Task",
+    "TickRecord",
+    "TickResult",
     "UnknownEvent",
     "UnknownFlow",
     "UnknownTask",

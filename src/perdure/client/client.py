@@ -24,7 +24,7 @@ from perdure.client.registry import TaskRegistry
 from perdure.client.results import decoded_result
 from perdure.client.run_ids import run_id
 from perdure.client.run_records import RunMoved
-from perdure.client.runs import AsyncRuns
+from perdure.client.schedules import AsyncSchedules
 from perdure.errors import InvalidInput, JobNotFound, NoResult, RunNotFound
 from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
@@ -53,7 +53,7 @@ JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
 
 
-class AsyncClient(AsyncRuns):
+class AsyncClient(AsyncSchedules):
     """Asks for work and watches it. Opens its store on first use, or with ``async with``.
 
     Belongs to one event loop. ``tasks`` are those that may be enqueued by name, ``flows`` those

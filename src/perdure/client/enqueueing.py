@@ -52,6 +52,10 @@ class Enqueueing:
             self._insert_batch, batch_max=INSERT_BATCH_MAX
         )
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
     def task_named(self, task: AnyTask) -> Task[..., Any]:
         """The task that is meant; passing it is enough, its name needs it to be registered."""
         if isinstance(task, str):

@@ -1,0 +1,176 @@
+"""From what is asked of a schedule to what is stored: all is checked before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, get_args
+
+from msgspec.structs import replace
+
+from perdure.client.access import Access
+from perdure.client.enqueueing import AnyTask, Enqueueing, checked_kwargs
+from perdure.client.run_ids import new_run_id
+from perdure.client.submitting import AnyFlow, Submitting
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.flow import BuiltFlow
+from perdure.model.ids import JobId
+from perdure.model.moment import LATEST, as_moment
+from perdure.model.schedule import (
+    CatchUp,
+    FlowCall,
+    Overlap,
+    ScheduleDefinition,
+    TaskCall,
+    Timetable,
+)
+from perdure.model.task import Task, checked_name
+from perdure.model.value import Value
+from perdure.rules.graph_check import nearest
+from perdure.rules.schedule import tick_run_id
+from perdure.rules.timetable import check_timetable
+
+AnyTarget = AnyFlow | AnyTask
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule ticks, what it starts then, and what it does about others."""
+
+    cron: str | None
+    every: Duration | None
+    timezone: str
+    input: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    overlap: Overlap
+    catch_up: CatchUp
+    start_at: datetime | None
+    end_at: datetime | None
+    paused: bool
+
+
+class ScheduleRequest(Value):
+    """A schedule that may be written: everything about it was checked."""
+
+    name: str
+    definition: ScheduleDefinition
+    flow: BuiltFlow | None
+    """Whose definition has to be stored with it."""
+    paused: bool
+
+
+class Scheduling:
+    """The part of a client that says what schedules are."""
+
+    def __init__(self, access: Access, submitting: Submitting, enqueueing: Enqueueing) -> None:
+        self._access = access
+        self._submitting = submitting
+        self._enqueueing = enqueueing
+
+    def prepared(self, name: str, target: AnyTarget, options: ScheduleOptions) -> ScheduleRequest:
+        self._access.own("make a schedule")
+        timetable = _timetable(options)
+        meant = self._meant(target)
+        call: FlowCall | TaskCall
+        if isinstance(meant, BuiltFlow):
+            call = self._flow_call(meant, options)
+        else:
+            call = self._task_call(meant, options)
+        return ScheduleRequest(
+            name=_schedule_name(name),
+            definition=ScheduleDefinition(
+                timetable=timetable,
+                call=call,
+                overlap=_one_of(options.get("overlap", "skip"), "overlap", Overlap),
+                catch_up=_one_of(options.get("catch_up", "one"), "catch_up", CatchUp),
+            ),
+            flow=meant if isinstance(meant, BuiltFlow) else None,
+            paused=_flag(options.get("paused", False), "paused"),
+        )
+
+    def _meant(self, target: AnyTarget) -> BuiltFlow | Task[..., Any]:
+        """The flow or task: passing it is enough, a name needs it to be known here."""
+        if isinstance(target, Task):
+            return self._enqueueing.task_named(target)
+        if not isinstance(target, str):
+            return self._submitting.flow_named(target)
+        flows, tasks = self._submitting.flow_names, self._enqueueing.task_names
+        if target in flows and target in tasks:
+            raise InvalidInput(f"{target!r} is both a flow and a task here; pass the one you mean")
+        if target in flows:
+            return self._submitting.flow_named(target)
+        if target in tasks:
+            return self._enqueueing.task_named(target)
+        raise InvalidInput(
+            f"there is neither a flow nor a task {target!r} here"
+            f"{nearest(target, [*flows, *tasks])}. Pass it itself, or in the client's flows=[...] "
+            "or tasks=[...]"
+        )
+
+    def _flow_call(self, flow: BuiltFlow, options: ScheduleOptions) -> FlowCall:
+        if options.get("args") or options.get("kwargs"):
+            raise InvalidInput(f"flow {flow.name!r} takes input=...; args and kwargs are for tasks")
+        submission = self._submitting.prepared(flow, options.get("input"), None, None)
+        return FlowCall(
+            flow=flow.name,
+            version=flow.version,
+            input=self._access.codec.encode(submission.input),
+            aging_ms=self._submitting.aging_ms,
+        )
+
+    def _task_call(self, task: Task[..., Any], options: ScheduleOptions) -> TaskCall:
+        if options.get("input") is not None:
+            raise InvalidInput(
+                f"task {task.name!r} takes args=... or kwargs=...; input is for flows"
+            )
+        args = options.get("args", ())
+        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+            raise InvalidInput(f"args={args!r} must be a list of the task's arguments")
+        keywords = checked_kwargs(options.get("kwargs"))
+        calls = self._enqueueing.one_call(task, tuple(args), keywords, {})
+        [job] = calls.jobs
+        return TaskCall(job=replace(job, id=JobId("")))
+
+
+def _timetable(options: ScheduleOptions) -> Timetable:
+    cron: Any = options.get("cron")
+    every = options.get("every")
+    if cron is not None and (not isinstance(cron, str) or not cron.strip()):
+        raise InvalidInput(f'cron={cron!r} must be a cron text, as in "0 3 * * *"')
+    span = None if every is None else as_duration(every, "every")
+    if span is not None and not span:
+        raise InvalidInput(f"every={every!r} must be above zero")
+    zone: Any = options.get("timezone", "UTC")
+    if not isinstance(zone, str):
+        raise InvalidInput(f'timezone={zone!r} must be a name like "Europe/Berlin" or "UTC"')
+    start_at, end_at = options.get("start_at"), options.get("end_at")
+    timetable = Timetable(
+        cron="" if cron is None else " ".join(cron.split()),
+        every_ms=0 if span is None else max(1, round(span / timedelta(milliseconds=1))),
+        timezone=zone,
+        start_at=None if start_at is None else as_moment(start_at, "start_at"),
+        end_at=None if end_at is None else as_moment(end_at, "end_at"),
+    )
+    check_timetable(timetable)
+    return timetable
+
+
+def _schedule_name(name: Any) -> str:
+    """A name from which the ids of its runs can be made."""
+    checked = checked_name(name, "schedule")
+    new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
+    return checked
+
+
+def _one_of(value: Any, name: str, choice: Any) -> Any:
+    known = get_args(choice)
+    if value not in known:
+        raise InvalidInput(f"{name}={value!r} must be one of {', '.join(map(repr, known))}")
+    return value
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}={value!r} must be True or False")
+    return value
