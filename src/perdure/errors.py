@@ -496,6 +496,7 @@ class MissingSecret(Permanent):
     def __init__(self, name: str, advice: str) -> None:
         super().__init__(f"secret {name!r} is not there; {advice}")
         self.name = name
+        self.advice = advice
 
 
 class CheckFailed(PerdureError):

@@ -43,6 +43,9 @@ def worker(
     grace: Annotated[
         str | None, typer.Option(metavar="30s", help="How long a stop lets running jobs finish.")
     ] = None,
+    allow_scripts: Annotated[
+        bool, typer.Option("--allow-scripts", help="Execute commands that flows bring along.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only what is wrong.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log starts of jobs.")] = False,
@@ -70,10 +73,12 @@ def worker(
             namespace=namespace,
             tags=as_names(tags),
             grace=grace,
+            allow_scripts=allow_scripts or None,
             id=None if process is None else f"{made.id}-{process}",
         )
         if processes > 1:
             flags = {"--json": as_json, "--quiet": quiet, "--verbose": verbose}
+            flags["--allow-scripts"] = allow_scripts
             values = {"--queues": queues, "--concurrency": concurrency, "--namespace": namespace}
             values |= {"--tags": tags, "--grace": grace}
             _supervise(made, processes, store, [*_options(flags, values), "--", target])

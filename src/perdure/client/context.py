@@ -10,9 +10,12 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from perdure.errors import Aborted
+from perdure.model.duration import Duration
 from perdure.model.job import ClaimedJob, Progress
-from perdure.model.key import Key
+from perdure.model.key import Key, Part
 from perdure.model.payload import from_json, storable_text, to_json
+from perdure.model.report import PastPause, Report, Resumption
+from perdure.model.result import Pause, paused
 
 
 class AbortSignal:
@@ -88,12 +91,36 @@ class StepKeeper(Protocol):
         """Do one of these from a thread that has no event loop."""
 
 
+class CallScope(Protocol):
+    """What a call brings besides its arguments. Its members are used from any thread."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]: ...
+
+    @property
+    def resumption(self) -> Resumption: ...
+
+    @property
+    def allows_scripts(self) -> bool: ...
+
+    def secret(self, name: str) -> str: ...
+
+    def pause(self, asked: Pause) -> None:
+        """End the attempt so, whatever its body does from here on."""
+
+
+class AttemptPaused(BaseException):
+    """What ``ctx.pause()`` ends a body with. No error, so ``except Exception`` lets it pass."""
+
+
 class Context:
     """Declare a parameter ``ctx: Context`` to receive it."""
 
     __slots__ = (
         "_job",
+        "_pauses_used",
         "_report",
+        "_scope",
         "_steps",
         "_thread_turns",
         "_turns",
@@ -108,10 +135,13 @@ class Context:
         report: Callable[[Progress], None],
         abort: AbortSignal,
         steps: StepKeeper,
+        scope: CallScope,
     ) -> None:
         self._job = job
         self._report = report
         self._steps = steps
+        self._scope = scope
+        self._pauses_used: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._thread_turns: dict[str, threading.Lock] = {}
         self.worker = worker
@@ -161,6 +191,42 @@ class Context:
     def item(self) -> int | None:
         """Of a map, counted from 0; else None."""
         return None if self._job.node is None else Key.parse(self._job.node.key).item
+
+    @property
+    def part(self) -> Part:
+        """What is done for the node besides its own work, such as ``undo`` or ``poll``; else ""."""
+        return "" if self._job.node is None else Key.parse(self._job.node.key).part
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs that the node declares, by their names; empty if it declares none."""
+        return self._scope.inputs
+
+    @property
+    def allows_scripts(self) -> bool:
+        """Whether the worker executes commands that come with a flow."""
+        return self._scope.allows_scripts
+
+    @property
+    def last_pause(self) -> PastPause | None:
+        """The pause that was over last, with its checkpoint and report; None if there was none."""
+        pauses = self._scope.resumption.pauses
+        return pauses[-1] if pauses else None
+
+    @property
+    def partial(self) -> Any:
+        """How far the outside party said that it came, also in an earlier try; None if it did not.
+
+        Go on from there instead of from the beginning.
+        """
+        return self._scope.resumption.progress
+
+    def secret(self, name: str) -> str:
+        """The secret of this name, as the worker's provider has it; ``MissingSecret`` if not.
+
+        From then on its value is masked in everything that is kept of this attempt.
+        """
+        return self._scope.secret(name)
 
     @property
     def idempotency_key(self) -> str:
@@ -223,6 +289,46 @@ class Context:
             if found := self._steps.wait(self._steps.find(name)):
                 return found[0]
             return self._steps.wait(self._steps.save(name, function(*args, **kwargs)))
+
+    def pause(
+        self,
+        name: str = "",
+        *,
+        checkpoint: Any = None,
+        deadline: Duration | None = None,
+        poll: Duration | None = None,
+    ) -> Any:
+        """Wait for somebody outside, holding nothing; returns the ``Report`` they gave.
+
+        The first time it ends the attempt: nothing after it is executed. Once somebody has
+        reported with ``client.report``, the body is executed again from its beginning, and this
+        returns. So what comes before it is executed twice; keep what must not be in ``step``.
+        Several pauses are told apart by name, and those of one name by their order.
+
+        A failure is returned like any other report, so that the body decides what follows: look
+        at ``report.status``. ``checkpoint`` is kept as JSON, for those who look at the pause and
+        for ``last_pause``. A plain job is parked instead until ``client.resume``, and gets a
+        report without a result; it has no ``deadline`` and no ``poll``.
+
+        ``await`` it in an async task; in a sync task it simply returns.
+        """
+        asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
+        number = self._pauses_used[name] = self._pauses_used.get(name, 0) + 1
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._pause(asked, number)
+        return self._pause_later(asked, number)
+
+    async def _pause_later(self, asked: Pause, number: int) -> Report:
+        return self._pause(asked, number)
+
+    def _pause(self, asked: Pause, number: int) -> Report:
+        past = [each for each in self._scope.resumption.pauses if each.name == asked.name]
+        if len(past) >= number:
+            return past[number - 1].report
+        self._scope.pause(asked)
+        raise AttemptPaused(f"job {self.job_id} waits for a report")
 
     def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
         """Report how far the body is, 0 to 100. Cheap: call it as often as you like.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 
 from perdure.model.failure import Cause, Failure
@@ -14,32 +15,35 @@ TRACEBACK_MAX = 16_000
 CAUSES_MAX = 8
 _OURS = "perdure.worker"
 
+Masked = Callable[[str], str]
 
-def describe(error: BaseException) -> Failure:
+
+def describe(error: BaseException, masked: Masked | None = None) -> Failure:
     """Type, message, traceback and cause chain of an exception.
 
+    ``masked`` takes out what must not be kept, before texts are shortened.
     Never fails: an exception is code of somebody else's, and what its own methods raise must
     cost no more than a part of the description.
     """
     try:
-        causes = tuple(_causes(error))
+        causes = tuple(_causes(error, masked))
     except BaseException:
         causes = ()
     return Failure(
         type=_type(error),
-        message=_text(error),
-        traceback=_traceback(error),
+        message=_text(error, masked),
+        traceback=_traceback(error, masked),
         causes=causes,
     )
 
 
-def _causes(error: BaseException) -> list[Cause]:
+def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
     causes: list[Cause] = []
     seen = {id(error)}
     below = _below(error)
     while below is not None and id(below) not in seen and len(causes) < CAUSES_MAX:
         seen.add(id(below))
-        causes.append(Cause(type=_type(below), message=_text(below)))
+        causes.append(Cause(type=_type(below), message=_text(below, masked)))
         below = _below(below)
     return causes
 
@@ -57,25 +61,25 @@ def _type(error: BaseException) -> str:
         return "BaseException"
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, masked: Masked | None) -> str:
     try:
-        return _shorten(str(error), MESSAGE_MAX)
+        return _shorten(str(error), MESSAGE_MAX, masked)
     except BaseException:  # a broken __str__ must not hide the error it belongs to
         return f"<{_type(error).rpartition('.')[2]} without a readable message>"
 
 
-def _traceback(error: BaseException) -> str:
+def _traceback(error: BaseException, masked: Masked | None) -> str:
     try:
         shown = _without_our_frames(error.__traceback__)
         lines = traceback.format_exception(type(error), error, shown, limit=50)
-        return _shorten("".join(lines), TRACEBACK_MAX)
+        return _shorten("".join(lines), TRACEBACK_MAX, masked)
     except BaseException:
-        return f"{_type(error)}: {_text(error)}\n"
+        return f"{_type(error)}: {_text(error, masked)}\n"
 
 
-def _shorten(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int, masked: Masked | None = None) -> str:
     """Keep both ends: the start says where it came from, the end what it was."""
-    text = storable_text(text)
+    text = storable_text(text if masked is None else masked(text))
     if len(text) <= limit:
         return text
     half = limit // 2 - 10

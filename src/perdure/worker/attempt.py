@@ -15,17 +15,33 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
+from msgspec.structs import replace
+
 from perdure import clock
 from perdure.client.context import AbortSignal, Context, StepKeeper
 from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress
-from perdure.model.outcome import Cancelled, Completed, Failed, GivenBack, Outcome
-from perdure.model.payload import Codec, from_json
+from perdure.model.outcome import (
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    NodeOutcome,
+    Outcome,
+    Paused,
+    Skipped,
+)
+from perdure.model.payload import Codec
 from perdure.model.policy import CallPolicy, decode_policy
+from perdure.model.report import Resumption
 from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
+from perdure.rules.template import TemplateSkips
+from perdure.worker.calls import Arguments, BodyCall, CallSettings, stored_call
+from perdure.worker.masking import Masker
+from perdure.worker.node_calls import NodeRules
 
 _log = logging.getLogger("perdure.worker")
 
@@ -55,12 +71,16 @@ class Body(Protocol):
         """Make it end. True if it is over at once, or cannot be made to end: do not wait for it."""
 
 
-class Crew(Protocol):
+class Steps(StepKeeper, Protocol):
+    async def past_pauses(self) -> Resumption:
+        """Of a plain job: the pauses that it was resumed from."""
+
+
+class Crew(CallSettings, Protocol):
     """What an attempt needs of its worker."""
 
     worker_id: WorkerId
     codec: Codec
-    payload_max_bytes: int
     abort_grace: timedelta
     hold_off: timedelta
 
@@ -73,11 +93,14 @@ class Crew(Protocol):
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Called from any thread."""
 
-    def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
         """The slot is free. No outcome: the claim is lost, and nothing is written."""
 
-    def steps_of(self, attempt: Attempt) -> StepKeeper:
+    def steps_of(self, attempt: Attempt) -> Steps:
         """Where the results of its steps are kept."""
+
+    def rules_of(self, job: ClaimedJob) -> NodeRules | None:
+        """What its node asks for around the call of its body, if that is anything."""
 
     @property
     def has_one_body(self) -> bool:
@@ -97,11 +120,13 @@ class Attempt:
         "_timeout",
         "_timers",
         "abort",
+        "call",
         "claim",
         "is_begun",
         "is_over",
         "job",
         "progress",
+        "rules",
         "seconds",
         "started_at",
         "stopped_by",
@@ -115,6 +140,9 @@ class Attempt:
         self.job = job
         self.claim = job.claim
         self.task = task
+        self.rules = crew.rules_of(job)
+        self.call: BodyCall | None = None
+        """None where the body is called with what is stored, and has no context."""
         self.abort = AbortSignal()
         self.stopped_by: Stop | None = None
         self.is_begun = False
@@ -164,42 +192,90 @@ class Attempt:
         if self._timeout is not None and not self.is_over:
             self._later(self._timeout.total_seconds(), self.stop, Stop.TIMED_OUT)
 
-    def stored_call(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as plain values, from any thread. What cannot be read never will be."""
-        data = self._crew.codec.decode(self.job.input)
-        try:
-            args, kwargs = from_json(data)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise Permanent(f"the stored input cannot be used: {error}") from error
-        if not isinstance(args, list) or not isinstance(kwargs, dict):
-            raise Permanent("the stored input cannot be used: it is not [[...], {...}]")
-        return args, kwargs
+    @property
+    def prepares_aside(self) -> bool:
+        """Whether its arguments cannot be had from where the event loop is, at once."""
+        return self._has_past or (self.rules is not None and self.rules.prepares_aside)
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """What to call the function with, from any thread. What does not fit never will."""
-        args, kwargs = self.stored_call()
+    @property
+    def is_ruled(self) -> bool:
+        """Whether something has to be said about an output besides that it is one."""
+        call = self.call
+        return self.rules is not None or (
+            call is not None and (call.asked is not None or call.masker is not None)
+        )
+
+    @property
+    def masker(self) -> Masker | None:
+        """None as long as there is nothing to mask."""
+        return None if self.call is None else self.call.masker
+
+    def stored_values(self) -> Arguments:
+        """The call as plain values, with all that its node asks for filled in; in any thread.
+
+        Of a job that may have been resumed: in any but that of the event loop.
+        """
+        args, kwargs, before = stored_call(self.job, self._crew.codec)
+        if self.task.context_parameter is None and self.rules is None:
+            return args, kwargs
+        if self._has_past:
+            steps = self._crew.steps_of(self)
+            before = steps.wait(steps.past_pauses())
+        self.call = BodyCall(self.job, self._crew, before)
+        if self.rules is None:
+            return args, kwargs
+        return self.rules.arguments(args, kwargs, self.call)
+
+    def arguments(self) -> Arguments:
+        """What to call the function with, in the same threads. What does not fit never will."""
+        args, kwargs = self.stored_values()
         try:
-            if self.task.context_parameter is None:
+            if self.task.context_parameter is None or self.call is None:
                 return self.task.arguments(args, kwargs, None)
             steps = self._crew.steps_of(self)
-            context = Context(self.job, self._crew.worker_id, self.report, self.abort, steps)
+            context = Context(
+                self.job, self._crew.worker_id, self.report, self.abort, steps, self.call
+            )
             return self.task.arguments(args, kwargs, context)
         except (ValueError, TypeError) as error:
             raise Permanent(f"the stored input cannot be used: {error}") from error
 
-    def returned(self, data: bytes) -> None:
-        """The body returned what is this as JSON."""
+    @property
+    def _has_past(self) -> bool:
+        """Whether it may be a plain job that was resumed, and its body may want to know.
+
+        Each claim raises both numbers, unless it is given back, parked or taken over.
+        """
+        job = self.job
+        return (
+            job.node is None
+            and job.claim.epoch != job.attempt
+            and self.task.context_parameter is not None
+        )
+
+    def returned(self, result: bytes | NodeOutcome) -> None:
+        """The body returned what is this as JSON, or what has this outcome, in plain JSON too."""
         try:
-            output = self._crew.codec.encode(data)
+            outcome = self._encoded(result)
         except Exception as error:  # a codec may raise anything
             self.raised(error)
         else:
-            self.ended(Completed(output=output))
+            self.ended(outcome)
 
-    async def returned_here(self, data: bytes) -> None:
+    def _encoded(self, result: bytes | NodeOutcome) -> NodeOutcome:
+        encode = self._crew.codec.encode
+        if isinstance(result, bytes):
+            return Completed(output=encode(result))
+        if isinstance(result, Completed):
+            return replace(result, output=encode(result.output))
+        if isinstance(result, Paused):
+            return replace(result, checkpoint=encode(result.checkpoint))
+        return result
+
+    async def returned_here(self, result: bytes | NodeOutcome) -> None:
         """The same, said by the body's own task, which commits if there is nobody to wait for."""
         self.writes_itself = self.stopped_by is None and self._crew.has_one_body
-        self.returned(data)
+        self.returned(result)
         if self.writes_itself:
             await self._crew.write_here()
 
@@ -207,6 +283,10 @@ class Attempt:
         """The body raised."""
         if self.stopped_by is not None:
             self.ended(Cancelled())
+        elif self.call is not None and self.call.asked is not None:
+            self._paused(self.call.asked)
+        elif type(error) is TemplateSkips:
+            self.ended(Skipped(reason=str(error)))
         # By its type: isinstance() may run code of the exception's own.
         elif self._crew.is_ending and issubclass(type(error), asyncio.CancelledError | ProcessDied):
             # A loop that ends cancels everything, and a stop may hit child processes as well:
@@ -215,13 +295,22 @@ class Attempt:
         else:
             self.ended(self._failed_outcome(error))
 
-    def ended(self, outcome: Outcome) -> None:
+    def _paused(self, asked: Paused) -> None:
+        """It raised because it asked for a pause, or after that."""
+        assert self.call is not None
+        self.call.asked = None  # if this cannot be written, that is a failure like any other
+        masker = self.masker
+        self.returned(asked if masker is None else masker.outcome(asked))
+
+    def ended(self, outcome: NodeOutcome) -> None:
         """The body ended so, which counts only if it was not stopped before."""
         self.finish(outcome if self.stopped_by is None else self._stopped_outcome(self.stopped_by))
 
     def report(self, progress: Progress) -> None:
         """Take note of progress, from any thread. The outcome carries the last one."""
         if not self.is_over:
+            if (masker := self.masker) is not None:
+                progress = masker.progress(progress)
             self.progress = progress
             self._crew.report(self, progress)
 
@@ -236,7 +325,7 @@ class Attempt:
         else:
             self._force()
 
-    def finish(self, outcome: Outcome | None) -> None:
+    def finish(self, outcome: NodeOutcome | None) -> None:
         """The first end counts."""
         if self.is_over:
             return
@@ -273,7 +362,7 @@ class Attempt:
                 return self._failed_outcome(AttemptTimeout(f"stopped after {seconds:.3g} s"))
 
     def _failed_outcome(self, error: BaseException) -> Outcome:
-        return failed_outcome(self.job, self.task, error, self._crew.hold_off)
+        return failed_outcome(self.job, self.task, error, self._crew.hold_off, self.masker)
 
     def _later(self, seconds: float, act: Callable[..., None], *args: Any) -> None:
         if self._timers is None:
@@ -290,10 +379,15 @@ def stored_policy(job: ClaimedJob) -> CallPolicy | None:
 
 
 def failed_outcome(
-    job: ClaimedJob, task: Task[..., Any], error: BaseException, hold_off: timedelta
+    job: ClaimedJob,
+    task: Task[..., Any],
+    error: BaseException,
+    hold_off: timedelta,
+    masker: Masker | None = None,
 ) -> Outcome:
     """What an exception leads to under the caller's policy, else the task's. Never fails."""
-    failure = describe(error)
+    masked = None if masker is None else masker.text
+    failure = describe(error, masked)
     try:
         if isinstance(error, Permanent):
             return Failed(failure=failure)
@@ -304,6 +398,6 @@ def failed_outcome(
     except BaseException as trouble:
         # Deciding reads the exception, which is somebody else's code. The attempt has to end, or
         # it would keep its slot and its lease for ever.
-        why = describe(trouble).message
+        why = describe(trouble, masked).message
         _log.error("job %s fails for good: its error cannot be read: %s", job.claim.id, why)
         return Failed(failure=failure)

@@ -8,9 +8,10 @@ from contextvars import Context
 from functools import partial
 from typing import Any, ClassVar
 
-from perdure.errors import InvalidInput, Permanent
-from perdure.model.payload import to_json
+from perdure.model.outcome import NodeOutcome
 from perdure.worker.attempt import Attempt
+from perdure.worker.judging import concluded
+from perdure.worker.results import RESULTS, encoded_result
 from perdure.worker.threads import Threads
 
 
@@ -64,9 +65,16 @@ class CoroutineBody:
     async def _run(self, attempt: Attempt, payload_max_bytes: int) -> None:
         self._has_begun = True
         try:
-            args, kwargs = attempt.arguments()
+            if attempt.prepares_aside:
+                args, kwargs = await asyncio.to_thread(attempt.arguments)
+            else:
+                args, kwargs = attempt.arguments()
             value = await attempt.task.function(*args, **kwargs)
-            data = encoded_result(value, attempt.task.name, payload_max_bytes)
+            result: bytes | NodeOutcome
+            if type(value) in RESULTS or attempt.is_ruled:
+                result = await _concluded_here(attempt, value, payload_max_bytes)
+            else:  # as nearly always
+                result = encoded_result(value, attempt.task.name, payload_max_bytes)
         except (GeneratorExit, KeyboardInterrupt):
             raise  # the loop itself ends
         # All others, SystemExit too: a body must neither end its worker nor leak its slot.
@@ -74,9 +82,9 @@ class CoroutineBody:
             attempt.raised(error)
         else:
             if self._task.cancelling():  # by itself, and too late
-                attempt.returned(data)
+                attempt.returned(result)
             else:
-                await attempt.returned_here(data)
+                await attempt.returned_here(result)
 
 
 class ThreadBody:
@@ -99,25 +107,28 @@ class ThreadBody:
         return True
 
 
+async def _concluded_here(attempt: Attempt, value: Any, payload_max_bytes: int) -> NodeOutcome:
+    """On the event loop, but for what may take long there: schemas are checked in a thread."""
+    if attempt.rules is None or not attempt.rules.concludes_aside:
+        return concluded(attempt, value, payload_max_bytes)
+    return await asyncio.to_thread(concluded, attempt, value, payload_max_bytes)
+
+
 def _run_in_thread(
     attempt: Attempt, loop: asyncio.AbstractEventLoop, payload_max_bytes: int
 ) -> None:
     try:
         args, kwargs = attempt.arguments()
         value = attempt.task.function(*args, **kwargs)
-        data = encoded_result(value, attempt.task.name, payload_max_bytes)
+        result: bytes | NodeOutcome
+        if type(value) in RESULTS or attempt.is_ruled:
+            result = concluded(attempt, value, payload_max_bytes)
+        else:
+            result = encoded_result(value, attempt.task.name, payload_max_bytes)
     except BaseException as error:
         tell(loop, attempt.raised, error)
     else:
-        tell(loop, attempt.returned, data)
-
-
-def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:
-    """A result that cannot be stored will not become storable by trying again."""
-    try:
-        return to_json(value, f"the result of task {task!r}", payload_max_bytes)
-    except InvalidInput as error:
-        raise Permanent(str(error)) from error
+        tell(loop, attempt.returned, result)
 
 
 def tell(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:

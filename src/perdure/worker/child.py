@@ -18,23 +18,31 @@ import msgspec
 
 from perdure.client.context import AbortSignal, Context
 from perdure.client.task import task as as_task
-from perdure.errors import Permanent, StoreError
+from perdure.errors import MissingSecret, PerdureError, Permanent, StoreError
 from perdure.model.job import Progress
-from perdure.model.outcome import Completed, Outcome
+from perdure.model.outcome import NodeOutcome
 from perdure.model.payload import from_json, to_json
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import failed_outcome
-from perdure.worker.bodies import encoded_result
+from perdure.worker.calls import BodyCall
+from perdure.worker.masking import Masker
 from perdure.worker.processes import (
     Begun,
     Ended,
     Errand,
     Reported,
+    SecretAnswered,
+    SecretAsked,
     StepAnswered,
     StepAsked,
     StopAsked,
 )
+from perdure.worker.results import outcome_of
+from perdure.worker.secrets import Secrets
+
+Question = StepAsked | SecretAsked
+Answer = StepAnswered | SecretAnswered
 
 
 def main(pipe: Connection) -> None:
@@ -51,11 +59,11 @@ class _Server:
         self._errands: SimpleQueue[Errand] = SimpleQueue()
         self._errand: Errand | None = None
         self._abort = AbortSignal()
-        self._answers: SimpleQueue[StepAnswered] = SimpleQueue()
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._asking = threading.Lock()
 
-    def ask(self, message: StepAsked) -> StepAnswered:
-        """Ask the parent about a step; one question at a time."""
+    def ask(self, message: Question) -> Any:
+        """Ask the parent for a step or a secret; one question at a time."""
         with self._asking:
             with self._sending:
                 self._send(message)
@@ -74,11 +82,11 @@ class _Server:
         try:
             while True:
                 data = self._pipe.recv_bytes()
-                message = msgspec.json.decode(data, type=Errand | StopAsked | StepAnswered)
+                message = msgspec.json.decode(data, type=Errand | StopAsked | Answer)
                 if isinstance(message, Errand):
                     self._abort = AbortSignal()
                     self._errands.put(message)
-                elif isinstance(message, StepAnswered):
+                elif isinstance(message, StepAnswered | SecretAnswered):
                     self._answers.put(message)
                 else:
                     self._abort.fire(message.reason)
@@ -89,23 +97,29 @@ class _Server:
             # An errand that cannot be read: the parent must not wait for its outcome.
             os._exit(1)
 
-    def _run(self, errand: Errand) -> Outcome:
+    def _run(self, errand: Errand) -> NodeOutcome:
         task = None
+        call = BodyCall(errand.job, _ChildSettings(self, errand), errand.resumption)
+        call.inputs = errand.inputs
         try:
             task = _find(errand.module, errand.name)
             report = partial(self._report, errand)
             steps = _ParentSteps(self, errand.payload_max_bytes)
-            context = Context(errand.job, errand.worker_id, report, self._abort, steps)
+            context = Context(errand.job, errand.worker_id, report, self._abort, steps, call)
             args, kwargs = _arguments(task, errand, context)
             with self._sending:
                 self._send(Begun())
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)
-            return Completed(output=encoded_result(value, task.name, errand.payload_max_bytes))
+            return call.asked or outcome_of(value, task.name, errand.payload_max_bytes)
         except BaseException as error:
+            if call.asked is not None:
+                return call.asked
             hold_off = timedelta(milliseconds=errand.hold_off_ms)
-            return failed_outcome(errand.job, task or _unfound(errand), error, hold_off)
+            known = (*errand.masked, *call.secret_values)
+            masker = Masker(known) if known else None
+            return failed_outcome(errand.job, task or _unfound(errand), error, hold_off, masker)
 
     def _report(self, errand: Errand, progress: Progress) -> None:
         with self._sending:
@@ -115,6 +129,24 @@ class _Server:
 
     def _send(self, message: Value) -> None:
         self._pipe.send_bytes(msgspec.json.encode(message))
+
+
+class _ChildSettings:
+    """What a call in a child needs to know of its worker; secrets are asked of it."""
+
+    def __init__(self, server: _Server, errand: Errand) -> None:
+        self._server = server
+        self.payload_max_bytes = errand.payload_max_bytes
+        self.allows_scripts = errand.allows_scripts
+        self.secrets = Secrets(self._find)
+
+    def _find(self, name: str) -> str:
+        answer: SecretAnswered = self._server.ask(SecretAsked(name=name))
+        if answer.advice is not None:
+            raise MissingSecret(name, answer.advice)
+        if answer.secret is None:
+            raise PerdureError(answer.error)
+        return answer.secret
 
 
 class _ParentSteps:
@@ -138,7 +170,7 @@ class _ParentSteps:
         return asyncio.run(act)
 
     async def _ask(self, message: StepAsked) -> StepAnswered:
-        answer = await asyncio.to_thread(self._server.ask, message)
+        answer: StepAnswered = await asyncio.to_thread(self._server.ask, message)
         if answer.error is not None:
             raise StoreError(f"step {message.name!r}: {answer.error}")
         return answer

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.client.registry import TaskRegistry
 from perdure.errors import InvalidInput, Permanent, UnknownTask, WorkerDied
+from perdure.model import happening
 from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Call, Graph, LoopNode
@@ -16,20 +18,32 @@ from perdure.model.happening import AttemptFailed, FailedForGood, Finished, Happ
 from perdure.model.job import ClaimedJob, NewJob
 from perdure.model.key import Key
 from perdure.model.lane import Lane
-from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Retried
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    NodeOutcome,
+    Paused,
+    Retried,
+    Skipped,
+)
 from perdure.model.payload import Codec, from_json
 from perdure.model.run import CommitAnswer
 from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.worker.attempt import Attempt
+from perdure.worker.node_calls import NodeRules, rules_of
+from perdure.worker.secrets import Secrets
 
 
 class Code:
-    """Everything that a worker has code for."""
+    """Everything that a worker has code for, and where that code gets secrets from."""
 
-    def __init__(self, tasks: TaskRegistry, flows: FlowCode) -> None:
+    def __init__(self, tasks: TaskRegistry, flows: FlowCode, secrets: Secrets) -> None:
         self.tasks = tasks
         self.flows = flows
+        self.secrets = secrets
 
     def task_of(self, lane: Lane) -> Task[..., Any]:
         task = self.find(lane)
@@ -53,6 +67,8 @@ class FlowCode(Mapping[str, BuiltFlow]):
             if not isinstance(flow, BuiltFlow):
                 raise InvalidInput(f"{flow!r} is not a flow; end it with .build()")
             self._flows |= flow.with_children()
+        rules = {text: rules_of(flow) for text, flow in self._flows.items()}
+        self._rules = {text: of_nodes for text, of_nodes in rules.items() if of_nodes}
 
     def __getitem__(self, text: str) -> BuiltFlow:
         return self._flows[text]
@@ -68,6 +84,16 @@ class FlowCode(Mapping[str, BuiltFlow]):
         flow = self._flows.get(lane.flow)
         return None if flow is None else flow.tasks.get(lane.task)
 
+    def rules_of(self, job: ClaimedJob) -> NodeRules | None:
+        """What the node of a job asks for around the call of its body, if that is anything."""
+        if not self._rules or job.node is None:
+            return None
+        of_nodes = self._rules.get(job.lane.flow)
+        if of_nodes is None:
+            return None
+        key = Key.parse(job.node.key)
+        return of_nodes.get(key.node) if key.part in ("", "poll") else None
+
     @property
     def tasks(self) -> list[Task[..., Any]]:
         return [task for flow in self._flows.values() for task in flow.tasks.values()]
@@ -80,20 +106,30 @@ class FlowCode(Mapping[str, BuiltFlow]):
     def _calls(self) -> Iterator[Call]:
         for flow in self._flows.values():
             for node in flow.graph.nodes.values():
-                for name in ("call", "body", "check", "undo"):
+                for name in ("call", "body", "check", "undo", "notify"):
                     if isinstance(call := getattr(node, name, None), Call):
                         yield call
 
 
 def happening_of(
-    attempt: Attempt, outcome: Outcome, graph: Graph, code: FlowCode, codec: Codec
+    attempt: Attempt, outcome: NodeOutcome, graph: Graph, code: FlowCode, codec: Codec
 ) -> Happening:
     """What the outcome of a node's job means for its run."""
     assert attempt.job.node is not None
     key = Key.parse(attempt.job.node.key)
     match outcome:
         case Completed():
-            return _finished(key, codec.decode(outcome.output), graph, code)
+            return _finished(key, outcome, codec.decode(outcome.output), graph, code)
+        case Skipped():
+            return happening.Skipped(key=key, reason=outcome.reason)
+        case Paused():
+            return happening.Paused(
+                key=key,
+                checkpoint=codec.decode(outcome.checkpoint),
+                name=outcome.name,
+                deadline_ms=_ms(outcome.deadline),
+                poll_ms=_ms(outcome.poll),
+            )
         case Retried():
             return AttemptFailed(key=key, attempt=attempt.job.attempt, failure=outcome.failure)
         case Failed() | Buried():
@@ -138,23 +174,29 @@ def poison_pill(deaths: int) -> Failure:
     return describe(WorkerDied(f"{deaths} workers died while they executed it"))
 
 
-def repeated_by(outcome: Outcome) -> Retried | None:
+def repeated_by(outcome: NodeOutcome) -> Retried | None:
     return outcome if isinstance(outcome, Retried) else None
 
 
-def _finished(key: Key, output: bytes, graph: Graph, code: FlowCode) -> Happening:
+def _finished(
+    key: Key, outcome: Completed, output: bytes, graph: Graph, code: FlowCode
+) -> Happening:
     node = graph.nodes.get(key.node)
     check = None
     if isinstance(node, LoopNode) and isinstance(node.body, Call) and not key.part:
         check = _quick_check(node, graph, code)
     if check is None:
-        return Finished(key=key, output=output)
+        return Finished(key=key, output=output, port=outcome.port, warnings=outcome.warnings)
     try:
         args, kwargs = check.arguments([from_json(output)], {}, None)
         is_done = bool(check.function(*args, **kwargs))
     except BaseException as error:  # whatever it is, the worker must not end of it
         return FailedForGood(key=key, failure=describe(error))
     return Finished(key=key, output=output, is_done=is_done)
+
+
+def _ms(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // timedelta(milliseconds=1)
 
 
 def _quick_check(node: LoopNode, graph: Graph, code: FlowCode) -> Task[..., Any] | None:

@@ -23,14 +23,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.client.context import AbortSignal, StepKeeper
-from perdure.errors import InvalidInput, ProcessDied
+from perdure.errors import InvalidInput, MissingSecret, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
-from perdure.model.outcome import Completed, Outcome
+from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.model.payload import from_json
+from perdure.model.report import Resumption
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.bodies import tell
+from perdure.worker.judging import judged
 from perdure.worker.threads import Threads
 
 IDLE_MAX = 32
@@ -50,6 +52,11 @@ class Errand(Value, tag=True):
     worker_id: str
     hold_off_ms: float
     payload_max_bytes: int
+    allows_scripts: bool
+    resumption: Resumption
+    inputs: dict[str, object]
+    masked: tuple[str, ...]
+    """Secrets that are among the arguments."""
 
 
 class StopAsked(Value, tag=True):
@@ -82,10 +89,28 @@ class StepAnswered(Value, tag=True):
     error: str | None = None
 
 
-class Ended(Value, tag=True):
-    """Child to parent: how the body ended. A completed output is plain JSON."""
+class SecretAsked(Value, tag=True):
+    """Child to parent: a secret is needed."""
 
-    outcome: Outcome
+    name: str
+
+
+class SecretAnswered(Value, tag=True):
+    """Parent to child: the secret; or why it could not be had."""
+
+    secret: str | None = None
+    advice: str | None = None
+    """There is no such secret."""
+    error: str = ""
+
+
+class Ended(Value, tag=True):
+    """Child to parent: how the body ended. Payloads are plain JSON: the codec stays with us."""
+
+    outcome: NodeOutcome
+
+
+FromChild = Begun | Reported | StepAsked | SecretAsked | Ended
 
 
 class _Child:
@@ -106,9 +131,10 @@ class _Child:
         with self._sending:
             self.pipe.send_bytes(msgspec.json.encode(message))
 
-    def receive(self) -> Begun | Reported | StepAsked | Ended:
+    def receive(self) -> FromChild:
         data = self.pipe.recv_bytes()
-        return msgspec.json.decode(data, type=Begun | Reported | StepAsked | Ended)
+        message: FromChild = msgspec.json.decode(data, type=FromChild)
+        return message
 
     def end(self) -> None:
         self.process.kill()
@@ -156,6 +182,8 @@ class Processes:
                     attempt.report(message.progress)
                 elif isinstance(message, StepAsked):
                     child.send(_answer(message, steps))
+                elif isinstance(message, SecretAsked):
+                    child.send(_secret(message, attempt))
                 else:
                     tell(loop, attempt.begun)
         except (EOFError, OSError):
@@ -171,10 +199,7 @@ class Processes:
                 child.end()
             else:
                 self._put_back(child)
-            if isinstance(message.outcome, Completed):  # plain JSON: the codec's keys stay here
-                tell(loop, attempt.returned, message.outcome.output)
-            else:
-                tell(loop, attempt.ended, message.outcome)
+            _conclude(attempt, message.outcome, loop)
 
     def _take(self) -> _Child:
         with self._lock:
@@ -240,6 +265,27 @@ class ProcessBody:
         return True
 
 
+def _conclude(attempt: Attempt, outcome: NodeOutcome, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        outcome = judged(attempt, outcome)
+    except BaseException as error:
+        tell(loop, attempt.raised, error)
+    else:
+        has_payload = isinstance(outcome, Completed | Paused | Skipped)
+        tell(loop, attempt.returned if has_payload else attempt.ended, outcome)
+
+
+def _secret(asked: SecretAsked, attempt: Attempt) -> SecretAnswered:
+    """Resolve a secret for a child, so that what comes back from it can be masked here."""
+    assert attempt.call is not None
+    try:
+        return SecretAnswered(secret=attempt.call.secret(asked.name))
+    except MissingSecret as error:
+        return SecretAnswered(advice=error.advice)
+    except Exception as error:
+        return SecretAnswered(error=f"secret {asked.name!r}: {type(error).__name__}: {error}")
+
+
 def _answer(asked: StepAsked, steps: StepKeeper) -> StepAnswered:
     """Look a step up, or store it, for a child that has no store."""
     try:
@@ -254,7 +300,8 @@ def _answer(asked: StepAsked, steps: StepKeeper) -> StepAnswered:
 
 def _errand(attempt: Attempt, crew: Crew) -> Errand:
     function = attempt.task.function
-    args, kwargs = attempt.stored_call()
+    args, kwargs = attempt.stored_values()
+    call = attempt.call
     return Errand(
         module=function.__module__,
         name=function.__qualname__,
@@ -264,6 +311,10 @@ def _errand(attempt: Attempt, crew: Crew) -> Errand:
         worker_id=crew.worker_id,
         hold_off_ms=crew.hold_off.total_seconds() * 1000,
         payload_max_bytes=crew.payload_max_bytes,
+        allows_scripts=crew.allows_scripts,
+        resumption=Resumption() if call is None else call.resumption,
+        inputs={} if call is None else dict(call.inputs),
+        masked=() if call is None else call.secret_values,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure import clock
 from perdure.model.job import ClaimedJob, Expired, Status, TakenOver
-from perdure.model.outcome import Buried, Failed, Outcome, Retried
+from perdure.model.outcome import Buried, Failed, NodeOutcome, Retried
 from perdure.worker.attempt import Attempt
 from perdure.worker.events import (
     ClaimLost,
@@ -75,7 +75,7 @@ class Report:
         self.tally.updated_at = clock.system_clock()
         self.job(JobFailed, job, failure=job.failure)
 
-    def settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
+    def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
         """Count and tell how an attempt ended in the record."""
         tally, job = self.tally, attempt.job
         tally.updated_at = clock.system_clock()

@@ -25,7 +25,7 @@ from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, NewJob
 from perdure.model.lane import Lane
-from perdure.model.outcome import Outcome, Released, Retried, Settlement
+from perdure.model.outcome import NodeOutcome, Released, Retried, Settlement
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
 from perdure.rules.decision import Schedule
@@ -41,7 +41,7 @@ CACHED_RUNS_MAX = 20_000
 CACHED_BYTES_MAX = 256 * 1024 * 1024
 _log = logging.getLogger("perdure.worker")
 
-Item = tuple[Attempt, Outcome]
+Item = tuple[Attempt, NodeOutcome]
 RunKey = tuple[str, RunId]
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Settled(NamedTuple):
     """What the store made of one node's outcome."""
 
     attempt: Attempt
-    outcome: Outcome
+    outcome: NodeOutcome
     is_written: bool = False
     goes_on: NewJob | None = None
     answer: CommitAnswer | None = None

@@ -15,19 +15,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.client.context import StepKeeper
 from perdure.engine.acting import Acting
 from perdure.engine.graphs import Graphs
 from perdure.engine.ticking import Ticking
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
-from perdure.model.job import Claim, Claimed, Progress, Status
+from perdure.model.job import Claim, Claimed, ClaimedJob, Progress, Status
 from perdure.model.lane import Lane
-from perdure.model.outcome import Buried, Completed, Failed, GivenBack, Outcome, Retried
+from perdure.model.outcome import (
+    Buried,
+    Completed,
+    Failed,
+    GivenBack,
+    NodeOutcome,
+    Paused,
+    Retried,
+    Skipped,
+)
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
-from perdure.worker.attempt import Attempt, Body, Stop
+from perdure.worker.attempt import Attempt, Body, Steps, Stop
 from perdure.worker.bodies import CoroutineBody, ThreadBody, tell
 from perdure.worker.claims import ClaimLoop
 from perdure.worker.commits import Commits, moves_run
@@ -43,6 +51,7 @@ from perdure.worker.housekeeping.schedules import ScheduleDuty
 from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.lanes import KnownLanes
 from perdure.worker.leases import LeaseKeeper
+from perdure.worker.node_calls import NodeRules
 from perdure.worker.nodes import Code, continued, poison_pill, yields
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
@@ -64,6 +73,8 @@ SIGN_OFF_SECONDS = 2.0
 HEARD = frozenset({HintKind.READY, HintKind.SCHEDULED, HintKind.DUE, HintKind.ABORTING})
 STATUS_AFTER = {
     Completed: Status.COMPLETED,
+    Skipped: Status.COMPLETED,
+    Paused: Status.PAUSED,
     Retried: Status.SCHEDULED,
     Failed: Status.FAILED,
     Buried: Status.DEAD,
@@ -89,6 +100,8 @@ class Service:
         self.payload_max_bytes = settings.payload_max_bytes
         self.abort_grace = settings.abort_grace
         self.hold_off = settings.hold_off
+        self.allows_scripts = settings.allows_scripts
+        self.secrets = code.secrets
         self._store = store
         self._code = code
         self._settings = settings
@@ -111,7 +124,7 @@ class Service:
         self._lanes = KnownLanes(code, settings)
         graphs = Graphs(code.flows.values())
         runs = RunCommits(store, graphs, codec, code.flows, self._may_go_on, self._lanes_to_compare)
-        self._commits = Commits(store, settings, runs, self._settled, self._node_settled)
+        self._commits = Commits(store, settings, runs, self._settled, self._node_settled, codec)
         self._claims = ClaimLoop(
             store, self._lanes, self._request, self._room, self._take, self._held_ids
         )
@@ -237,7 +250,7 @@ class Service:
     def report(self, attempt: Attempt, progress: Progress) -> None:
         self._progress.report(attempt, progress)
 
-    def ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+    def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
         # A node keeps its slot until its commit tells whether its job goes on. When stopping none
         # does, and the stop must not wait for a store that does not answer.
         if outcome is None or self._is_stopping or not moves_run(attempt, outcome):
@@ -256,12 +269,15 @@ class Service:
     async def write_here(self) -> None:
         await self._commits.write_here()
 
-    def steps_of(self, attempt: Attempt) -> StepKeeper:
+    def rules_of(self, job: ClaimedJob) -> NodeRules | None:
+        return self._code.flows.rules_of(job)
+
+    def steps_of(self, attempt: Attempt) -> Steps:
         return AttemptSteps(self._store, self, attempt, self._loop)
 
     # What comes back
 
-    def _settled(self, attempt: Attempt, outcome: Outcome, status: Status | None) -> None:
+    def _settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
         self._let_go(attempt)
         self._claims.room_changed()
         self._report.settled(attempt, outcome, status)

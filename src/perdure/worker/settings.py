@@ -39,6 +39,8 @@ class WorkerSettings(Value):
     keep_dead: timedelta | None
     """None keeps for ever, zero removes at once."""
     payload_max_bytes: int
+    allows_scripts: bool
+    """Whether commands that come with a flow are executed."""
 
 
 def checked_concurrency(concurrency: object) -> int:
@@ -53,6 +55,12 @@ def at_least_one(count: object, name: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InvalidInput(f"{name}={count!r} must be a whole number of at least 1")
     return count
+
+
+def yes_or_no(choice: object, name: str) -> bool:
+    if not isinstance(choice, bool):
+        raise InvalidInput(f"{name}={choice!r} must be True or False")
+    return choice
 
 
 def one_namespace(namespace: str) -> str:

@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 
+from perdure.errors import InvalidInput
 from perdure.model.job import ClaimedJob
 from perdure.model.payload import from_json, to_json
+from perdure.model.report import Resumption
 from perdure.model.run import StoredStep
 from perdure.model.task import checked_name
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Crew
+from perdure.worker.parking import OWN_PREFIX, past_pauses
 
 
 class AttemptSteps:
@@ -24,13 +27,14 @@ class AttemptSteps:
     ) -> None:
         self._store = store
         self._crew = crew
+        self._attempt = attempt
         self._job = attempt.job
         self._loop = loop
         self._known: dict[str, bytes] | None = None
         self._reading = asyncio.Lock()
 
     async def find(self, name: str) -> tuple[Any, ...]:
-        checked_name(name, "step")
+        self._check(name)
         async with self._reading:  # once, or one step would forget what another has stored
             if self._known is None:
                 stored = await self._store.load_steps(owner_of(self._job))
@@ -40,13 +44,30 @@ class AttemptSteps:
     async def save(self, name: str, value: Any) -> Any:
         assert self._known is not None
         plain = to_json(value, f"the result of step {name!r}", self._crew.payload_max_bytes)
+        self._check(name)  # anew: a secret may have been resolved since
+        if (masker := self._attempt.masker) is not None:
+            plain = masker.json(plain)
         step = StoredStep(name=name, value=self._crew.codec.encode(plain))
         await self._store.save_step(self._job.claim, owner_of(self._job), step)
         self._known[name] = step.value
         return self._read(step.value)
 
+    async def past_pauses(self) -> Resumption:
+        """Of a plain job: the pauses that it was resumed from."""
+        return await past_pauses(self._store, self._job, owner_of(self._job), self._crew.codec)
+
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+
+    def _check(self, name: str) -> None:
+        checked_name(name, "step")
+        if name.startswith(OWN_PREFIX):
+            raise InvalidInput(f"step {name!r}: names that begin with {OWN_PREFIX!r} are taken")
+        masker = self._attempt.masker
+        if masker is not None and masker.is_in(name):
+            raise InvalidInput(
+                "the name of a step is stored as it is, and this one has a secret in it"
+            )
 
     def _read(self, data: bytes) -> Any:
         return from_json(self._crew.codec.decode(data))

@@ -32,6 +32,7 @@ from perdure.worker.events import WorkerEvent
 from perdure.worker.nodes import Code, FlowCode
 from perdure.worker.processes import check_importable
 from perdure.worker.report import Report
+from perdure.worker.secrets import Provider, Secrets
 from perdure.worker.service import Service
 from perdure.worker.settings import (
     WorkerSettings,
@@ -40,6 +41,7 @@ from perdure.worker.settings import (
     kept,
     one_namespace,
     positive,
+    yes_or_no,
 )
 from perdure.worker.stats import WorkerStats
 
@@ -53,6 +55,11 @@ class Worker:
     ``run()`` blocks and handles signals; ``start()`` runs it in a thread; ``await serve()`` runs
     it on your own event loop. Without ``queues`` it serves those of its tasks. Without ``tags`` it
     takes any job; with them, jobs whose tags it has. Limits hold across the whole cluster.
+
+    ``secrets`` has what tasks and templates ask for by name: a mapping, or a plain function that
+    is called with the name where the body runs, so it should be quick in async tasks; it returns
+    None for what it does not have. Without it, the environment has them: ``PERDURE_SECRET_NAME``.
+    ``allow_scripts`` lets nodes of the kind ``script`` execute commands on this machine.
 
     Without ``id`` it makes one up. An ``id`` of yours must not be that of another worker at work
     on the same store: two of one name would give back each other's jobs.
@@ -81,6 +88,8 @@ class Worker:
         keep_dead: Duration | None = None,
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
+        secrets: Provider | None = None,
+        allow_scripts: bool = False,
     ) -> None:
         self._tasks = TaskRegistry(tasks)
         self._flows = FlowCode(checked_list(flows, "flows", "flows"))
@@ -108,7 +117,9 @@ class Worker:
             keep_failed=kept(keep_failed, "keep_failed"),
             keep_dead=kept(keep_dead, "keep_dead"),
             payload_max_bytes=at_least_one(payload_max_bytes, "payload_max_bytes"),
+            allows_scripts=yes_or_no(allow_scripts, "allow_scripts"),
         )
+        self._secrets = Secrets(secrets)
         made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
         self.id = WorkerId(checked_name(made if id is None else id, "worker id"))
         self._store = store_at(store)
@@ -156,6 +167,7 @@ class Worker:
         tags: Sequence[str] | None = None,
         namespace: str | None = None,
         grace: Duration | None = None,
+        allow_scripts: bool | None = None,
         id: str | None = None,
     ) -> None:
         """Change a worker that does not run yet, as the command line does; None changes nothing."""
@@ -174,6 +186,8 @@ class Worker:
             changes["namespace"] = one_namespace(namespace)
         if grace is not None:
             changes["grace"] = as_duration(grace, "grace")
+        if allow_scripts is not None:
+            changes["allows_scripts"] = yes_or_no(allow_scripts, "allow_scripts")
         self._settings = replace(self._settings, **changes)
         if store is not None:
             self._store = store_at(store)
@@ -189,7 +203,7 @@ class Worker:
         # Known before the store answers, so that a stop asked for meanwhile is not lost.
         self._service = Service(
             store,
-            Code(self._tasks, self._flows),
+            Code(self._tasks, self._flows, self._secrets),
             self._settings,
             self._info(),
             self._codec,

@@ -1,0 +1,110 @@
+"""The call of a body: what it brings besides its arguments, and what the body asks for with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.errors import InvalidInput, Permanent
+from perdure.model.ids import RunId
+from perdure.model.job import ClaimedJob
+from perdure.model.key import Key
+from perdure.model.outcome import Paused
+from perdure.model.payload import Codec, from_json
+from perdure.model.report import Resumption
+from perdure.model.result import Pause
+from perdure.worker.masking import Masker
+from perdure.worker.results import paused_outcome
+from perdure.worker.secrets import ResolvedSecrets, Secrets
+
+NOTHING_BEFORE = Resumption()
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+class CallSettings(Protocol):
+    """What calls need to know of their worker."""
+
+    payload_max_bytes: int
+    secrets: Secrets
+    allows_scripts: bool
+
+
+class BodyCall:
+    """What a context tells and asks (see ``CallScope``), and what the attempt learns from it."""
+
+    __slots__ = ("_job", "_secrets", "_settings", "asked", "inputs", "resumption")
+
+    def __init__(
+        self, job: ClaimedJob, settings: CallSettings, resumption: Resumption = NOTHING_BEFORE
+    ) -> None:
+        self._job = job
+        self._settings = settings
+        self._secrets: ResolvedSecrets | None = None
+        self.resumption = resumption
+        self.inputs: Mapping[str, Any] = {}
+        self.asked: Paused | None = None
+        """The pause that the body asked for: it ends the attempt, even if the body went on."""
+
+    @property
+    def run_id(self) -> RunId | None:
+        return None if self._job.node is None else self._job.node.run
+
+    @property
+    def is_poll(self) -> bool:
+        return self._job.node is not None and Key.parse(self._job.node.key).part == "poll"
+
+    @property
+    def allows_scripts(self) -> bool:
+        return self._settings.allows_scripts
+
+    @property
+    def masker(self) -> Masker | None:
+        """None as long as there is nothing to mask."""
+        return None if self._secrets is None else self._secrets.masker
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        return () if self._secrets is None else self._secrets.values
+
+    def secret(self, name: str) -> str:
+        if self._secrets is None:
+            self._secrets = ResolvedSecrets(self._settings.secrets)
+        return self._secrets.find(name)
+
+    def pause(self, asked: Pause) -> None:
+        outcome = paused_outcome(asked, self._settings.payload_max_bytes)
+        refuse_pause(self._job, outcome, self.masker)
+        if self.asked is None:
+            self.asked = outcome
+
+
+def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None:
+    """Say so if this job cannot pause like that."""
+    if masker is not None and masker.is_in(paused.name):
+        raise InvalidInput(
+            "the name of a pause is stored as it is, and this one has a secret in it"
+        )
+    if job.node is None:
+        if paused.deadline is not None or paused.poll is not None:
+            raise Permanent(
+                "a plain job that pauses is parked until client.resume(job): it has no deadline "
+                "and no poll. Put the task into a flow, or leave them out"
+            )
+    elif part := Key.parse(job.node.key).part:
+        raise Permanent(f"only the work of a node can pause, not its {part}")
+
+
+def stored_call(job: ClaimedJob, codec: Codec) -> tuple[list[Any], dict[str, Any], Resumption]:
+    """A call as plain values, and what came before it. What cannot be read never will be."""
+    data = codec.decode(job.input)
+    try:
+        args, kwargs, *more = from_json(data)
+        before = msgspec.convert(more[0], Resumption) if more else NOTHING_BEFORE
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Permanent(f"the stored input cannot be used: {error}") from error
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise Permanent("the stored input cannot be used: it is not [[...], {...}]")
+    return args, kwargs, before
