@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
     "engine": VALUES | {"rules", "store.contract"},
-    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering"},
+    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering", "nodes"},
     "worker": VALUES
     | STORE_FACE
     | {"rules", "engine", "store.gathering", "client.context", "client.registry", "client.task"},

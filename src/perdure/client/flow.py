@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Self, Unpack, get_args
 
+from perdure.client.flow_approvals import ApproveStep
 from perdure.client.flow_assembly import After, Assembly, Cursor
 from perdure.client.flow_branches import Branch, ForkStep, JoinStep, RouteKey, RouteStep
-from perdure.client.flow_calls import AnyTask, Function, NodeOptions, RouteOptions
-from perdure.client.flow_steps import (
-    Body,
-    DelayStep,
-    FlowStep,
-    LoopStep,
-    MapStep,
-    Named,
-    SignalStep,
-    Step,
-    Steps,
-    ThenStep,
-    add_steps,
+from perdure.client.flow_kinds import AnyKind, UseStep
+from perdure.client.flow_options import (
+    AnyTask,
+    ApprovalOptions,
+    Function,
+    InputOptions,
+    KindOptions,
+    NodeOptions,
+    RouteOptions,
+    TaskOptions,
 )
+from perdure.client.flow_repeats import LoopStep, MapStep, Until
+from perdure.client.flow_steps import Body, FlowStep, Named, Step, Steps, ThenStep, add_steps
+from perdure.client.flow_waits import DelayStep, SignalStep
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration
+from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import OnFailure
 from perdure.model.task import checked_name
@@ -35,9 +37,10 @@ class Flow(Steps):
 
     Each node follows the one before, or what ``after=`` names: ``"a"`` takes the output of node a,
     ``"a:port"`` only if it ended on that port (the key of a route, or the port that an
-    ``on_error=``, ``on_timeout=`` or ``on_max=`` names). A list or ``{name: node}`` gathers the
-    outputs in one object, by node or by name, where a task follows; anything else takes the one
-    output that is there. ``after=`` may name nodes that are added later.
+    ``on_error=``, ``on_timeout=``, ``on_reject=`` or ``on_max=`` names). A list or
+    ``{name: node}`` gathers the outputs in one object, by node or by name, where a task follows;
+    anything else takes the one output that is there. ``after=`` may name nodes that are added
+    later. With ``inputs={name: source}`` a node takes what it names, from wherever before it.
 
     A node is called what ``name=`` says, else like its task. A flow that is not built may stand
     for its nodes in a branch, and needs no name then; a built one is a child flow, a run of its
@@ -48,12 +51,22 @@ class Flow(Steps):
 
     ``on_failure="finish"`` lets branches that have nothing to do with a failed node come to their
     end before the run fails.
+
+    ``cooldown="1h"``: a run that is submitted within an hour after another one of the flow began,
+    or was completed, is ``skipped``. Runs that other runs start are not.
     """
 
-    def __init__(self, name: str | None = None, *, on_failure: OnFailure = "stop") -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        on_failure: OnFailure = "stop",
+        cooldown: Duration | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
         self.on_failure: OnFailure = on_failure
+        self.cooldown = cooldown
 
     def __repr__(self) -> str:
         return f"<Flow {self.name or _UNNAMED!r}, not built>"
@@ -65,7 +78,7 @@ class Flow(Steps):
         name: str | None = None,
         after: After | None = None,
         gathers: bool | None = None,
-        **options: Unpack[NodeOptions],
+        **options: Unpack[TaskOptions],
     ) -> Self:
         """Call a task, or run a child flow. A lambda or plain function needs ``name=``.
 
@@ -74,6 +87,10 @@ class Flow(Steps):
         ``retries``, ``timeout``, ``queue``, ``priority`` and ``tags``, which override the task's;
         ``on_error`` (``"fail"``, ``"continue"`` or a port); and ``undo``, a task that takes back
         what this one did.
+
+        ``inputs={"order": "load.output", "name": "input.customer.name"}`` gives it arguments by
+        name instead, from any node that comes before it, the run's input, or ``secret.NAME``;
+        ``config`` then may say what it makes of them: ``{"text": "Dear {{ name }}"}``.
         """
         return self._record("then", ThenStep(body, Named(name, after), gathers, options))
 
@@ -84,7 +101,7 @@ class Flow(Steps):
         *,
         after: After | None = None,
         gathers: bool | None = None,
-        **options: Unpack[NodeOptions],
+        **options: Unpack[TaskOptions],
     ) -> Self:
         """Add a node of an arbitrary graph. Without ``after=`` it gets the run's input.
 
@@ -92,6 +109,23 @@ class Flow(Steps):
         """
         step = ThenStep(body, Named(id, after), gathers, options, is_start=True)
         return self._record("node", step)
+
+    def use(
+        self,
+        kind: AnyKind,
+        config: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        after: After | None = None,
+        gathers: bool | None = None,
+        **options: Unpack[KindOptions],
+    ) -> Self:
+        """Add a node of a kind: one that comes with it, by name, or one of yours.
+
+        ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
+        The node is called like the kind. Otherwise as :meth:`then`.
+        """
+        return self._record("use", UseStep(kind, config, Named(name, after), gathers, options))
 
     def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Self:
         """Run branches at the same time, each with the output before the fork.
@@ -107,7 +141,7 @@ class Flow(Steps):
         body: AnyTask | Function,
         *,
         name: str | None = None,
-        **options: Unpack[NodeOptions],
+        **options: Unpack[TaskOptions],
     ) -> Self:
         """Call a task with an object of the outputs of all branches of the fork, by name."""
         return self._record("join", JoinStep(body, name, options))
@@ -153,7 +187,7 @@ class Flow(Steps):
         self,
         body: Body,
         *,
-        until: AnyTask | Function | str,
+        until: Until,
         max_iterations: int = 50,
         on_max: str = "fail",
         name: str | None = None,
@@ -163,17 +197,27 @@ class Flow(Steps):
         """Call a task, or run a child flow, again on its own output until that is done.
 
         ``until`` is asked about the output after each iteration: a function or task that returns
-        True when it is done, or a key of the output. ``on_max`` says what follows the last
-        iteration if it is not: ``"fail"``, ``"continue"`` with the last output, or a port.
+        True when it is done, a key of the output, or a condition on it. ``on_max`` says what
+        follows the last iteration if it is not: ``"fail"``, ``"continue"`` with the last output,
+        or a port.
         """
         step = LoopStep(body, Named(name, after), until, max_iterations, on_max, options)
         return self._record("loop", step)
 
     def delay(
-        self, delay: Duration, *, name: str | None = None, after: After | None = None
+        self,
+        delay: Duration | None = None,
+        *,
+        until: str | datetime | None = None,
+        name: str | None = None,
+        after: After | None = None,
+        **options: Unpack[InputOptions],
     ) -> Self:
-        """Wait, holding nothing meanwhile, and hand the output before it on."""
-        return self._record("delay", DelayStep(delay, Named(name, after)))
+        """Wait, holding nothing meanwhile, and hand the output before it on.
+
+        ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``.
+        """
+        return self._record("delay", DelayStep(delay, until, Named(name, after), options))
 
     def wait_for_signal(
         self,
@@ -181,16 +225,36 @@ class Flow(Steps):
         *,
         timeout: Duration | None = None,
         on_timeout: str = "fail",
+        where: Any = None,
         name: str | None = None,
         after: After | None = None,
+        **options: Unpack[InputOptions],
     ) -> Self:
         """Wait for a signal, holding nothing meanwhile; gives what came with it.
 
+        ``where`` is a condition on what comes with it, in which values may be templates.
         ``on_timeout`` is ``"fail"``, ``"continue"`` with null, or a port. The node is called like
         the signal.
         """
-        step = SignalStep(signal, Named(name, after), timeout, on_timeout)
+        step = SignalStep(signal, Named(name, after), timeout, on_timeout, where, options)
         return self._record("wait_for_signal", step)
+
+    def approve(
+        self,
+        title: str,
+        *,
+        name: str | None = None,
+        after: After | None = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> Self:
+        """Wait for people to decide, holding nothing meanwhile; gives who decided what.
+
+        ``title``, ``message`` and ``data`` are templates over the inputs; without ``inputs=``,
+        ``value`` is the output before it. To approve goes on, to reject does what ``on_reject``
+        says, any other of ``answers`` goes on from the port of its name. ``deadline`` with
+        ``on_timeout``, ``reminders`` and ``escalate`` say what happens if nobody answers.
+        """
+        return self._record("approve", ApproveStep(title, Named(name, after), options))
 
     def flow(
         self,
@@ -200,10 +264,11 @@ class Flow(Steps):
         after: After | None = None,
         on_error: str = "fail",
         undo: AnyTask | Function | None = None,
+        **options: Unpack[InputOptions],
     ) -> Self:
         """Run a built flow as a run of its own; gives its result."""
-        options = NodeOptions(on_error=on_error, undo=undo)
-        return self._record("flow", FlowStep(flow, Named(name, after), options))
+        told = {"on_error": on_error, "undo": undo, **options}
+        return self._record("flow", FlowStep(flow, Named(name, after), told))
 
     def build(self) -> BuiltFlow:
         """Check everything, and make the flow that can be run.
@@ -216,11 +281,21 @@ class Flow(Steps):
         if self.on_failure not in get_args(OnFailure):
             assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
         cursor = add_steps(self, assembly, Cursor())
-        return assembly.build(cursor, self.on_failure)
+        cooldown_ms = assembly.attempt("the flow", lambda: _cooldown_ms(self.cooldown), 0)
+        return assembly.build(cursor, self.on_failure, cooldown_ms)
 
     def _record(self, method: str, step: Step) -> Self:
         self._steps.append((method, step))
         return self
+
+
+def _cooldown_ms(cooldown: Duration | None) -> int:
+    if cooldown is None:
+        return 0
+    milliseconds = round(as_duration(cooldown, "cooldown") / timedelta(milliseconds=1))
+    if not milliseconds:
+        raise InvalidInput(f"cooldown={cooldown!r} must be at least a millisecond")
+    return milliseconds
 
 
 def _check_name(name: str | None) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.client.flow_calls import AnyTask, call_of, named_task
+from perdure.client.flow_calls import call_of, named_task
+from perdure.client.flow_inputs import Inputs, resolved
+from perdure.client.flow_options import AnyTask
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
@@ -18,14 +21,18 @@ from perdure.model.graph import (
     Edge,
     FlowRef,
     Graph,
+    Input,
     Node,
     OnFailure,
     ports_of,
 )
 from perdure.model.task import Task
+from perdure.nodes.body import kind_task
+from perdure.nodes.kind import Kind
+from perdure.rules.definition_check import check_definition
 from perdure.rules.exclusion import Exclusion, Exit
-from perdure.rules.graph_check import check_graph
 from perdure.rules.graph_order import in_order
+from perdure.rules.input_check import with_run_input
 from perdure.rules.placement import place_functions
 
 After = str | Sequence[str] | Mapping[str, str]
@@ -75,6 +82,8 @@ class Assembly:
         """Plain functions by their names as tasks, with the settings that were given for them."""
         self._flows: dict[str, BuiltFlow] = {}
         self._merges: list[str] = []
+        self._inputs: dict[str, Inputs] = {}
+        self._reads: dict[str, frozenset[str]] = {}
 
     # Faults
 
@@ -123,10 +132,22 @@ class Assembly:
 
     # Code
 
-    def call(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> Call:
-        """How a node calls a task, or a plain function as the task ``flow.name``."""
+    def call(
+        self,
+        body: Any,
+        name: str,
+        settings: Mapping[str, Any],
+        label: str,
+        arguments: Collection[str] | None = None,
+    ) -> Call:
+        """How a node calls a task, or a plain function or kind as the task ``flow.name``.
+
+        ``arguments`` are the names of those that it gets; None: it gets one value.
+        """
         task = self.attempt(label, lambda: self._task(body, name, settings, label), _NO_TASK)
-        return call_of(task, settings, lambda message: self.fault(label, message))
+        if task is _NO_TASK:
+            arguments = None
+        return call_of(task, settings, lambda message: self.fault(label, message), arguments)
 
     def _task(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> AnyTask:
         task = body if isinstance(body, Task) else self._task_of(body, name, settings)
@@ -135,10 +156,13 @@ class Assembly:
             raise InvalidInput(f"another task is named {task.name!r} too ({where}); rename one")
         return task
 
-    def _task_of(self, function: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
-        if not callable(function):
-            raise InvalidInput(f"{function!r} is neither a task nor a function")
-        task = named_task(function, f"{self.flow}.{name}")
+    def _task_of(self, body: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
+        if isinstance(body, Kind):
+            task = kind_task(body, f"{self.flow}.{name}")
+        elif callable(body):
+            task = named_task(body, f"{self.flow}.{name}")
+        else:
+            raise InvalidInput(f"{body!r} is neither a task nor a function")
         given = (setting for setting, value in settings.items() if value is not None)
         self._functions[task.name] = frozenset(given)
         return task
@@ -188,16 +212,28 @@ class Assembly:
         """This node takes one of several values: only one of them may ever be there."""
         self._merges.append(id)
 
+    def declare(self, id: str, inputs: Inputs) -> None:
+        """This node takes its input by name. Which nodes that is from, is read when all are known.
+
+        Then it takes what it names, and nothing along its edges.
+        """
+        self._inputs[id] = inputs
+
+    def reads(self, id: str, names: Iterable[str]) -> None:
+        """The kind of this node looks at inputs of these names, besides its templates."""
+        self._reads[id] = frozenset(names)
+
     # The result
 
-    def build(self, cursor: Cursor, on_failure: OnFailure) -> BuiltFlow:
+    def build(self, cursor: Cursor, on_failure: OnFailure, cooldown_ms: int = 0) -> BuiltFlow:
         definition = Definition(
             name=self.flow,
-            nodes=tuple(self.nodes.values()),
+            nodes=tuple(self._with_inputs(node) for node in self.nodes.values()),
             edges=tuple(self._edges),
             on_failure=on_failure,
+            cooldown_ms=cooldown_ms,
         )
-        faults = check_graph(definition, self._labels)
+        faults = check_definition(definition, self._labels, self._reads)
         if not faults:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
@@ -212,6 +248,17 @@ class Assembly:
             raise InvalidFlow(self.flow, (*self.faults, *faults))
         tasks = {name: task for name, (task, _) in self._tasks.items()}
         return BuiltFlow(definition, tasks, dict(self._flows))
+
+    def _with_inputs(self, node: Node) -> Node:
+        told = self._inputs.get(node.id)
+        if told is not None and told.references:
+            label = self._labels[node.id]
+            found = (
+                self.attempt(label, partial(resolved, each, self.nodes), Input(name=each.name))
+                for each in told.references
+            )
+            node = replace(node, inputs=tuple(found))
+        return with_run_input(node)
 
     def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[str]:
         for id in self._merges:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.client.flow_assembly import Assembly, Cursor, End
-from perdure.client.flow_calls import AnyTask, Function, NodeOptions, RouteOptions, key_function
+from perdure.client.flow_calls import key_function
+from perdure.client.flow_options import AnyTask, Function, RouteOptions, TaskOptions
+from perdure.client.flow_settings import check_options, on_error
 from perdure.client.flow_steps import (
     Named,
     Step,
     Steps,
     ThenStep,
-    check_options,
     id_of,
     id_or,
     inline,
-    on_error,
     one_entry,
     task_node,
 )
@@ -60,7 +60,7 @@ class ForkStep(Step):
 class JoinStep(Step):
     body: AnyTask | Function | BuiltFlow
     name: str | None
-    options: NodeOptions
+    options: TaskOptions
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
         id = id_of(assembly, self.name, self.body, place)
@@ -78,7 +78,7 @@ class JoinStep(Step):
             for end in branch.ends
         )
         node = task_node(assembly, id, self.body, self.options, gathers=bool(ends))
-        return assembly.add(node, Cursor(ends=ends), gathers=True)
+        return assembly.add(node, Cursor(ends=ends), gathers=node.gathers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class RouteStep(Step):
             call=self._call(assembly, id, label),
             ports=tuple(branches),
             on_error=on_error(assembly, label, self.options),
+            key=self.key if isinstance(self.key, str) else "",
         )
         assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
         ends: list[End] = []
@@ -151,7 +152,7 @@ class RouteStep(Step):
     def _call(self, assembly: Assembly, id: str, label: str) -> Call:
         key, name = self.key, id
         if isinstance(key, str):
-            # The key is part of the name, so that another key makes another version.
+            # So a worker that has two versions of a flow has the function of each.
             key, name = key_function(key), f"{id}:{key}"
         return assembly.call(key, name, self.options, f"{label}, key")
 

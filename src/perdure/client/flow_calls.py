@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
+from perdure.client.flow_options import AnyTask, Function
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
 from perdure.model.graph import Call
@@ -15,39 +16,24 @@ from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.policy import encode_policy
 from perdure.model.retry import Retry
 from perdure.model.task import Task, checked_name, checked_priority, checked_tags
+from perdure.rules.condition import holds, parse_condition
+from perdure.rules.graph_check import nearest
 
-AnyTask = Task[..., Any]
-Function = Callable[..., Any]
 T = TypeVar("T")
 
-
-class CallSettings(TypedDict, total=False):
-    """What a node changes of the settings of the task that it calls; None leaves them."""
-
-    retries: Retry | int | None
-    timeout: Duration | None
-    queue: str | None
-    priority: int | None
-    tags: Sequence[str] | None
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class RouteOptions(CallSettings, total=False):
-    on_error: str
-    """``"fail"``, or the port to go on from with the error."""
+def call_of(
+    task: AnyTask,
+    settings: Mapping[str, Any],
+    refuse: Callable[[str], None],
+    arguments: Collection[str] | None = None,
+) -> Call:
+    """How a node calls a task; everything that stands against it is told to ``refuse``.
 
-
-class NodeOptions(CallSettings, total=False):
-    on_error: str
-    """``"fail"``, ``"continue"`` with null, or the port to go on from with the error."""
-    undo: AnyTask | Function | None
-    """Called with the node's output when a run that failed or was cancelled is undone."""
-
-
-CALL_SETTINGS = frozenset(CallSettings.__optional_keys__)
-
-
-def call_of(task: AnyTask, settings: Mapping[str, Any], refuse: Callable[[str], None]) -> Call:
-    """How a node calls a task; everything that stands against it is told to ``refuse``."""
+    ``arguments`` are the names of those that it gets; None: it gets one value.
+    """
 
     def checked(make: Callable[[], T], instead: T) -> T:
         try:
@@ -61,12 +47,17 @@ def call_of(task: AnyTask, settings: Mapping[str, Any], refuse: Callable[[str], 
         return own if value is None else checked(lambda: check(value), own)
 
     checked(lambda: _refuse_computed_limits(task), None)
+    if arguments is None:
+        takes_input = checked(lambda: _takes_input(task), True)
+    else:
+        takes_input = True
+        checked(lambda: _tell(_argument_faults(task, arguments), refuse), None)
     return Call(
         task=task.name,
         queue=given("queue", lambda queue: checked_name(queue, "queue"), task.queue),
         priority=given("priority", checked_priority, task.priority),
         tags=given("tags", checked_tags, task.tags),
-        takes_input=checked(lambda: _takes_input(task), True),
+        takes_input=takes_input,
         policy=_policy(given("retries", _retry, None), given("timeout", _timeout, None)),
     )
 
@@ -98,6 +89,16 @@ def key_function(key: str) -> Function:
         return value[key]
 
     return read
+
+
+def condition_function(condition: Any) -> Function:
+    """Tells whether a condition on its properties holds for a value."""
+    parsed = parse_condition(condition)
+
+    def is_so(value: Any) -> bool:
+        return holds(parsed, value)
+
+    return is_so
 
 
 def truth_of(function: Function) -> Function:
@@ -136,12 +137,7 @@ def _refuse_computed_limits(task: AnyTask) -> None:
 
 def _takes_input(task: AnyTask) -> bool:
     """Whether the task is called with the node's input, or with nothing."""
-    try:
-        signature = task.input_signature
-    except ValueError as error:
-        raise InvalidInput(
-            f"the parameters of {task.function!r} cannot be told ({error}); wrap it in a function"
-        ) from error
+    signature = _signature(task)
     for arguments in ((None,), ()):
         try:
             signature.bind(*arguments)
@@ -149,9 +145,45 @@ def _takes_input(task: AnyTask) -> bool:
             continue
         return bool(arguments)
     raise InvalidInput(
-        f"task {task.name!r}{signature} cannot be called with one value, as nodes are; after a "
-        "join that value is one object with everything in it"
+        f"task {task.name!r}{signature} cannot be called with one value, as nodes are; give it "
+        "inputs={...} by name; after a join that value is one object with everything in it"
     )
+
+
+def _tell(faults: Iterator[str], refuse: Callable[[str], None]) -> None:
+    for fault in faults:
+        refuse(fault)
+
+
+def _argument_faults(task: AnyTask, names: Collection[str]) -> Iterator[str]:
+    """What stands against calling a task with arguments of these names, and no others."""
+    parameters = _signature(task).parameters.values()
+    by_name = [each for each in parameters if each.kind in _BY_NAME]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    known = [each.name for each in by_name]
+    for name in names:
+        if name not in known and not takes_any:
+            takes = f"; it has {', '.join(map(repr, known))}" if known else "; it has none"
+            yield f"task {task.name!r} has no parameter {name!r}{nearest(name, known) or takes}"
+    for each in parameters:
+        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
+            yield f"task {task.name!r} takes {each.name!r} by position only, not by name"
+    for each in by_name:
+        if each.default is each.empty and each.name not in names:
+            yield f"task {task.name!r} needs {each.name!r}, which is not among {_listed(names)}"
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(map(repr, names)) or "its arguments: there are none"
+
+
+def _signature(task: AnyTask) -> inspect.Signature:
+    try:
+        return task.input_signature
+    except ValueError as error:
+        raise InvalidInput(
+            f"the parameters of {task.function!r} cannot be told ({error}); wrap it in a function"
+        ) from error
 
 
 def _retry(retries: Any) -> Retry | None:

@@ -6,36 +6,30 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from perdure.client.flow_assembly import NESTING_MAX, After, Assembly, Cursor
-from perdure.client.flow_calls import (
+from perdure.client.flow_inputs import Inputs
+from perdure.client.flow_options import (
     CALL_SETTINGS,
+    TASK_SETTINGS,
     AnyTask,
     Function,
     NodeOptions,
-    key_function,
-    positive_ms,
-    truth_of,
+    TaskOptions,
 )
-from perdure.model.duration import Duration, as_duration
+from perdure.client.flow_settings import (
+    check_options,
+    config_told,
+    on_error,
+    task_settings,
+    told_inputs,
+    undo_call,
+)
 from perdure.model.flow import BuiltFlow
-from perdure.model.graph import (
-    FAIL,
-    Call,
-    DelayNode,
-    FlowNode,
-    FlowRef,
-    LoopNode,
-    MapNode,
-    SignalNode,
-    TaskNode,
-)
-from perdure.model.task import Task, checked_name
-from perdure.rules.enqueueing import check_option_names
-from perdure.rules.graph_check import NODE_ID
+from perdure.model.graph import Call, FlowNode, FlowRef, TaskNode
+from perdure.model.task import Task
+from perdure.nodes.kind import Kind
 
 
 class Step(ABC):
@@ -98,7 +92,8 @@ class ThenStep(Step):
     body: Body | Steps
     named: Named
     gathers: bool | None
-    options: NodeOptions
+    options: Mapping[str, Any]
+    """As ``TaskOptions`` has them."""
     is_start: bool = False
     """Without ``after`` it is a first node, and does not follow the cursor."""
 
@@ -113,12 +108,13 @@ class ThenStep(Step):
         if isinstance(self.body, BuiltFlow):
             if self.gathers:
                 assembly.fault(label, "a child flow cannot gather; .join(task) before it can")
-            if is_several:
+            inputs = told_inputs(assembly, id, self.options)
+            if is_several and not inputs.references:
                 assembly.merge(id)
-            return assembly.add(child_node(assembly, id, self.body, self.options), entry)
+            return assembly.add(child_node(assembly, id, self.body, self.options, inputs), entry)
         gathers = is_several if self.gathers is None else self.gathers
         node = task_node(assembly, id, self.body, self.options, gathers)
-        return assembly.add(node, entry, gathers=gathers)
+        return assembly.add(node, entry, gathers=node.gathers)
 
     def _inlined(self, assembly: Assembly, cursor: Cursor, place: str, steps: Steps) -> Cursor:
         if self.named.name is not None or self.options or self.gathers is not None:
@@ -137,7 +133,8 @@ class ThenStep(Step):
 class FlowStep(Step):
     flow: BuiltFlow
     named: Named
-    options: NodeOptions
+    options: Mapping[str, Any]
+    """As ``InputOptions`` has them, with ``on_error`` and ``undo``."""
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
         flow: Any = self.flow
@@ -145,110 +142,6 @@ class FlowStep(Step):
             return ThenStep(flow, self.named, None, self.options).add(assembly, cursor, place)
         assembly.fault(place, f"{flow!r} is no flow that was built: .build()")
         return cursor
-
-
-@dataclass(frozen=True, slots=True)
-class MapStep(Step):
-    body: Body
-    named: Named
-    over: str | None
-    concurrency: int | None
-    options: NodeOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_of(assembly, self.named.name, self.body, place)
-        label = assembly.label(id)
-        if self.over is not None:
-            assembly.attempt(label, lambda: checked_name(self.over, "over"), "")
-        node = MapNode(
-            id=id,
-            body=body_of(assembly, id, self.body, self.options),
-            over=self.over,
-            concurrency=whole(assembly, label, "concurrency", self.concurrency),
-            on_error=on_error(assembly, label, self.options),
-            undo=undo_call(assembly, id, self.options),
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
-
-
-@dataclass(frozen=True, slots=True)
-class LoopStep(Step):
-    body: Body
-    named: Named
-    until: AnyTask | Function | str
-    max_iterations: int | None
-    on_max: str
-    options: NodeOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_of(assembly, self.named.name, self.body, place)
-        label = assembly.label(id)
-        most = whole(assembly, label, "max_iterations", self.max_iterations)
-        if most is None:
-            assembly.fault(label, "max_iterations=None must be a whole number: no loop is endless")
-        node = LoopNode(
-            id=id,
-            body=body_of(assembly, id, self.body, self.options),
-            check=self._check(assembly, id, label),
-            iterations_max=1 if most is None else most,
-            on_max=checked_port(assembly, label, "on_max", self.on_max),
-            on_error=on_error(assembly, label, self.options),
-            undo=undo_call(assembly, id, self.options),
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
-
-    def _check(self, assembly: Assembly, id: str, label: str) -> Call:
-        until: Any = self.until
-        name = f"{id}.until"
-        if isinstance(until, str):
-            # The key is part of the name, so that another key makes another version.
-            until, name = key_function(until), f"{name}:{until}"
-        if callable(until) and not isinstance(until, Task):
-            until = truth_of(until)
-        return assembly.call(until, name, {}, f"{label}, until=")
-
-
-@dataclass(frozen=True, slots=True)
-class DelayStep(Step):
-    delay: Duration
-    named: Named
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_or(assembly, self.named.name, "delay", place)
-        delay = assembly.attempt(
-            assembly.label(id), lambda: as_duration(self.delay, "delay"), timedelta(0)
-        )
-        entry = one_entry(assembly, id, cursor, self.named.after)
-        return assembly.add(DelayNode(id=id, delay_ms=delay // timedelta(milliseconds=1)), entry)
-
-
-@dataclass(frozen=True, slots=True)
-class SignalStep(Step):
-    signal: str
-    named: Named
-    timeout: Duration | None
-    on_timeout: str
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        signal: Any = self.signal
-        is_usable = isinstance(signal, str) and NODE_ID.fullmatch(signal)
-        id = id_or(assembly, self.named.name, signal if is_usable else "signal", place)
-        label = assembly.label(id)
-        node = SignalNode(
-            id=id,
-            signal=assembly.attempt(label, lambda: checked_name(signal, "signal"), ""),
-            timeout_ms=self._timeout_ms(assembly, label),
-            on_timeout=checked_port(assembly, label, "on_timeout", self.on_timeout),
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
-
-    def _timeout_ms(self, assembly: Assembly, label: str) -> int | None:
-        timeout = self.timeout
-        if timeout is not None:
-            return assembly.attempt(label, lambda: positive_ms(timeout, "timeout"), None)
-        if self.on_timeout != FAIL:
-            assembly.fault(label, f"on_timeout={self.on_timeout!r} needs a timeout=...")
-        return None
 
 
 # What several steps need
@@ -283,10 +176,12 @@ def given_id(assembly: Assembly, name: Any, place: str) -> str:
     return assembly.made_up_id("unnamed", place)
 
 
-def one_entry(assembly: Assembly, id: str, cursor: Cursor, after: After | None) -> Cursor:
-    """Where a node is attached that takes one value."""
+def one_entry(
+    assembly: Assembly, id: str, cursor: Cursor, after: After | None, inputs: Inputs | None = None
+) -> Cursor:
+    """Where a node is attached that takes one value, or what its inputs name."""
     entry, is_several = assembly.entry(cursor, after, assembly.label(id))
-    if is_several:
+    if is_several and not (inputs and inputs.references):
         assembly.merge(id)
     return entry
 
@@ -295,26 +190,41 @@ def task_node(
     assembly: Assembly, id: str, body: Any, options: Mapping[str, Any], gathers: bool
 ) -> TaskNode:
     label = assembly.label(id)
-    check_options(assembly, label, options, NodeOptions)
+    check_options(assembly, label, options, TaskOptions)
+    if isinstance(body, Kind) or (isinstance(body, type) and issubclass(body, Kind)):
+        assembly.fault(label, f"{body!r} is a kind; add it with .use(kind, config)")
+        body = _nothing
+    inputs = told_inputs(assembly, id, options)
+    config = config_told(assembly, label, options.get("config"))
+    arguments = inputs.names if config is None else list(config)
+    is_called_by_name = config is not None or bool(inputs.references)
     return TaskNode(
         id=id,
-        call=assembly.call(body, id, options, label),
-        gathers=gathers,
+        call=assembly.call(body, id, options, label, arguments if is_called_by_name else None),
+        gathers=gathers and not inputs.references,
         on_error=on_error(assembly, label, options),
         undo=undo_call(assembly, id, options),
+        config=config,
+        on_missing=inputs.on_missing,
+        **task_settings(assembly, label, options),
     )
 
 
 def child_node(
-    assembly: Assembly, id: str, flow: BuiltFlow, options: Mapping[str, Any]
+    assembly: Assembly, id: str, flow: BuiltFlow, options: Mapping[str, Any], inputs: Inputs
 ) -> FlowNode:
-    body = body_of(assembly, id, flow, options)
+    label = assembly.label(id)
+    for option in sorted(TASK_SETTINGS.intersection(options)):
+        assembly.fault(label, f"{option}= is for tasks; a child flow has its own nodes")
+    rest = {name: value for name, value in options.items() if name not in TASK_SETTINGS}
+    body = body_of(assembly, id, flow, rest)
     assert isinstance(body, FlowRef)
     return FlowNode(
         id=id,
         body=body,
-        on_error=on_error(assembly, assembly.label(id), options),
+        on_error=on_error(assembly, label, options),
         undo=undo_call(assembly, id, options),
+        on_missing=inputs.on_missing,
     )
 
 
@@ -330,30 +240,5 @@ def body_of(assembly: Assembly, id: str, body: Any, options: Mapping[str, Any]) 
     return assembly.child(body)
 
 
-def undo_call(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Call | None:
-    undo = options.get("undo")
-    if undo is None:
-        return None
-    return assembly.call(undo, f"{id}.undo", {}, f"{assembly.label(id)}, undo=")
-
-
-def on_error(assembly: Assembly, label: str, options: Mapping[str, Any]) -> str:
-    return checked_port(assembly, label, "on_error", options.get("on_error", FAIL))
-
-
-def checked_port(assembly: Assembly, label: str, option: str, port: Any) -> str:
-    """``"fail"``, ``"continue"`` or a port."""
-    return assembly.attempt(label, lambda: checked_name(port, option), FAIL)
-
-
-def check_options(assembly: Assembly, label: str, options: Mapping[str, Any], known: Any) -> None:
-    for name, value in options.items():
-        assembly.attempt(label, partial(check_option_names, {name: value}, known), None)
-
-
-def whole(assembly: Assembly, label: str, option: str, value: Any) -> int | None:
-    """Whether it is large enough is for the check of the graph to say."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    assembly.fault(label, f"{option}={value!r} must be a whole number")
-    return 1
+def _nothing(**arguments: Any) -> None:
+    """Stands in for what cannot be called."""

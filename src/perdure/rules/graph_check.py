@@ -11,6 +11,7 @@ from perdure.model.graph import (
     CONTINUE,
     FAIL,
     ORDINARY,
+    PORT_OPTIONS,
     Definition,
     Edge,
     LoopNode,
@@ -131,7 +132,7 @@ class _Checking:
     def unused_ports(self) -> Iterator[str]:
         used = {(edge.source, edge.port) for edge in self._definition.edges}
         for id, node in self._nodes.items():
-            for option in ("on_error", "on_timeout", "on_max"):
+            for option in PORT_OPTIONS:
                 port = getattr(node, option, FAIL)
                 if port not in (FAIL, CONTINUE) and (id, port) not in used:
                     yield (

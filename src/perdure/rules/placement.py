@@ -33,7 +33,7 @@ def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -
         before = (places[edge.source] for edge in graph.incoming[id])
         place = min(before, default=(PRIORITY_DEFAULT, DEFAULT_QUEUE))
         changes: dict[str, Any] = {}
-        for part in ("call", "body", "check", "undo"):
+        for part in ("call", "body", "check", "undo", "notify"):
             call = getattr(node, part, None)
             if not isinstance(call, Call):
                 continue

@@ -1,0 +1,132 @@
+"""What the options of a call of the builder mean for its node, with all that is wrong of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from perdure.client.flow_assembly import Assembly
+from perdure.client.flow_inputs import Inputs, inputs_told, plain
+from perdure.errors import InvalidInput
+from perdure.model.graph import FAIL, Call, Check, JsonSchema
+from perdure.model.task import checked_list, checked_name
+from perdure.rules.enqueueing import check_option_names
+from perdure.rules.graph_check import nearest
+
+_CHECK_FIELDS = ("schema", "condition", "advisory")
+
+
+def told_inputs(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Inputs:
+    """The inputs that the node takes by name, if it does."""
+    label = assembly.label(id)
+    inputs = inputs_told(options, lambda message: assembly.fault(label, message))
+    assembly.declare(id, inputs)
+    return inputs
+
+
+def task_settings(assembly: Assembly, label: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a task's node that say nothing of its task."""
+    return {
+        "ports": names(assembly, label, "ports", options.get("ports", ())),
+        "on_timeout": checked_port(assembly, label, "on_timeout", options.get("on_timeout", FAIL)),
+        "input_schema": schema(assembly, label, "input_schema", options.get("input_schema")),
+        "output_schema": schema(assembly, label, "output_schema", options.get("output_schema")),
+        "check": assembly.attempt(label, lambda: _check(options.get("check")), None),
+    }
+
+
+def config_told(assembly: Assembly, label: str, config: Any) -> dict[str, Any] | None:
+    """The config as it is stored."""
+    if config is None:
+        return None
+    if not isinstance(config, Mapping):
+        assembly.fault(label, f"config={config!r} must be an object: settings by name")
+        return None
+    found: dict[str, Any] | None = data(assembly, label, "config", config)
+    return found
+
+
+def data(assembly: Assembly, label: str, option: str, value: Any) -> Any:
+    """Any JSON value, as it is read back."""
+    return assembly.attempt(label, lambda: plain(value, option), None)
+
+
+def schema(assembly: Assembly, label: str, option: str, value: Any) -> JsonSchema | None:
+    """Whether it is a schema is for the check of the graph to say."""
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, Mapping):
+        assembly.fault(label, f"{option}={value!r} must be a JSON Schema: an object")
+        return None
+    found: JsonSchema | None = data(assembly, label, option, value)
+    return found
+
+
+def names(assembly: Assembly, label: str, option: str, told: Any) -> tuple[str, ...]:
+    """A list of texts."""
+
+    def checked() -> tuple[str, ...]:
+        return tuple(checked_name(each, option) for each in checked_list(told, option, "texts"))
+
+    return assembly.attempt(label, checked, ())
+
+
+def text(assembly: Assembly, label: str, option: str, told: Any) -> str:
+    if isinstance(told, str):
+        return told
+    assembly.fault(label, f"{option}={told!r} must be a text")
+    return ""
+
+
+def undo_call(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Call | None:
+    undo = options.get("undo")
+    if undo is None:
+        return None
+    return assembly.call(undo, f"{id}.undo", {}, f"{assembly.label(id)}, undo=")
+
+
+def on_error(assembly: Assembly, label: str, options: Mapping[str, Any]) -> str:
+    return checked_port(assembly, label, "on_error", options.get("on_error", FAIL))
+
+
+def checked_port(assembly: Assembly, label: str, option: str, port: Any) -> str:
+    """``"fail"``, ``"continue"`` or a port."""
+    return assembly.attempt(label, lambda: checked_name(port, option), FAIL)
+
+
+def check_options(assembly: Assembly, label: str, options: Mapping[str, Any], known: Any) -> None:
+    for name, value in options.items():
+        assembly.attempt(label, partial(check_option_names, {name: value}, known), None)
+
+
+def whole(assembly: Assembly, label: str, option: str, value: Any) -> int | None:
+    """Whether it is large enough is for the check of the graph to say."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    assembly.fault(label, f"{option}={value!r} must be a whole number")
+    return 1
+
+
+def _check(told: Any) -> Check | None:
+    if told is None:
+        return None
+    if not isinstance(told, Mapping):
+        raise InvalidInput(f"check={told!r} must be an object with schema, condition or both")
+    for field in told:
+        if field not in _CHECK_FIELDS:
+            near = nearest(str(field), _CHECK_FIELDS)
+            hint = near or '; write check={"schema": {...}} or check={"condition": {...}}'
+            raise InvalidInput(f"check: there is no {field!r}{hint}")
+    schema, is_advisory = told.get("schema"), told.get("advisory", False)
+    if not isinstance(is_advisory, bool):
+        raise InvalidInput(f"check: advisory={is_advisory!r} must be true or false")
+    if schema is None and told.get("condition") is None:
+        raise InvalidInput("check: there is nothing to check; give schema, condition or both")
+    if schema is not None and not isinstance(schema, Mapping | bool):
+        raise InvalidInput(f"check: schema={schema!r} must be a JSON Schema: an object")
+    return Check(
+        schema=plain(schema, "schema of the check"),
+        condition=plain(told.get("condition"), "condition of the check"),
+        is_advisory=is_advisory,
+    )

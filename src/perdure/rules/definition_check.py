@@ -1,0 +1,33 @@
+"""Everything that is wrong with a definition: its graph, its inputs, and what its nodes say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from perdure.model.graph import ApprovalNode, Definition
+from perdure.rules.approval_check import approval_faults
+from perdure.rules.graph_check import NODES_MAX, check_graph
+from perdure.rules.input_check import check_inputs
+from perdure.rules.settings_check import setting_faults
+
+
+def check_definition(
+    definition: Definition,
+    labels: Mapping[str, str] | None = None,
+    reads: Mapping[str, Set[str]] | None = None,
+) -> list[str]:
+    """All faults; ``labels`` are what nodes are called in them, by id.
+
+    ``reads`` are the inputs that kinds look at by themselves, besides their templates, by node.
+    """
+    labels = labels or {}
+    faults = check_graph(definition, labels)
+    if len(definition.nodes) > NODES_MAX:
+        return faults
+    faults += check_inputs(definition, labels, reads or {})
+    for node in definition.nodes:
+        label = labels.get(node.id, f"node {node.id!r}")
+        faults += [f"{label}: {fault}" for fault in setting_faults(node)]
+        if isinstance(node, ApprovalNode):
+            faults += [f"{label}: {fault}" for fault in approval_faults(node)]
+    return faults
