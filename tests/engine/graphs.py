@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from perdure.model.graph import (
+    ApprovalNode,
     Call,
     Definition,
     DelayNode,
@@ -13,6 +14,7 @@ from perdure.model.graph import (
     FlowNode,
     FlowRef,
     Graph,
+    Input,
     LoopNode,
     MapNode,
     Node,
@@ -81,3 +83,20 @@ def signal(id: str, name: str = "go", **options: Any) -> SignalNode:
 
 def child(id: str, body: FlowRef = CHILD, **options: Any) -> FlowNode:
     return FlowNode(id=id, body=body, **options)
+
+
+def approval(id: str = "ok", title: str = "Go on?", **options: Any) -> ApprovalNode:
+    return ApprovalNode(id=id, title=title, **options)
+
+
+def named(**references: str) -> tuple[Input, ...]:
+    """``order="load.output.lines"``, ``who="input.name"``: node ids without dots."""
+    found: list[Input] = []
+    for name, reference in references.items():
+        first, *path = reference.split(".")
+        if first == "input":
+            found.append(Input(name=name, path=tuple(path)))
+        else:
+            assert path.pop(0) == "output", reference
+            found.append(Input(name=name, source=first, path=tuple(path)))
+    return tuple(found)

@@ -11,6 +11,7 @@ from perdure.model.event import Event, Origin, Parent, decode_event, encode_even
 from perdure.model.failure import Failure
 from perdure.model.graph import FlowRef, Graph
 from perdure.model.happening import (
+    Answered,
     AttemptFailed,
     CancelAsked,
     ChildEnded,
@@ -19,13 +20,17 @@ from perdure.model.happening import (
     Happening,
     MigrationAsked,
     PauseAsked,
+    Paused,
+    Reported,
     RetryAsked,
     Signalled,
+    Skipped,
     UnpauseAsked,
     WaitDue,
 )
 from perdure.model.ids import RunId
 from perdure.model.key import Key
+from perdure.model.report import Report, ReportStatus
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.rules import snapshot
 from perdure.rules.decide import decide, fork, submit
@@ -77,6 +82,8 @@ class Played:
         """Of every key that was started, the input it was started with last."""
         self.started: list[str] = []
         """Keys in the order in which they were started."""
+        self.resumptions: dict[str, Any] = {}
+        """Of every key that was started, what it had to go on with."""
         self.state = RunState()
         self.decision = Decision()
         self._take(submit(graph, self.id, encoded(input), self.log, aging_ms=60_000))
@@ -96,6 +103,7 @@ class Played:
         for each in self.decision.schedules:
             self.inputs[each.key.text] = decoded(each.input)
             self.started.append(each.key.text)
+            self.resumptions[each.key.text] = each.resumption and decoded(each.resumption)
         for child in self.decision.children:
             self.inputs[child.key.text] = decoded(child.input)
             self.started.append(child.key.text)
@@ -112,8 +120,55 @@ class Played:
 
     # What jobs, waits and people bring
 
-    def finish(self, key: str, output: Any = None, is_done: bool | None = None) -> Decision:
-        happening = Finished(key=Key.parse(key), output=encoded(output), is_done=is_done)
+    def finish(
+        self, key: str, output: Any = None, is_done: bool | None = None, *, port: str = ""
+    ) -> Decision:
+        happening = Finished(key=Key.parse(key), output=encoded(output), is_done=is_done, port=port)
+        return self.happen(happening)
+
+    def skip(self, key: str, reason: str = "") -> Decision:
+        return self.happen(Skipped(key=Key.parse(key), reason=reason))
+
+    def pause_body(
+        self,
+        key: str,
+        checkpoint: Any = None,
+        name: str = "",
+        *,
+        deadline_ms: int | None = None,
+        poll_ms: int | None = None,
+    ) -> Decision:
+        happening = Paused(
+            key=Key.parse(key),
+            checkpoint=encoded(checkpoint),
+            name=name,
+            deadline_ms=deadline_ms,
+            poll_ms=poll_ms,
+        )
+        return self.happen(happening)
+
+    def report(self, key: str, status: str, *, token: str = "", **fields: Any) -> Decision:
+        report = Report(status=ReportStatus(status), **fields)
+        happening = Reported(
+            key=Key.parse(key),
+            status=report.status,
+            report=encoded(report),
+            token=token,
+            port=report.port,
+            has_progress=report.progress is not None,
+        )
+        return self.happen(happening)
+
+    def answer(
+        self,
+        node: str,
+        decision: str = "approve",
+        data: Any = None,
+        *,
+        by: str | None = None,
+        **options: Any,
+    ) -> Decision:
+        happening = Answered(node=node, decision=decision, data=encoded(data), by=by, **options)
         return self.happen(happening)
 
     def fail(self, key: str, message: str = "broken") -> Decision:
@@ -124,8 +179,8 @@ class Played:
             AttemptFailed(key=Key.parse(key), attempt=attempt, failure=failure("once more"))
         )
 
-    def due(self, key: str) -> Decision:
-        return self.happen(WaitDue(key=Key.parse(key)))
+    def due(self, key: str, late_ms: int = 0) -> Decision:
+        return self.happen(WaitDue(key=Key.parse(key), late_ms=late_ms))
 
     def child_completed(self, key: str, output: Any = None, run: str | None = None) -> Decision:
         child = self.state.children[key] if run is None else RunId(run)
@@ -171,7 +226,7 @@ class Played:
         other.log = Log()
         other.log.events = self.log.events[:after]
         other.log.values = {n: v for n, v in self.log.values.items() if n <= after}
-        other.inputs, other.started = {}, []
+        other.inputs, other.started, other.resumptions = {}, [], {}
         other.state = self.log.state(after)
         other._take(
             fork(

@@ -1,0 +1,269 @@
+"""Bodies that pause for somebody outside, and what reports do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.errors import NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
+from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
+from tests.engine.played import Played
+
+JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
+WAITING = RunStatus.WAITING
+
+
+def paused(**options: int) -> Played:
+    run = Played(chain(task("a"), task("b")), "in")
+    run.pause_body("a", {"container": 7}, **options)
+    return run
+
+
+class TestPausing:
+    def test_holds_nothing_and_keeps_the_checkpoint(self) -> None:
+        run = paused(deadline_ms=5000)
+
+        assert run.decision.waits == [
+            NewWait(
+                key="a",
+                kind=WaitKind.OUTSIDE,
+                delay=timedelta(seconds=5),
+                detail=b'{"container":7}',
+            )
+        ]
+        assert (run.live, run.status) == ({"a": WAIT}, WAITING)
+
+    def test_goes_on_with_the_same_input_the_checkpoint_and_the_report(self) -> None:
+        run = paused()
+        run.report("a", "completed", result=[1])
+
+        assert run.live == {"a": JOB}
+        assert run.decision.closes == ["a"]
+        assert run.inputs["a"] == "in"
+        assert run.resumptions["a"] == {
+            "pauses": [
+                {
+                    "name": "",
+                    "checkpoint": {"container": 7},
+                    "report": {"status": "completed", "result": [1]},
+                }
+            ]
+        }
+        run.finish("a", "done")
+        assert run.inputs["b"] == "done"
+        assert not run.state.pauses
+        assert not run.state.early
+
+    def test_may_pause_again_and_remembers_every_pause(self) -> None:
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.pause_body("a", "second", "more")
+        run.report("a", "completed", result=2)
+
+        assert [
+            (each["name"], each["checkpoint"], each["report"]["result"])
+            for each in run.resumptions["a"]["pauses"]
+        ] == [("", {"container": 7}, 1), ("more", "second", 2)]
+
+    def test_a_failed_report_lets_the_body_decide(self) -> None:
+        run = paused()
+        run.report("a", "failed", error="out of memory", progress={"page": 3})
+
+        assert run.live == {"a": JOB}
+        resumption = run.resumptions["a"]
+        assert resumption["pauses"][0]["report"]["error"] == "out of memory"
+        assert resumption["progress"] == {"page": 3}
+
+    def test_works_for_items_and_iterations(self) -> None:
+        run = Played(graph(mapped("m")), [10, 20])
+        run.pause_body("m[1]", "c")
+        run.finish("m[0]", 0)
+        assert run.status == WAITING
+        run.report("m[1]", "completed", result=5)
+        assert run.inputs["m[1]"] == 20
+        run.finish("m[1]", 1)
+        assert run.result == [0, 1]
+
+        run = Played(graph(loop("l")), 1)
+        run.finish("l#1", 2, is_done=False)
+        run.pause_body("l#2", "c")
+        run.report("l#2", "completed")
+        assert run.inputs["l#2"] == 2
+        run.finish("l#2", 3, is_done=True)
+        assert run.result == 3
+
+    def test_a_route_cannot(self) -> None:
+        run = Played(graph(route("r", "x"), task("a"), edges="r.x a"))
+        run.pause_body("r")
+
+        assert run.state.failure is not None
+        assert "cannot pause" in run.state.failure.message
+
+
+class TestReports:
+    def test_before_the_pause_is_kept_and_taken_then(self) -> None:
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result="quick")
+        assert run.live == {"a": JOB}
+        run.pause_body("a", "c")
+
+        assert run.decision.waits == []
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == "quick"
+
+    def test_of_one_token_count_once(self) -> None:
+        run = paused()
+        run.report("a", "progress", progress=1, token="t1")
+        assert run.report("a", "progress", progress=2, token="t1").events == []
+        run.report("a", "completed", token="t2")
+        assert run.report("a", "completed", token="t2").events == []
+        run.finish("a")
+        assert run.report("a", "completed", token="t2").events == []
+
+    def test_the_first_last_one_counts_and_others_are_noted(self) -> None:
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.finish("a", 1)
+        run.report("a", "failed", error="no", port="x")
+
+        assert run.kinds[-1] == "ReportIgnored"
+        assert run.output("a") == 1
+
+    def test_two_before_the_pause_the_first_counts(self) -> None:
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result=1)
+        run.report("a", "completed", result=2)
+        run.pause_body("a")
+
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
+
+    def test_progress_is_kept_for_the_next_try(self) -> None:
+        run = paused()
+        run.report("a", "progress", progress={"page": 1})
+        run.report("a", "progress", progress={"page": 2})
+        run.report("a", "failed", error="gone")
+        run.fail("a", "gone")
+        assert run.status == RunStatus.FAILED
+
+        run.retry()
+        assert run.resumptions["a"] == {"progress": {"page": 2}}
+        run.finish("a")
+        run.finish("b")
+        assert not run.state.progress
+
+    def test_on_nodes_that_do_not_wait_are_refused(self) -> None:
+        run = Played(graph(task("a"), task("b"), signal("s"), edges="a b"))
+
+        with pytest.raises(NodeNotFound, match=r"'aa'.*'a'"):
+            run.report("aa", "completed")
+        with pytest.raises(NodeNotWaiting, match="not reached yet"):
+            run.report("b", "completed")
+        with pytest.raises(NodeNotWaiting, match="does not wait for reports"):
+            run.report("s", "completed")
+        run.finish("a")
+        with pytest.raises(NodeNotWaiting, match="completed"):
+            run.report("a", "progress")
+
+    def test_on_a_run_that_ended_are_refused(self) -> None:
+        run = paused()
+        run.cancel()
+
+        with pytest.raises(RunEnded):
+            run.report("a", "completed")
+
+    def test_in_a_pause_of_the_run_are_kept_until_it_ends(self) -> None:
+        run = paused()
+        run.pause()
+        run.report("a", "completed", result=1)
+        assert run.live == {"a": WAIT}
+        run.unpause()
+
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
+        assert not run.state.early
+
+
+class TestDeadlines:
+    def test_fail_the_node(self) -> None:
+        run = paused(deadline_ms=10)
+        run.due("a")
+
+        assert run.state.failure is not None
+        assert run.state.failure.type == "perdure.errors.WaitTimedOut"
+
+    def test_may_have_a_port_or_go_on(self) -> None:
+        node = task("a", on_timeout="late")
+        run = Played(graph(node, task("b"), edges="a.late b"))
+        run.pause_body("a", deadline_ms=10)
+        run.due("a")
+        assert run.inputs["b"] is None
+
+        run = Played(chain(task("a", on_timeout="continue"), task("b")))
+        run.pause_body("a", deadline_ms=10)
+        run.due("a")
+        assert run.inputs["b"] is None
+
+
+class TestPolling:
+    def test_asks_in_time_with_what_is_known(self) -> None:
+        run = paused(poll_ms=300_000)
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        run.due("poll:a")
+
+        assert run.live == {"a": WAIT, "poll:a": JOB}
+        assert run.inputs["poll:a"] == "in"
+        assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
+
+    def test_nothing_new_means_later_again(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", None)
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]
+
+    def test_a_last_word_ends_the_pause(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "result": 9})
+
+        assert run.live == {"a": JOB}
+        assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 9
+        assert (run.decision.closes, run.decision.drops) == (["a"], ["poll:a"])
+
+    def test_progress_is_kept_and_it_is_asked_again_later(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "progress", "progress": 0.5})
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+        assert "a" in run.state.progress
+
+    def test_who_reports_is_not_asked(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.report("a", "progress", progress=1)
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # anew, so later
+
+        run.report("a", "completed")
+        assert run.live == {"a": JOB}
+
+    @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
+    def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer: object) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", answer)
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+        run.due("poll:a")
+        run.fail("poll:a")
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+    def test_an_answer_that_comes_too_late_decides_nothing(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.report("a", "completed", result=1)
+
+        assert run.finish("poll:a", {"status": "failed"}).events == []
+        assert run.live == {"a": JOB}
