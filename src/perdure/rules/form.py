@@ -178,6 +178,8 @@ def _told_about(validator: Validator, data: Any) -> list[tuple[Path, str]]:
         return [told(error) for error in errors_of(validator, data, FAULTS_MAX)]
     except (RecursionError, TooMuchWork):
         return [((), _TOO_MUCH)]
+    except ValueError as error:  # what is no JSON: infinities, objects, integers without end
+        return [((), f"cannot be checked: {cut(str(error))}")]
 
 
 def _prefix(where: Path) -> str:

@@ -7,7 +7,6 @@ budget, and patterns, formats and uniqueness are checked by code that has a boun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from fractions import Fraction
@@ -199,9 +198,7 @@ def _with_plain_numbers(value: Any) -> Any:
 
 def _multiple_of(validator: Any, unit: Any, instance: Any, schema: Any) -> Errors:
     # As decimals, the way they are written: 19.99 is a multiple of 0.01, as floats it is not.
-    if not is_number(instance) or not math.isfinite(instance):
-        return
-    if (_decimal(instance) / _decimal(unit)).denominator != 1:
+    if is_number(instance) and (_decimal(instance) / _decimal(unit)).denominator != 1:
         yield _error("is not a multiple")
 
 

@@ -64,7 +64,7 @@ def _format(name: Any, error: ValidationError) -> str:
 
 
 def _any_of(schemas: Any, error: ValidationError) -> str:
-    ways = _alternatives(error)
+    ways = _alternatives(error) or ["must not be given"]
     more = ", or …" if len(ways) > _ALTERNATIVES_MAX else ""
     return f"fits none of the ways to give it: {', or '.join(ways[:_ALTERNATIVES_MAX])}{more}"
 
@@ -79,8 +79,8 @@ def _alternatives(error: ValidationError) -> list[str]:
     """The first fault under each alternative, each told once."""
     first: dict[Any, str] = {}
     for inner in error.context or ():
-        alternative = inner.relative_schema_path[0]
-        if alternative not in first:
+        [alternative, *_] = inner.relative_schema_path or [None]
+        if alternative is not None and alternative not in first:  # None: `false`, which is no way
             at = path_text(tuple(inner.relative_path))
             first[alternative] = cut(f"{at} {_fault(inner)}".strip())
     return list(dict.fromkeys(first.values()))

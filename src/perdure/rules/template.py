@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from perdure.errors import InvalidInput, PerdureError, TemplateMissing
@@ -20,6 +21,8 @@ from perdure.rules.showing import cut
 
 DEPTH_MAX = 100
 """How deep the lists and objects of a config may be nested."""
+FAULTS_MAX = 100
+"""How many faults of one config are told."""
 TEXT_MAX = 10_000_000
 """How many characters all texts with templates may come to in one config."""
 
@@ -72,13 +75,14 @@ def template_names(config: Any) -> list[TemplateUse]:
 
 def template_faults(config: Any) -> list[tuple[Path, str]]:
     """What is wrong with the templates of a config: the place and the reason of each fault."""
+    faults = (
+        (where, f"{piece.text!r} {piece.reason}")
+        for where, text in _texts(config)
+        for piece in _pieces(text, where)
+        if isinstance(piece, _Malformed)
+    )
     try:
-        return [
-            (where, f"{piece.text!r} {piece.reason}")
-            for where, text in _texts(config)
-            for piece in _pieces(text, where)
-            if isinstance(piece, _Malformed)
-        ]
+        return list(islice(faults, FAULTS_MAX))
     except InvalidInput as error:
         return [((), str(error))]
 

@@ -1,0 +1,362 @@
+"""Forms: what does not fit is told per field, and defaults are filled in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from perdure.rules.form import FAULTS_MAX, check_schema, faults_of, with_defaults
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab0"), inner, max_size=3),
+    max_leaves=8,
+)
+
+subschemas: st.SearchStrategy[Any] = st.deferred(lambda: some_schemas())
+names = st.sampled_from(["a", "b", "0"])
+counts = st.integers(0, 3)
+numbers = st.integers(-3, 3) | st.floats(-3, 3)
+keywords: dict[str, st.SearchStrategy[Any]] = {
+    "type": st.sampled_from(["string", "number", "integer", "object", "array", "null", "boolean"]),
+    "enum": st.lists(json_values, max_size=3),
+    "const": json_values,
+    "minimum": numbers,
+    "exclusiveMaximum": numbers,
+    "minLength": counts,
+    "pattern": st.sampled_from(["a", "^b", "(a|b)+$"]),
+    "format": st.just("not-known"),
+    "maxItems": counts,
+    "uniqueItems": st.booleans(),
+    "contains": subschemas,
+    "items": subschemas,
+    "prefixItems": st.lists(subschemas, min_size=1, max_size=2),
+    "properties": st.dictionaries(names, subschemas, max_size=2),
+    "patternProperties": st.dictionaries(st.sampled_from(["a", "."]), subschemas, max_size=2),
+    "additionalProperties": subschemas,
+    "propertyNames": subschemas,
+    "required": st.lists(names, unique=True, max_size=2),
+    "dependentRequired": st.dictionaries(names, st.lists(names, unique=True), max_size=2),
+    "dependentSchemas": st.dictionaries(names, subschemas, max_size=2),
+    "anyOf": st.lists(subschemas, min_size=1, max_size=2),
+    "oneOf": st.lists(subschemas, min_size=1, max_size=2),
+    "not": subschemas,
+    "if": subschemas,
+    "then": subschemas,
+    "$ref": st.sampled_from(["#", "#/$defs/a"]),
+    "default": json_values,
+}
+
+
+def some_schemas() -> st.SearchStrategy[Any]:
+    chosen = st.lists(st.sampled_from(sorted(keywords)), max_size=3, unique=True)
+    return st.booleans() | chosen.flatmap(
+        lambda names: st.fixed_dictionaries({name: keywords[name] for name in names})
+    )
+
+
+EXPENSE: dict[str, Any] = {
+    "title": "Expense",
+    "type": "object",
+    "required": ["amount", "reason"],
+    "additionalProperties": False,
+    "properties": {
+        "amount": {"type": "number", "minimum": 1},
+        "reason": {"type": "string", "minLength": 3},
+        "kind": {"enum": ["travel", "meal"], "default": "travel"},
+        "payer": {"$ref": "#/$defs/person"},
+        "receipts": {"type": "array", "items": {"type": "object", "required": ["id"]}},
+    },
+    "$defs": {
+        "person": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "role": {"default": "staff"}},
+            "required": ["name"],
+        }
+    },
+}
+
+
+class TestFaultsOf:
+    def test_are_none_for_what_fits(self) -> None:
+        answer = {"amount": 1.5, "reason": "taxi", "payer": {"name": "Ann"}, "receipts": []}
+
+        assert faults_of(EXPENSE, answer) == {}
+
+    def test_are_told_for_every_field_at_once(self) -> None:
+        answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
+
+        assert faults_of(EXPENSE, answer) == {
+            "amount": ["must be at least 1"],
+            "reason": ["is required"],
+            "kind": ['is not one of "travel", "meal"'],
+            "payer.name": ["is required"],
+            "receipts.1.id": ["is required"],
+            "tip": ["is not a field of this form"],
+        }
+
+    def test_are_told_for_the_whole_where_no_field_is_wrong(self) -> None:
+        assert faults_of(EXPENSE, [1]) == {"": ["must be an object"]}
+
+    def test_gather_several_of_one_field(self) -> None:
+        schema = {"minLength": 3, "pattern": "^x"}
+
+        assert faults_of(schema, "a") == {"": ["must have at least 3 characters", "must match ^x"]}
+
+    @pytest.mark.parametrize(
+        "schema, value, told",
+        [
+            ({"type": "string"}, 7, "must be a text"),
+            ({"type": "integer"}, 7.5, "must be a whole number"),
+            ({"type": "integer"}, True, "must be a whole number"),
+            ({"type": "boolean"}, 1, "must be true or false"),
+            ({"type": ["number", "null"]}, "7", "must be a number or null"),
+            ({"type": "array"}, {}, "must be a list"),
+            ({"enum": [1, "a", None]}, 2, 'is not one of 1, "a", null'),
+            ({"enum": [1]}, True, "is not one of 1"),
+            ({"const": {"a": 1}}, {"a": True}, 'must be {"a":1}'),
+            ({"minimum": 1}, 0.5, "must be at least 1"),
+            ({"maximum": 9}, 10, "must be at most 9"),
+            ({"exclusiveMinimum": 1}, 1, "must be more than 1"),
+            ({"exclusiveMaximum": 9}, 9, "must be less than 9"),
+            ({"multipleOf": 0.01}, 1.005, "must be a multiple of 0.01"),
+            ({"minLength": 1}, "", "must not be empty"),
+            ({"minLength": 2}, "a", "must have at least 2 characters"),
+            ({"maxLength": 1}, "ab", "must have at most 1 character"),
+            ({"pattern": "^a+$"}, "b", "must match ^a+$"),
+            ({"minItems": 1}, [], "must have at least 1 element"),
+            ({"maxItems": 2}, [1, 2, 3], "must have at most 2 elements"),
+            ({"uniqueItems": True}, [1, 2, 1.0], "must not have the same element twice"),
+            ({"uniqueItems": True}, [{"a": [1]}, {"a": [1]}], "must not have the same element"),
+            ({"contains": {"type": "string"}}, [1], "has no element of the kind"),
+            ({"contains": {}, "minContains": 2}, [1], "must have at least 2 elements"),
+            ({"contains": {}, "maxContains": 1}, [1, 2], "must have at most 1 element"),
+            ({"prefixItems": [{}], "items": False}, [1, 2], "has more elements than it may"),
+            ({"minProperties": 1}, {}, "must have at least 1 field"),
+            ({"maxProperties": 1}, {"a": 1, "b": 2}, "must have at most 1 field"),
+            ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, 'has a field "ab", whose name must'),
+            ({"not": {"type": "string"}}, "a", "must not be given like this"),
+            ({"anyOf": [{"type": "string"}, {"minimum": 5}]}, 3, "must be a text, or must be at l"),
+            ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "a is required, or b is r"),
+            ({"oneOf": [{"type": "string"}, {"type": "null"}]}, 3, "must be a text, or must be nu"),
+            ({"oneOf": [{}, {}]}, 3, "fits more than one of the ways"),
+            (False, 3, "must not be given"),
+            ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "must be at most 7"),
+        ],
+    )
+    def test_are_worded_for_people(self, schema: Any, value: Any, told: str) -> None:
+        [message] = faults_of(schema, value)[""]
+
+        assert told in message
+
+    @pytest.mark.parametrize(
+        "schema, value",
+        [
+            ({"type": "integer"}, 7.0),
+            ({"multipleOf": 0.01}, 19.99),
+            ({"multipleOf": 3}, 10**400 * 3),
+            ({"multipleOf": 1e-300}, 1e300),
+            ({"enum": [1]}, 1.0),
+            ({"uniqueItems": True}, [1, True, "1", [1], {"a": 1}, None, 0, False]),
+            ({"minimum": 5}, "a text"),
+            ({"minimum": 5}, float("inf")),
+            ({"pattern": "a"}, 7),
+            ({"format": "nothing-known"}, "x"),
+            (True, None),
+            ({}, {"a": object()}),
+        ],
+    )
+    def test_are_none_where_nothing_is_wrong(self, schema: Any, value: Any) -> None:
+        assert faults_of(schema, value) == {}
+
+    @pytest.mark.parametrize(
+        "schema, value, path, told",
+        [
+            ({"properties": {"a": False}}, {"a": 1}, "a", "must not be given"),
+            ({"patternProperties": {"^x": False}}, {"xy": 1}, "xy", "must not be given"),
+            ({"patternProperties": {"^x": {"minimum": 2}}}, {"xy": 1}, "xy", "must be at least 2"),
+            ({"additionalProperties": {"type": "null"}}, {"a": 1}, "a", "must be null"),
+            (
+                {"patternProperties": {"^x": {}}, "additionalProperties": False},
+                {"x1": 1, "y1": 1},
+                "y1",
+                "is not a field of this form",
+            ),
+            ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "b", "is required where 'a' is given"),
+            ({"items": {"items": {"minimum": 2}}}, [[2], [3, 1]], "1.1", "must be at least 2"),
+            ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "must be 1"),
+        ],
+    )
+    def test_are_told_at_the_field(self, schema: Any, value: Any, path: str, told: str) -> None:
+        assert faults_of(schema, value) == {path: [told]}
+
+    @pytest.mark.parametrize(
+        "schema, value",
+        [
+            ({"items": {"maximum": 5}}, [10**5000]),
+            ({"multipleOf": 5}, float("inf")),
+            ({"multipleOf": 5}, float("nan")),
+            ({"uniqueItems": True}, [object()]),
+        ],
+    )
+    def test_say_that_what_is_no_json_cannot_be_checked(self, schema: Any, value: Any) -> None:
+        [told] = faults_of(schema, value)[""]
+
+        assert told.startswith("cannot be checked: ")
+
+    def test_do_not_show_large_values(self) -> None:
+        huge = "x" * 1_000_000
+        schemas: list[Any] = [
+            {"enum": [huge[:1000]]},
+            {"const": huge[:1000]},
+            {"anyOf": [{"const": huge[:1000]}]},
+            {"propertyNames": {"maxLength": 1}},
+            {"additionalProperties": False},
+            {"dependentSchemas": {huge: False}, "type": "null"},
+        ]
+        for schema in schemas:
+            for data in (huge, {huge: huge}):
+                for path, messages in faults_of(schema, data).items():
+                    assert len(path) < 300
+                    assert all(len(message) < 300 for message in messages)
+
+    def test_are_not_told_without_end(self) -> None:
+        faults = faults_of({"items": {"type": "string"}}, [1] * 5_000)
+
+        assert len(faults) == FAULTS_MAX
+
+    @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
+    def test_are_told_of_a_form_that_is_wrong_itself(self, schema: Any) -> None:
+        [message] = faults_of(schema, {})[""]
+
+        assert "the form itself is wrong" in message
+
+    @given(schema=subschemas, data=json_values)
+    def test_are_all_that_jsonschema_finds_or_none(self, schema: Any, data: Any) -> None:
+        whole = {"$defs": {"a": {"type": "string"}}, "allOf": [schema]}
+
+        faults = faults_of(whole, data)
+
+        assert check_schema(whole) == []
+        if "takes too much work" not in str(faults):
+            assert bool(faults) is not Draft202012Validator(whole).is_valid(data)
+
+    @given(schema=json_values | subschemas, data=json_values)
+    def test_never_raise(self, schema: Any, data: Any) -> None:
+        faults = faults_of(schema, data)
+
+        if check_schema(schema):
+            assert list(faults) == [""]
+        assert all(messages for messages in faults.values())
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        "name, good, bad",
+        [
+            ("date", "2031-05-17", "17.5.2031"),
+            ("date", "2032-02-29", "2031-02-29"),
+            ("date-time", "2031-05-17T14:30:00+02:00", "2031-05-17T14:30:00"),
+            ("date-time", "2031-05-17T14:30:00Z", "2031-05-17"),
+            ("time", "14:30", "25:00"),
+            ("email", "ann@example.org", "ann@@example.org"),
+            ("email", "a.b+c@sub.example.org", "ann example.org"),
+            ("hostname", "example.org", "-example.org"),
+            ("uri", "https://example.org/a?b=c", "example.org/a"),
+            ("uri", "mailto:ann@example.org", "https://exa mple.org"),
+            ("uuid", "3f2c1a90-1111-4222-8333-944445555666", "3f2c1a90"),
+            ("ipv4", "192.0.2.1", "192.0.2.256"),
+            ("ipv6", "2001:db8::1", "2001:db8::g"),
+            ("regex", "^a+$", "("),
+        ],
+    )
+    def test_tell_good_from_bad(self, name: str, good: str, bad: str) -> None:
+        schema = {"format": name}
+
+        assert faults_of(schema, good) == {}
+        assert list(faults_of(schema, bad)) == [""]
+        assert list(faults_of(schema, good * 10_000)) == [""]
+        assert faults_of(schema, 7) == {}
+
+    def test_say_what_is_wanted(self) -> None:
+        [told] = faults_of({"format": "date"}, "soon")[""]
+
+        assert told == "must be a date such as 2031-05-17"
+
+    @given(name=st.sampled_from(["date", "date-time", "time", "email", "uri", "uuid"]), text=...)
+    def test_never_raise(self, name: str, text: str) -> None:
+        assert len(faults_of({"format": name}, text)) <= 1
+
+
+class TestWithDefaults:
+    def test_fills_what_is_absent_at_every_level(self) -> None:
+        answer = {"amount": 3, "payer": {"name": "Ann"}}
+
+        assert with_defaults(EXPENSE, answer) == {
+            "amount": 3,
+            "kind": "travel",
+            "payer": {"name": "Ann", "role": "staff"},
+        }
+        assert answer == {"amount": 3, "payer": {"name": "Ann"}}
+
+    @pytest.mark.parametrize("given_value", [None, 0, False, "", [], {}])
+    def test_leaves_what_is_there(self, given_value: Any) -> None:
+        schema = {"properties": {"a": {"default": 7}}}
+
+        assert with_defaults(schema, {"a": given_value}) == {"a": given_value}
+        assert with_defaults(schema, {}) == {"a": 7}
+
+    def test_goes_into_lists_and_into_what_it_filled(self) -> None:
+        schema = {
+            "properties": {
+                "rows": {"items": {"properties": {"count": {"default": 1}}}},
+                "options": {"default": {}, "properties": {"dry": {"default": False}}},
+                "absent": {"properties": {"x": {"default": 1}}},
+            }
+        }
+
+        assert with_defaults(schema, {"rows": [{}, {"count": 2}, 7]}) == {
+            "rows": [{"count": 1}, {"count": 2}, 7],
+            "options": {"dry": False},
+        }
+
+    def test_gives_each_its_own_copy(self) -> None:
+        schema: dict[str, Any] = {"properties": {"tags": {"default": []}}}
+
+        one, other = with_defaults(schema, {}), with_defaults(schema, {})
+        one["tags"].append("x")
+
+        assert other == {"tags": []}
+        assert schema == {"properties": {"tags": {"default": []}}}
+
+    def test_lets_a_default_beside_a_reference_count_more(self) -> None:
+        schema = {
+            "properties": {"a": {"$ref": "#/$defs/x"}, "b": {"$ref": "#/$defs/x", "default": 2}},
+            "$defs": {"x": {"default": 1}},
+        }
+
+        assert with_defaults(schema, {}) == {"a": 1, "b": 2}
+
+    @given(schema=json_values, data=json_values)
+    def test_changes_nothing_without_properties(self, schema: Any, data: Any) -> None:
+        assert with_defaults(schema, data) == data
+
+
+class TestImporting:
+    def test_does_not_load_jsonschema(self) -> None:
+        program = "import sys, perdure.rules.form; print('jsonschema' in sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+
+        assert done.stdout.strip() == "False"

@@ -1,0 +1,303 @@
+"""Templates: names are filled in once, exact ones keep their type, and nothing is code."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Literal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from perdure.errors import InvalidInput, TemplateMissing
+from perdure.rules.template import (
+    DEPTH_MAX,
+    TEXT_MAX,
+    TemplateSkips,
+    render,
+    template_faults,
+    template_names,
+)
+
+texts = st.text(st.characters(codec="utf-8"))
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+    | st.sampled_from(["{{ x }}", "{{", "}}", "{{{{ x }}", "a {{ value }} b"]),
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=20,
+)
+
+SCOPE: dict[str, Any] = {
+    "order": {"total": 120.5, "paid": False, "items": ["a", {"b": 1}], "note": None, "id": "o-7"},
+    "sly": "{{ order.id }}",
+    "count": 3,
+}
+
+
+def nested(levels: int, inside: Any = "{{ count }}") -> Any:
+    for _ in range(levels):
+        inside = [inside]
+    return inside
+
+
+class TestAnExactTemplate:
+    @pytest.mark.parametrize(
+        "text, value",
+        [
+            ("{{ order.total }}", 120.5),
+            ("{{order.paid}}", False),
+            ("{{\torder.note\n}}", None),
+            ("{{ order.items }}", ["a", {"b": 1}]),
+            ("{{ order.items.1.b }}", 1),
+            ("{{ order.id }}", "o-7"),
+        ],
+    )
+    def test_keeps_the_type_of_the_value(self, text: str, value: Any) -> None:
+        rendered = render(text, SCOPE)
+
+        assert rendered == value
+        assert type(rendered) is type(value)
+
+    @given(value=json_values)
+    def test_keeps_any_value_as_it_is(self, value: Any) -> None:
+        assert render("{{ given.value }}", {"given": {"value": value}}) is value
+
+
+class TestATextWithTemplates:
+    @pytest.mark.parametrize(
+        "text, rendered",
+        [
+            ("total: {{ order.total }} EUR", "total: 120.5 EUR"),
+            (" {{ count }}", " 3"),
+            ("{{ count }}{{ count }}", "33"),
+            ("{{ order.id }}/{{ order.paid }}/{{ order.note }}", "o-7/false/null"),
+            ("items {{ order.items }}", 'items ["a",{"b":1}]'),
+            ('{"a":{{ count }}}', '{"a":3}'),
+            ("ends }} and { begins }", "ends }} and { begins }"),
+        ],
+    )
+    def test_becomes_text(self, text: str, rendered: str) -> None:
+        assert render(text, SCOPE) == rendered
+
+    @pytest.mark.parametrize(
+        "text, rendered",
+        [
+            ("{{{{", "{{"),
+            ("{{{{ count }}", "{{ count }}"),
+            ("{{{{{{ count }}", "{{3"),
+            ("{{{{{{{{", "{{{{"),
+            ("{{{{{ count }}", "{{{ count }}"),
+            ("a {{{{ {{ count }}", "a {{ 3"),
+        ],
+    )
+    def test_has_four_braces_for_two_literal_ones(self, text: str, rendered: str) -> None:
+        assert template_faults(text) == []
+        assert render(text, SCOPE) == rendered
+
+    @given(text=texts)
+    def test_can_be_any_literal_text(self, text: str) -> None:
+        assert render(text.replace("{{", "{{{{"), {}) == text
+
+    @given(text=texts.filter(lambda text: "{{" not in text))
+    def test_is_itself_without_braces(self, text: str) -> None:
+        assert render(text, {}) == text
+
+    @given(value=texts)
+    @example(value="{{ value }}")
+    @example(value="{{ missing }}")
+    @example(value="{{")
+    @example(value="{{{{")
+    def test_never_reads_data_as_a_template(self, value: str) -> None:
+        assert render("<{{ value }}>", {"value": value}) == f"<{value}>"
+        assert render("{{ value }}{{ value }}", {"value": value}) == value + value
+
+    def test_does_not_let_two_values_make_a_template(self) -> None:
+        assert render("{{ a }}{{ b }}", {"a": "{{ order", "b": ".id }}"}) == "{{ order.id }}"
+
+
+class TestAConfig:
+    def test_is_filled_at_any_depth_and_else_unchanged(self) -> None:
+        config = {
+            "message": "order {{ order.id }}",
+            "{{ count }}": "keys are not templates",
+            "list": [1, 2.5, None, True, "{{ count }}", {"deep": "{{ sly }}"}],
+        }
+
+        assert render(config, SCOPE) == {
+            "message": "order o-7",
+            "{{ count }}": "keys are not templates",
+            "list": [1, 2.5, None, True, 3, {"deep": "{{ order.id }}"}],
+        }
+
+    @given(config=json_values.filter(lambda value: "{{" not in repr(value)))
+    def test_without_templates_is_itself(self, config: Any) -> None:
+        assert render(config, {}) == config
+
+    def test_takes_any_mapping_as_scope(self) -> None:
+        scope = MappingProxyType({"secret": MappingProxyType({"TOKEN": "t"})})
+
+        assert render({"auth": "Bearer {{ secret.TOKEN }}"}, scope) == {"auth": "Bearer t"}
+
+    def test_may_be_nested_just_so_deep(self) -> None:
+        assert render(nested(DEPTH_MAX), SCOPE) == nested(DEPTH_MAX, 3)
+        for levels in (DEPTH_MAX + 1, 100_000):
+            with pytest.raises(InvalidInput, match="nested deeper than 100"):
+                render(nested(levels), SCOPE)
+            with pytest.raises(InvalidInput, match="nested deeper than 100"):
+                template_names(nested(levels))
+            [(_, fault)] = template_faults(nested(levels))
+            assert "nested deeper than 100" in fault
+
+    def test_cannot_grow_without_bound(self) -> None:
+        config = ["{{ big }}, {{ big }}"] * 20
+
+        with pytest.raises(InvalidInput, match=str(TEXT_MAX)):
+            render(config, {"big": "x" * 1_000_000})
+
+
+class TestWhatIsMissing:
+    def test_is_an_error_with_template_place_and_key(self) -> None:
+        with pytest.raises(TemplateMissing) as caught:
+            render({"to": [{"text": "hello {{ order.nmae }}"}]}, SCOPE)
+
+        told = str(caught.value)
+        assert "'{{ order.nmae }}' in to.0.text" in told
+        assert "there is no 'nmae' in 'order'" in told
+        assert "known: 'total', 'paid'" in told.lower()
+        assert (caught.value.template, caught.value.where) == ("{{ order.nmae }}", "to.0.text")
+
+    def test_is_told_with_the_node_where_that_is_known(self) -> None:
+        with pytest.raises(TemplateMissing) as caught:
+            render("{{ nothing }}", SCOPE)
+
+        told = caught.value.of_node("notify")
+        assert str(told).startswith(
+            "node 'notify': template '{{ nothing }}': there is no 'nothing'"
+        )
+        assert told.node == "notify"
+
+    @pytest.mark.parametrize(
+        "text, rendered", [("{{ nothing.x }}", None), ("<{{ nothing.x }}>", "<>")]
+    )
+    def test_is_null_or_no_text_by_default(self, text: str, rendered: Any) -> None:
+        assert render(text, SCOPE, "default") == rendered
+
+    def test_skips(self) -> None:
+        with pytest.raises(TemplateSkips) as caught:
+            render({"a": ["{{ order.x }}"]}, SCOPE, "skip")
+
+        assert caught.value.use.whole_path == ("order", "x")
+        assert caught.value.use.where == ("a", 0)
+        assert "no 'x' in 'order'" in str(caught.value)
+
+    @pytest.mark.parametrize("on_missing", ["error", "default", "skip"])
+    @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
+    def test_is_no_empty_value(
+        self, on_missing: Literal["error", "default", "skip"], value: Any
+    ) -> None:
+        assert render("{{ x.y }}", {"x": {"y": value}}, on_missing) == value
+
+    def test_is_also_what_is_inside_null(self) -> None:
+        with pytest.raises(TemplateMissing, match=r"'order\.note' is null"):
+            render("{{ order.note.x }}", SCOPE)
+
+
+MALFORMED = [
+    ("{{", "no closing"),
+    ("a {{ b", "no closing"),
+    ("{{ a }", "no closing"),
+    ("{{}}", "empty"),
+    ("{{   }}", "empty"),
+    ("{{ a.b() }}", "no calls"),
+    ("{{ 1+1 }}", "arithmetic"),
+    ("{{ a | upper }}", "filters"),
+    ("{{ a b }}", "not a template"),
+    ("{{ a. }}", "not a template"),
+    ("{{ .a }}", "not a template"),
+    ("{{ a..b }}", "not a template"),
+    ("{{ a . b }}", "not a template"),
+    ("{{ a[0] }}", "not a template"),
+    ("{{ 'a' }}", "not a template"),
+    ("{{{ a }}}", "not a template"),
+    ("{{ {{ a }} }}", "not a template"),
+    ("{{ a\nb }}", "not a template"),
+    ("{{ a\n.b }}", "not a template"),
+]
+
+
+class TestAMalformedTemplate:
+    @pytest.mark.parametrize("text, reason", MALFORMED)
+    def test_is_refused_with_its_place(self, text: str, reason: str) -> None:
+        config = {"body": ["fine {{ count }}", text]}
+
+        [(where, fault)] = template_faults(config)
+
+        assert where == ("body", 1)
+        assert reason in fault
+        with pytest.raises(InvalidInput, match=r"body\.1"):
+            render(config, {"a": {"b": 1}, **SCOPE}, "default")
+
+    def test_is_reported_with_all_others(self) -> None:
+        faults = template_faults({"a": "{{ }} {{ x }} {{ y! }}", "b": "{{"})
+
+        assert [where for where, _ in faults] == [("a",), ("a",), ("b",)]
+
+    def test_is_shortened(self) -> None:
+        [(_, fault)] = template_faults("{{ " + "a b" * 1000 + " }}")
+
+        assert len(fault) < 300
+
+    def test_is_none_where_there_are_only_sound_ones(self) -> None:
+        assert template_faults(["{{ a-b.c_d.0 }}", "{{größe}}", 7, None]) == []
+
+    @given(config=json_values)
+    def test_is_told_exactly_where_rendering_refuses(self, config: Any) -> None:
+        if template_faults(config):
+            with pytest.raises(InvalidInput):
+                render(config, {}, "default")
+        else:
+            render(config, {}, "default")
+
+
+class TestTemplateNames:
+    def test_are_all_in_order_with_path_and_place(self) -> None:
+        found = template_names({"a": ["{{ x }} and {{ y.b.0 }}", 7], "b": {"c": "{{ x.z }}"}})
+
+        assert [(use.name, use.path, use.where) for use in found] == [
+            ("x", (), ("a", 0)),
+            ("y", ("b", "0"), ("a", 0)),
+            ("x", ("z",), ("b", "c")),
+        ]
+        assert [use.text for use in found] == ["{{ x }}", "{{ y.b.0 }}", "{{ x.z }}"]
+
+    def test_leave_out_keys_literals_and_malformed_ones(self) -> None:
+        assert template_names({"{{ a }}": "{{{{ b }} {{ c() }}"}) == []
+
+
+class TestALongText:
+    """A megabyte of whatever might make a matcher go back: the suite's timeout is the measure."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{{ " + "a" * 1_000_000 + "! }}",
+            "{{ " + "a." * 500_000 + " }}",
+            "{{" * 500_000,
+            "{{ a " * 200_000,
+            "{{" + " " * 1_000_000,
+            "{{" + " " * 1_000_000 + "}}",
+            "{{}}" * 250_000,
+            "{" * 1_000_001,
+        ],
+    )
+    def test_is_read_in_one_pass(self, text: str) -> None:
+        faults = template_faults(text)
+
+        assert all(len(fault) < 300 for _, fault in faults)
+
+    def test_is_filled_in_one_pass(self) -> None:
+        assert render("{{ a }}," * 125_000, {"a": "{{"}) == "{{," * 125_000
