@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
+import asyncpg
 import pytest
 
 from perdure.errors import SchemaMismatch, StoreUnreachable
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
+from perdure.model.run import WaitKind
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import connect
 from perdure.store.postgres.migrations import migrate
@@ -18,7 +22,16 @@ from perdure.store.postgres.statements import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.migrations import load_migrations
 from tests.conformance.builders import LANE, claim_ids, insert, read
-from tests.conformance.run_builders import claim_nodes, node_job, submit
+from tests.conformance.run_builders import (
+    approval,
+    claim_nodes,
+    due_keys,
+    go_on,
+    listed_keys,
+    node_job,
+    submit,
+    waits_by_key,
+)
 
 PROCESSES = 4
 OPEN_AND_COUNT = """
@@ -50,6 +63,20 @@ VALUES
      now(), now(), now(), NULL);
 INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
 VALUES ('job-2', 1, 'worker-1', now(), '{{"type": "OSError", "message": "no route to host"}}');
+"""
+
+LONG_AGO = datetime(2001, 2, 3, tzinfo=UTC)
+WAITS_OF_THE_SECOND_VERSION = """
+INSERT INTO {schema}.runs (
+    namespace, id, flow, version, status, number, created_at, updated_at, summary
+)
+VALUES ('team-a', 'order-42', 'orders', 'v1', 'waiting', 1, now(), now(), '');
+INSERT INTO {schema}.events (run_serial, number, at, data) VALUES (1, 1, now(), '{{}}');
+INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, due_at, is_held)
+VALUES
+    ('team-a', 'order-42', 'ask', 'signal', 'paid', '2001-02-03Z', '2001-02-03Z', true),
+    ('team-a', 'order-42', 'delay', 'timer', '', '2001-02-03Z', '2001-02-03Z', false),
+    ('team-a', 'order-42', 'ship', 'child', 'order-42/ship', '2001-02-03Z', NULL, false);
 """
 
 
@@ -124,7 +151,7 @@ class TestOpen:
         message = await fails_to_open(postgres_url)
 
         assert "version 7000" in message
-        assert "version 2" in message
+        assert f"version {len(load_migrations(PACKAGE, {}))}." in message
 
     @pytest.mark.parametrize(
         "tables",
@@ -228,6 +255,62 @@ class TestUpgrade:
 
         assert len(await claim_nodes(stores[1])) == 1
         await asyncio.gather(*(store.close() for store in stores))
+
+
+class TestUpgradeOfWaits:
+    """A database as the first two versions left it, with waits of every kind of that time."""
+
+    @pytest.fixture
+    async def upgraded(
+        self, postgres_url: str, schema: str, admin: Any
+    ) -> AsyncIterator[PostgresStore]:
+        await admin.execute(f"CREATE SCHEMA {schema}")
+        for step in load_migrations(PACKAGE, place_in_sql(schema))[:2]:
+            await admin.execute(step.text)
+            await admin.execute(
+                f"INSERT INTO {schema}.migrations VALUES ($1, $2)", step.version, step.name
+            )
+        await admin.execute(WAITS_OF_THE_SECOND_VERSION.format(schema=schema))
+        store = PostgresStore(postgres_url)
+        await store.open()
+        yield store
+        await store.close()
+
+    async def test_keeps_them(self, upgraded: PostgresStore) -> None:
+        waits = await waits_by_key(upgraded)
+
+        assert {key: (wait.kind, wait.name) for key, wait in waits.items()} == {
+            "ask": (WaitKind.SIGNAL, "paid"),
+            "delay": (WaitKind.TIMER, ""),
+            "ship": (WaitKind.CHILD, "order-42/ship"),
+        }
+        assert {(wait.opened_at, wait.deciders, wait.detail) for wait in waits.values()} == {
+            (LONG_AGO, (), b"")
+        }
+        assert [wait.due_at for wait in waits.values()] == [LONG_AGO, LONG_AGO, None]
+
+    async def test_keeps_those_held_that_were(self, upgraded: PostgresStore) -> None:
+        assert await due_keys(upgraded) == ["delay"]
+
+        await go_on(upgraded, holds=False)
+
+        assert sorted(await due_keys(upgraded)) == ["ask", "delay"]
+
+    async def test_lists_them(self, upgraded: PostgresStore) -> None:
+        assert await listed_keys(upgraded, kind=WaitKind.SIGNAL, name="paid") == ["ask"]
+
+    async def test_takes_the_new_kinds(self, upgraded: PostgresStore) -> None:
+        await go_on(upgraded, waits=(approval("ask", deciders=("ann",)),))
+
+        wait = (await waits_by_key(upgraded))["ask"]
+        assert (wait.kind, wait.opened_at) == (WaitKind.APPROVAL, LONG_AGO)
+        assert await listed_keys(upgraded, kind=WaitKind.APPROVAL, deciders=("ann",)) == ["ask"]
+
+    async def test_still_refuses_what_is_no_kind(
+        self, upgraded: PostgresStore, schema: str, admin: Any
+    ) -> None:
+        with pytest.raises(asyncpg.CheckViolationError):
+            await admin.execute(f"UPDATE {schema}.waits SET kind = 'hope'")
 
 
 async def communicate_all(processes: list[Any]) -> list[Any]:

@@ -16,16 +16,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import RunFilter, RunStatus
+from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import connect
 from perdure.store.postgres.reads import filtered
 from perdure.store.postgres.runs import filtered_runs
 from perdure.store.postgres.statements import statements_in
 from perdure.store.postgres.store import PostgresStore
+from perdure.store.postgres.waits import filtered_waits
 from tests.conftest import drop_schema, with_query
 
 ROWS = 20_000
@@ -65,6 +67,13 @@ timers AS (
     INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, due_at)
     SELECT 'default', id, 'delay', 'timer', '', now(), now()
     FROM numbers
+),
+asked AS (
+    INSERT INTO {schema}.waits (namespace, run_id, key, kind, name, opened_at, deciders)
+    SELECT 'default', id, kind, kind, format('name-%s', number % 100), now(),
+           CASE WHEN kind = 'approval' THEN ARRAY[format('person-%s', number % 100)] ELSE '{{}}' END
+    FROM numbers
+    CROSS JOIN (VALUES ('signal'), ('outside'), ('approval')) AS kinds (kind)
 )
 INSERT INTO {schema}.runs (
     namespace, id, flow, version, status, number, created_at, updated_at, finished_at, summary,
@@ -81,12 +90,14 @@ TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 READ_ALL_ON_PURPOSE = {
     "applied": "a small table",
     "depth": "counts all jobs",
+    "list_schedules": "a small table",
     "live_flows": "counts all runs that are not over",
     "give_back_unknown": "goes through the jobs that are held, when a worker starts",
     "paused_queues": "a small table",
     "prune_workers": "a small table",
     "workers": "a small table, and the jobs that are held",
 }
+PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
 COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
 FILLED_IN = {
     "list_jobs",
@@ -95,6 +106,7 @@ FILLED_IN = {
     "list_runs",
     "list_runs_of_id",
     "count_runs",
+    "list_waits",
 }
 
 
@@ -364,6 +376,83 @@ class TestListsOfRuns:
         nodes = await planner.nodes(statement)
 
         assert {node.get("Index Name") for node in nodes} - {None} == {"runs_id"}
+
+
+class TestListsOfWaits:
+    @pytest.mark.parametrize(
+        "wanted,index,found_by",
+        [
+            (WaitFilter(kind=WaitKind.APPROVAL), "waits_asking", "kind = .*namespace = "),
+            (WaitFilter(kind=WaitKind.OUTSIDE), "waits_asking", "kind = .*namespace = "),
+            (
+                WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann", "bob")),
+                "waits_asking",
+                "kind = .*namespace = ",
+            ),
+            (
+                WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann",), after=PAGE),
+                "waits_asking",
+                "kind = .*namespace = .*opened_at, .*run_id, .*key",
+            ),
+            (
+                WaitFilter(kind=WaitKind.SIGNAL, name="paid"),
+                "waits_signals",
+                "name = .*namespace = ",
+            ),
+            (
+                WaitFilter(kind=WaitKind.SIGNAL, name="paid", after=PAGE),
+                "waits_signals",
+                "name = .*namespace = .*opened_at, .*run_id, .*key",
+            ),
+        ],
+    )
+    async def test_are_in_order_in_an_index(
+        self, planner: Planner, wanted: WaitFilter, index: str, found_by: str
+    ) -> None:
+        wanted = replace(wanted, namespace="default")
+        statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        [read] = [node for node in nodes if "Relation Name" in node]
+        assert read["Index Name"] == index
+        assert re.search(found_by, read["Index Cond"])
+        assert "Sort" not in {node["Node Type"] for node in nodes}
+
+    @pytest.mark.parametrize(
+        "wanted,index",
+        [
+            (WaitFilter(kind=WaitKind.APPROVAL, deciders=("ann",)), "waits_asking"),
+            (WaitFilter(kind=WaitKind.SIGNAL, name="paid"), "waits_signals"),
+        ],
+    )
+    async def test_of_all_namespaces_look_only_at_what_they_are_about(
+        self, planner: Planner, wanted: WaitFilter, index: str
+    ) -> None:
+        statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        [read] = [node for node in nodes if "Relation Name" in node]
+        assert (read["Index Name"], "Index Cond" in read) == (index, True)
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            WaitFilter(run=RunId("run-1")),
+            WaitFilter(namespace="default", run=RunId("run-1")),
+            WaitFilter(namespace="default", run=RunId("run-1"), kind=WaitKind.APPROVAL),
+            WaitFilter(namespace="default", run=RunId("run-1"), kind=WaitKind.SIGNAL, name="paid"),
+        ],
+    )
+    async def test_of_a_run_are_found_by_it(self, planner: Planner, wanted: WaitFilter) -> None:
+        statement, _ = filtered_waits(planner.statements["list_waits"], wanted, after=1)
+
+        nodes = await planner.nodes(statement)
+
+        [read] = [node for node in nodes if node.get("Relation Name") == "waits"]
+        assert "run_id = " in read["Index Cond"]
+        assert read["Index Name"] == "waits_pkey"
 
 
 async def open_and_close(url: str) -> None:

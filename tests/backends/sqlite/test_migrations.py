@@ -9,13 +9,24 @@ import pytest
 
 from perdure.errors import SchemaMismatch
 from perdure.model.job import JobFilter
-from perdure.model.run import CommitState
+from perdure.model.run import CommitState, WaitKind
 from perdure.store.sql.migrations import load_migrations
+from perdure.store.sqlite.rows import moment
 from perdure.store.sqlite.statements import PACKAGE
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected, run_script, schema_of
 from tests.conformance.builders import insert, request
-from tests.conformance.run_builders import commit, ends, held_node, submit
+from tests.conformance.run_builders import (
+    approval,
+    commit,
+    due_keys,
+    ends,
+    go_on,
+    held_node,
+    listed_keys,
+    submit,
+    waits_by_key,
+)
 
 OLD_JOB = """
 INSERT INTO perdure_jobs (
@@ -24,6 +35,19 @@ INSERT INTO perdure_jobs (
 ) VALUES (
     'old', 'default', 'mail', 'send', '["mail","send",[],[]]', 'waiting', 3, 0, 0, 0, 1, x'5b315d'
 )
+"""
+
+OLD_WAITS = """
+INSERT INTO perdure_runs (
+    id, namespace, flow, version, status, created_at, updated_at, summary
+) VALUES ('order-42', 'team-a', 'orders', 'v1', 'waiting', 1, 1, x'');
+INSERT INTO perdure_events (run_serial, number, at, data) VALUES (1, 1, 1, x'7b7d');
+INSERT INTO perdure_waits (
+    namespace, run_id, key, kind, name, opened_at, due_at, is_held
+) VALUES
+    ('team-a', 'order-42', 'ask', 'signal', 'paid', 1, 2, 1),
+    ('team-a', 'order-42', 'delay', 'timer', '', 1, 3, 0),
+    ('team-a', 'order-42', 'ship', 'child', 'order-42/ship', 1, NULL, 0);
 """
 
 
@@ -43,7 +67,8 @@ class TestOpeningAnEmptyFile:
         assert schema_of(path) == fresh
         with connected(path) as connection:
             versions = connection.execute("SELECT version, name FROM perdure_migrations")
-            assert versions.fetchall() == [(1, "jobs"), (2, "runs"), (3, "waits")]
+            known = load_migrations(PACKAGE, {"prefix": "perdure_"})
+            assert versions.fetchall() == [(step.version, step.name) for step in known]
 
     async def test_writes_ahead_so_that_readers_never_wait(self, url: str, path: Path) -> None:
         await open_and_close(url)
@@ -101,6 +126,63 @@ class TestAFileOfAnEarlierVersion:
             await open_and_close(f"sqlite:///{jobs_only}")
 
         assert schema_of(jobs_only) == before
+
+
+class TestAFileWithWaitsOfAnEarlierVersion:
+    @pytest.fixture
+    def two_steps(self, path: Path) -> Path:
+        """A file as the first two migrations left it, with waits of every kind of that time."""
+        for step in load_migrations(PACKAGE, {"prefix": "perdure_"})[:2]:
+            run_script(path, step.text)
+            run_script(
+                path, f"INSERT INTO perdure_migrations VALUES ({step.version}, '{step.name}', 0)"
+            )
+        run_script(path, OLD_WAITS)
+        return path
+
+    async def test_gets_the_same_tables_as_a_new_one(self, two_steps: Path, tmp_path: Path) -> None:
+        await open_and_close(f"sqlite:///{two_steps}")
+        await open_and_close(f"sqlite:///{tmp_path}/fresh.db")
+
+        assert schema_of(two_steps) == schema_of(tmp_path / "fresh.db")
+
+    async def test_keeps_them(self, two_steps: Path, store: SqliteStore) -> None:
+        waits = await waits_by_key(store)
+
+        assert {key: (wait.kind, wait.name, wait.due_at) for key, wait in waits.items()} == {
+            "ask": (WaitKind.SIGNAL, "paid", moment(2)),
+            "delay": (WaitKind.TIMER, "", moment(3)),
+            "ship": (WaitKind.CHILD, "order-42/ship", None),
+        }
+        assert {(wait.opened_at, wait.deciders, wait.detail) for wait in waits.values()} == {
+            (moment(1), (), b"")
+        }
+
+    async def test_keeps_those_held_that_were(self, two_steps: Path, store: SqliteStore) -> None:
+        assert await due_keys(store) == ["delay"]
+
+        await go_on(store, holds=False)
+
+        assert await due_keys(store) == ["ask", "delay"]
+
+    async def test_lists_them(self, two_steps: Path, store: SqliteStore) -> None:
+        assert await listed_keys(store, kind=WaitKind.SIGNAL, name="paid") == ["ask"]
+
+    async def test_takes_the_new_kinds(self, two_steps: Path, store: SqliteStore) -> None:
+        await go_on(store, waits=(approval("ask", deciders=("ann",)),))
+
+        wait = (await waits_by_key(store))["ask"]
+        assert (wait.kind, wait.opened_at) == (WaitKind.APPROVAL, moment(1))
+        assert await listed_keys(store, kind=WaitKind.APPROVAL, deciders=("ann",)) == ["ask"]
+
+    async def test_is_refused_if_somebody_else_has_such_a_table(self, two_steps: Path) -> None:
+        run_script(two_steps, "CREATE TABLE perdure_waits_anew (x)")
+        before = schema_of(two_steps)
+
+        with pytest.raises(SchemaMismatch, match="did not make"):
+            await open_and_close(f"sqlite:///{two_steps}")
+
+        assert schema_of(two_steps) == before
 
 
 class TestPrefix:
@@ -203,3 +285,12 @@ class TestInvariants:
             pytest.raises(sqlite3.IntegrityError, match="CHECK"),
         ):
             connection.execute(f"UPDATE perdure_runs SET {change}")
+
+    async def test_hold_for_waits(self, store: SqliteStore, path: Path) -> None:
+        await submit(store, waits=(approval(),))
+
+        with (
+            connected(path) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="CHECK"),
+        ):
+            connection.execute("UPDATE perdure_waits SET kind = 'hope'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
-from perdure.model.run import RunFilter, RunStatus
+from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
 from perdure.store.sqlite.reads import statement_for
 from perdure.store.sqlite.runs import listing
 from perdure.store.sqlite.statements import statements_of, with_rows
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.waits import listing_of_waits
 from tests.backends.sqlite.files import connected
 
 PREFIX = "perdure_"
@@ -27,6 +29,7 @@ SCANS_ON_PURPOSE = {
     "depth": "counts all jobs, in the indexes alone",
     "held_by_worker": "looks at the jobs that are held, when a worker starts",
     "held_jobs": "looks at the jobs that are held",
+    "list_schedules": "lists a small table",
     "live_flows": "counts the runs that are not over, in the index alone",
     "paused_queues": "lists a small table",
     "prune_workers": "looks at a small table",
@@ -35,6 +38,7 @@ SCANS_ON_PURPOSE = {
 # Filled in by the reader, and tested below.
 LISTS = {"list_jobs", "count_listed"}
 LISTS_OF_RUNS = {"list_runs", "count_runs"}
+LISTS_OF_WAITS = {"list_waits"}
 
 SCAN_OF_TABLE = re.compile(
     r"SCAN (?!wanted|counted|json_each|lanes|family|below|CONSTANT|\d+ CONSTANT|\()"
@@ -51,7 +55,7 @@ def test_no_statement_scans_a_table(connection: sqlite3.Connection) -> None:
     scanning = {
         name
         for name, text in statements_of(PREFIX).items()
-        if name not in LISTS | LISTS_OF_RUNS
+        if name not in LISTS | LISTS_OF_RUNS | LISTS_OF_WAITS
         and any(map(SCAN_OF_TABLE.match, plan(connection, text)))
     }
 
@@ -231,6 +235,70 @@ def test_runs_of_one_id_are_found_by_it(connection: sqlite3.Connection) -> None:
 def test_live_runs_are_listed_without_looking_at_ended_ones(connection: sqlite3.Connection) -> None:
     for filter in (RunFilter(is_ended=False), RunFilter(namespace="a", is_ended=False)):
         assert "perdure_runs_live" in plan(connection, listing(PREFIX, "list_runs", filter))[0]
+
+
+PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
+ROW_OF_LISTED = "SEARCH wait USING PRIMARY KEY (run_id=? AND namespace=? AND key=?)"
+
+
+@pytest.mark.parametrize(
+    "filter, found_by",
+    [
+        (WaitFilter(namespace="a", kind=WaitKind.APPROVAL), "asking (kind=? AND namespace=?)"),
+        (WaitFilter(namespace="a", kind=WaitKind.OUTSIDE), "asking (kind=? AND namespace=?)"),
+        (
+            WaitFilter(namespace="a", kind=WaitKind.APPROVAL, deciders=("ann", "bob")),
+            "asking (kind=? AND namespace=?)",
+        ),
+        (
+            WaitFilter(namespace="a", kind=WaitKind.APPROVAL, deciders=("ann",), after=PAGE),
+            "asking (kind=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
+        ),
+        (
+            WaitFilter(namespace="a", kind=WaitKind.SIGNAL, name="paid"),
+            "signals (name=? AND namespace=?)",
+        ),
+        (
+            WaitFilter(namespace="a", kind=WaitKind.SIGNAL, name="paid", after=PAGE),
+            "signals (name=? AND namespace=? AND (opened_at,run_id,key)>(?,?,?))",
+        ),
+    ],
+)
+def test_waits_are_listed_in_order_by_an_index_alone(
+    connection: sqlite3.Connection, filter: WaitFilter, found_by: str
+) -> None:
+    """But for the rows of the page, whose order is then made sure of."""
+    steps = plan(connection, listing_of_waits(PREFIX, filter))
+
+    assert f"SEARCH wait USING COVERING INDEX perdure_waits_{found_by}" in steps
+    assert ROW_OF_LISTED in steps
+    assert not any("ORDER BY" in step for step in steps[: steps.index("SCAN listed")])
+
+
+@pytest.mark.parametrize(
+    "filter, found_by",
+    [
+        (WaitFilter(kind=WaitKind.APPROVAL), "COVERING INDEX perdure_waits_asking (kind=?)"),
+        (
+            WaitFilter(kind=WaitKind.SIGNAL, name="paid"),
+            "COVERING INDEX perdure_waits_signals (name=?)",
+        ),
+        (WaitFilter(namespace="a", run=RunId("r")), "PRIMARY KEY (run_id=? AND namespace=?)"),
+        (WaitFilter(run=RunId("r"), kind=WaitKind.SIGNAL), "PRIMARY KEY (run_id=?)"),
+    ],
+)
+def test_waits_of_a_run_or_of_all_namespaces_are_found_by_an_index(
+    connection: sqlite3.Connection, filter: WaitFilter, found_by: str
+) -> None:
+    steps = plan(connection, listing_of_waits(PREFIX, filter))
+
+    assert f"SEARCH wait USING {found_by}" in steps
+
+
+def test_waits_are_written_by_their_key(connection: sqlite3.Connection) -> None:
+    for name in ("close_waits", "run_waits", "child_ended"):
+        [first, *_] = plan(connection, statements_of(PREFIX)[name])
+        assert "USING PRIMARY KEY (run_id=? AND namespace=?" in first, name
 
 
 def plan(connection: sqlite3.Connection, text: str) -> list[str]:

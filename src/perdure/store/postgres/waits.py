@@ -10,6 +10,8 @@ from perdure.store.postgres.access import Access
 from perdure.store.postgres.run_rows import wait
 from perdure.store.sql.statements import fill
 
+_INDEXED = frozenset({WaitKind.SIGNAL, WaitKind.OUTSIDE, WaitKind.APPROVAL})
+
 
 class PostgresWaits(Access):
     async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
@@ -20,16 +22,18 @@ class PostgresWaits(Access):
         return [wait(row) for row in await self._fetch("run_waits", namespace, run)]
 
     async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
-        name = "list_waits" if filter.run is None else "list_waits_of_run"
-        statement, arguments = filtered_waits(self._statements[name], filter, after=1)
-        found = await self._connections.fetch(statement, limit, *arguments)
+        statement, arguments = filtered_waits(self._statements["list_waits"], filter, after=1)
+        is_indexed = filter.run is not None or filter.kind in _INDEXED
+        fetch = self._connections.fetch if is_indexed else self._scan
+        found = await fetch(statement, limit, *arguments)
         return [wait(row) for row in found]
 
 
 def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[str, list[Any]]:
     """The statement with the filter in it, and its arguments, numbered on from ``after``.
 
-    The kind stands in the text, as one of ours, so that the partial indexes can serve it.
+    The kind stands in the text, as one of ours, so that the partial indexes can serve it. It is
+    hidden from them where a run is asked for: its few waits are found by its id.
     """
     wanted = {
         "namespace = ${}": filter.namespace,
@@ -45,5 +49,6 @@ def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[
         conditions.append(f"(opened_at, run_id, key) > (${number}, ${number + 1}, ${number + 2})")
         arguments += filter.after
     if filter.kind is not None:
-        conditions.append(f"kind = '{WaitKind(filter.kind).value}'")
+        kind = "kind" if filter.run is None else "kind || ''"
+        conditions.append(f"{kind} = '{WaitKind(filter.kind).value}'")
     return fill(statement, {"filter": " AND ".join(conditions) or "true"}), arguments

@@ -13,7 +13,26 @@ from perdure.store.sqlite.rows import as_json, micros
 from perdure.store.sqlite.run_rows import wait_from
 from perdure.store.sqlite.statements import statements_of
 
-_BEFORE_ALL_TIMES = -(2**63)
+_CONDITIONS = {
+    "namespace": "wait.namespace = :namespace",
+    "run": "wait.run_id = :run",
+    "kind": "wait.kind = :kind",
+    "name": "wait.name = :name",
+    "deciders": """\
+(wait.deciders = '[]' OR EXISTS (
+        SELECT 1
+        FROM json_each(wait.deciders) AS named
+        WHERE named.value IN (SELECT value FROM json_each(:deciders))
+    ))""",
+    "after": "(wait.opened_at, wait.run_id, wait.key) > (:after_at, :after_run, :after_key)",
+}
+_ASKING = ("asking", "wait.kind IN ('outside', 'approval') AND wait.kind = :kind")
+_INDEXES = {
+    WaitKind.SIGNAL: ("signals", "wait.kind = 'signal'"),
+    WaitKind.OUTSIDE: _ASKING,
+    WaitKind.APPROVAL: _ASKING,
+}
+"""What a kind is listed by, and how to ask for it so that SQLite sees that it may."""
 
 
 class SqliteWaits(Handle):
@@ -39,35 +58,28 @@ class SqliteWaits(Handle):
 
 def listing_of_waits(prefix: str, filter: WaitFilter) -> str:
     """The text of the listing statement, by the index that serves the filter best."""
-    place = "" if filter.namespace is None else " AND wait.namespace = :namespace"
-    if filter.run is not None:
-        return _completed(prefix, "", f"wait.run_id = :run{place}")
-    match filter.kind:
-        case WaitKind.SIGNAL:
-            named = "" if filter.name is None else f" AND wait.name = :name{place}"
-            return _completed(prefix, "signals", f"wait.kind = 'signal'{named}")
-        case WaitKind.OUTSIDE | WaitKind.APPROVAL:
-            where = f"wait.kind IN ('outside', 'approval') AND wait.kind = :kind{place}"
-            return _completed(prefix, "asking", where)
-        case _:
-            return _completed(prefix, "", "TRUE")
+    asked = {name: text for name, text in _CONDITIONS.items() if getattr(filter, name) is not None}
+    index = ""
+    if filter.run is None and filter.kind in _INDEXES:
+        index, asked["kind"] = _INDEXES[filter.kind]
+    return _completed(prefix, index, " AND ".join(asked.values()) or "TRUE")
 
 
 @lru_cache(maxsize=256)
-def _completed(prefix: str, index: str, where: str) -> str:
-    place = {"index": f"INDEXED BY {prefix}waits_{index}" if index else "", "where": where}
+def _completed(prefix: str, index: str, filter: str) -> str:
+    place = {"index": f"INDEXED BY {prefix}waits_{index}" if index else "", "filter": filter}
     return fill(statements_of(prefix)["list_waits"], place)
 
 
 def _parameters(filter: WaitFilter) -> dict[str, Any]:
-    at, run, key = filter.after or (None, "", "")
-    return {
+    parameters: dict[str, Any] = {
         "namespace": filter.namespace,
         "run": filter.run,
         "kind": filter.kind,
         "name": filter.name,
-        "deciders": None if filter.deciders is None else as_json(filter.deciders),
-        "after_at": _BEFORE_ALL_TIMES if at is None else micros(at),
-        "after_run": run,
-        "after_key": key,
+        "deciders": as_json(filter.deciders),
     }
+    if filter.after is not None:
+        at, run, key = filter.after
+        parameters |= {"after_at": micros(at), "after_run": run, "after_key": key}
+    return parameters

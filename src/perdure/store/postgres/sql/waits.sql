@@ -25,16 +25,3 @@ FROM {schema}.waits
 WHERE {filter}
 ORDER BY opened_at, run_id, key, namespace
 LIMIT $1;
-
--- name: list_waits_of_run
--- The few of one run are found before they are put in order: with the limit in sight, a planner
--- without statistics might go through all waits of a kind in their order instead.
-WITH found AS MATERIALIZED (
-    SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
-    FROM {schema}.waits
-    WHERE {filter}
-)
-SELECT *
-FROM found
-ORDER BY opened_at, run_id, key, namespace
-LIMIT $1;

@@ -29,10 +29,14 @@ ALTER TABLE {prefix}waits_anew RENAME TO {prefix}waits;
 CREATE INDEX {prefix}waits_due ON {prefix}waits (namespace, due_at)
 WHERE due_at IS NOT NULL AND is_held = 0;
 
--- Who waits for a signal of a name. Timers and children, which are most, are in neither index.
-CREATE INDEX {prefix}waits_signals ON {prefix}waits (name, namespace, opened_at, run_id, key)
+-- Who waits for a signal of a name; the kind is there so that no row need be read to list them.
+-- Timers and children, which are most, are in neither of these indexes.
+CREATE INDEX {prefix}waits_signals ON {prefix}waits (name, namespace, opened_at, run_id, key, kind)
 WHERE kind = 'signal';
 
--- What others outside were asked, the longest open first.
-CREATE INDEX {prefix}waits_asking ON {prefix}waits (kind, namespace, opened_at, run_id, key)
+-- What people and others outside were asked, the longest open first. A page of an inbox goes
+-- through it until it is full, which is why it says who decides: among 100,000 approvals the page of
+-- somebody who has none took 70 ms, and 420 ms where the rows had to be read for it.
+CREATE INDEX {prefix}waits_asking
+ON {prefix}waits (kind, namespace, opened_at, run_id, key, deciders)
 WHERE kind IN ('outside', 'approval');
