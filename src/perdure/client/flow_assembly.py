@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -83,7 +83,7 @@ class Assembly:
         self._flows: dict[str, BuiltFlow] = {}
         self._merges: list[str] = []
         self._inputs: dict[str, Inputs] = {}
-        self._reads: dict[str, frozenset[str]] = {}
+        self._reads: dict[str, Set[str]] = {}
 
     # Faults
 
@@ -219,9 +219,9 @@ class Assembly:
         """
         self._inputs[id] = inputs
 
-    def reads(self, id: str, names: Iterable[str]) -> None:
+    def reads(self, id: str, names: Set[str]) -> None:
         """The kind of this node looks at inputs of these names, besides its templates."""
-        self._reads[id] = frozenset(names)
+        self._reads[id] = names
 
     # The result
 
@@ -258,7 +258,7 @@ class Assembly:
                 for each in told.references
             )
             node = replace(node, inputs=tuple(found))
-        return with_run_input(node)
+        return with_run_input(node, self._reads.get(node.id, frozenset()))
 
     def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[str]:
         for id in self._merges:

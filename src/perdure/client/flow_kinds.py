@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.client.flow_assembly import Assembly, Cursor
+from perdure.client.flow_inputs import Inputs
 from perdure.client.flow_options import KindOptions
 from perdure.client.flow_settings import (
     check_options,
@@ -66,7 +67,7 @@ class UseStep(Step):
         settings = task_settings(assembly, label, self.options)
         if not faults:
             settings["ports"] = (*kind.ports_of(config), *settings["ports"])
-            assembly.reads(id, (path[0] for path in kind.reads_of(config) if path))
+            assembly.reads(id, _read(kind, config, inputs))
         return TaskNode(
             id=id,
             call=assembly.call(kind, id, self.options, label),
@@ -78,6 +79,12 @@ class UseStep(Step):
             on_missing=inputs.on_missing,
             **settings,
         )
+
+
+def _read(kind: Kind, config: Any, inputs: Inputs) -> set[str]:
+    paths = kind.reads_of(config)
+    everything = set(inputs.names) if () in paths else set()
+    return everything | {path[0] for path in paths if path}
 
 
 class _Unknown(Kind):

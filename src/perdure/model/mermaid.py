@@ -71,7 +71,9 @@ def _called(id: str, body: Call | FlowRef) -> str:
 
 
 def _task_note(node: TaskNode) -> str:
-    return f"kind {node.kind}" if node.kind else _called(node.id, node.call)
+    if node.kind:
+        return "" if node.kind == node.id else f"kind {node.kind}"
+    return _called(node.id, node.call)
 
 
 def _map_note(node: MapNode) -> str:

@@ -67,6 +67,8 @@ class Check(Kind):
 
     def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
         condition = config.get("condition")
-        if "value" in config or not isinstance(condition, list | dict) or self.faults_of(config):
+        if "value" in config or self.faults_of(config):
             return []
+        if not isinstance(condition, list | dict):
+            return [()]
         return list(condition_properties(parse_condition(condition, has_templates=True)))

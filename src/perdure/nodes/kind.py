@@ -78,7 +78,7 @@ class Kind:
         return []
 
     def reads_of(self, config: Any) -> Sequence[tuple[str, ...]]:
-        """The paths into ``ctx.inputs`` that a config names, besides those in templates."""
+        """The paths into ``ctx.inputs`` it looks at besides templates; ``()`` is all of it."""
         return []
 
     @property

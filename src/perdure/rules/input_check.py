@@ -39,11 +39,14 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
 _NAMED_MAX = 12
 
 
-def with_run_input(node: Node) -> Node:
-    """The node with the run's input among its inputs, if the worker needs it for a template."""
+def with_run_input(node: Node, reads: Set[str] = frozenset()) -> Node:
+    """The node with the run's input among its inputs, if the worker needs it.
+
+    That is for a template that names it, or for a kind that ``reads`` it.
+    """
     if not isinstance(node, TaskNode) or any(each.name == RUN_INPUT for each in node.inputs):
         return node
-    if not any(use.name == RUN_INPUT for use in _uses(node.config)):
+    if RUN_INPUT not in reads and not any(use.name == RUN_INPUT for use in _uses(node.config)):
         return node
     inputs = sorted((*node.inputs, Input(name=RUN_INPUT)), key=lambda each: each.name)
     return replace(node, inputs=tuple(inputs))
@@ -130,18 +133,14 @@ def _use_fault(node: Node, use: TemplateUse, names: Sequence[str]) -> str:
         if keys and use.path and use.path[0] not in keys:
             return f"{use.name!r} has {', '.join(map(repr, keys))}, and no {use.path[0]!r}"
         return ""
-    if use.name == VALUE and not names:
+    if use.name == VALUE and not names and not isinstance(node, TaskNode):
         return ""
     return f"{use.name!r} is {_undeclared(use.name, names)}"
 
 
 def _undeclared(name: str, names: Sequence[str]) -> str:
     if not names:
-        if name == VALUE:
-            return "what comes before it only where no inputs are declared"
         return f'none of its inputs, as it declares none; declare it: inputs={{"{name}": ...}}'
-    if name == VALUE:
-        return f"only there where a node declares no inputs; it has {_listed(names)}"
     near = nearest(name, [*names, *BUILT_IN])
     return f"none of its inputs{near or f'; it has {_listed(names)}'}"
 

@@ -9,12 +9,12 @@ from perdure.model.graph import Graph
 
 def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
     """The version of the same flow with which it has the most in common; None if there is none."""
-    nodes, edges = set(graph.nodes.values()), set(graph.definition.edges)
+    edges = set(graph.definition.edges)
 
     def likeness(other: Graph) -> tuple[int, int, int]:
         return (
             len(graph.nodes.keys() & other.nodes.keys()),
-            len(nodes & set(other.nodes.values())),
+            sum(other.nodes.get(id) == node for id, node in graph.nodes.items()),
             len(edges & set(other.definition.edges)),
         )
 

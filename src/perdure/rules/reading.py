@@ -16,7 +16,7 @@ from perdure.model.run import MapState, NodeStatus, RunState
 from perdure.rules.condition import holds, parse_condition
 from perdure.rules.decision import NULL, Decision, Skips, Unusable, Values
 from perdure.rules.fold import fold
-from perdure.rules.template import TemplateSkips, render
+from perdure.rules.template import TemplateSkips, render, template_names
 
 
 class Reading:
@@ -101,6 +101,8 @@ class Reading:
         scope = scope_of(self.run, self.graph, node, input)
         on_missing = "error" if isinstance(node, RouteNode) else node.on_missing
         try:
+            if any(use.name == "input" for use in template_names(config)):
+                scope["input"] = msgspec.json.decode(self.json(1))
             return render(config, scope, on_missing)
         except TemplateSkips as error:
             raise Skips(node.id, str(error)) from None

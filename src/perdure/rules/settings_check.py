@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.model.graph import (
-    CONTINUE,
     DEFAULT_PORT,
-    FAIL,
     ORDINARY,
     ApprovalNode,
     LoopNode,
@@ -21,8 +19,8 @@ from perdure.model.path import path_text
 from perdure.rules.condition import condition_faults
 from perdure.rules.form import check_schema
 
-RESERVED_PORTS = (ORDINARY, DEFAULT_PORT, FAIL, CONTINUE)
-"""Names that mean something else where a port is named."""
+RESERVED_PORTS = (ORDINARY, DEFAULT_PORT)
+"""What the ordinary port is called where ports are named."""
 
 
 def setting_faults(node: Node) -> Iterator[str]:
@@ -49,7 +47,7 @@ def name_faults(what: str, names: Sequence[str]) -> Iterator[str]:
         if count > 1:
             yield f"the {what} {name!r} is there {count} times"
         if name in RESERVED_PORTS:
-            yield f"no {what} can be called {name!r}: that means something else; choose another"
+            yield f"no {what} can be called {name!r}: that is the ordinary port; choose another"
 
 
 def _schema_faults(option: str, schema: Any) -> Iterator[str]:
