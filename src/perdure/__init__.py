@@ -1,25 +1,33 @@
 """Durable jobs and flows for Python: SQLite to start with, PostgreSQL to share."""
 
+from perdure.client.approval_records import Answer, ApprovalRecord, ApprovalStatus, Reminder
 from perdure.client.blocking import Client, JobHandle, RunHandle
+from perdure.client.broadcasting import BroadcastResult
 from perdure.client.client import AsyncClient
 from perdure.client.context import Context
 from perdure.client.flow import Flow
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
 from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
+from perdure.client.reporting import Reception, ReportAnswer
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.task import task
+from perdure.client.waits import WaitRecord
 from perdure.errors import (
     Aborted,
+    AlreadyAnswered,
     AmbiguousRun,
+    ApprovalDecided,
+    ApprovalNotFound,
     AttemptTimeout,
     DeadlineExceeded,
     DuplicateTask,
     EventLogCorrupt,
     FingerprintTaken,
     IllegalTransition,
+    InvalidAnswer,
     InvalidFlow,
     InvalidInput,
     InvalidStoreUrl,
@@ -32,11 +40,15 @@ from perdure.errors import (
     JobNotFound,
     LoopExhausted,
     MigrationRefused,
+    NodeNotFound,
+    NodeNotWaiting,
     NoResult,
+    NotADecider,
     PayloadNotSerialisable,
     PayloadTooLarge,
     PerdureError,
     Permanent,
+    Rejected,
     ResultTimeout,
     RetryLater,
     RunCancelled,
@@ -66,9 +78,10 @@ from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
+from perdure.model.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
 from perdure.model.payload import Codec
 from perdure.model.retry import Retry
-from perdure.model.run import RunStatus
+from perdure.model.run import RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
@@ -78,12 +91,19 @@ __version__ = "0.1.0"
 __all__ = [
     "AbortOutcome",
     "Aborted",
+    "AlreadyAnswered",
     "AmbiguousRun",
+    "Answer",
+    "ApprovalDecided",
+    "ApprovalNotFound",
+    "ApprovalRecord",
+    "ApprovalStatus",
     "AsyncClient",
     "AsyncJobHandle",
     "AsyncJobQueue",
     "AsyncRunHandle",
     "AttemptTimeout",
+    "BroadcastResult",
     "BuiltFlow",
     "ChildRun",
     "Client",
@@ -103,6 +123,7 @@ __all__ = [
     "Flow",
     "GroupAbort",
     "IllegalTransition",
+    "InvalidAnswer",
     "InvalidFlow",
     "InvalidInput",
     "InvalidStoreUrl",
@@ -118,9 +139,15 @@ __all__ = [
     "JobQueue",
     "JobRecord",
     "JobUpdate",
+    "Lineage",
     "LoopExhausted",
     "MigrationRefused",
     "NoResult",
+    "NodeLineage",
+    "NodeNotFound",
+    "NodeNotWaiting",
+    "NotADecider",
+    "PartLineage",
     "PayloadNotSerialisable",
     "PayloadTooLarge",
     "PerdureError",
@@ -128,6 +155,10 @@ __all__ = [
     "Progress",
     "QueuedJob",
     "Rate",
+    "Reception",
+    "Rejected",
+    "Reminder",
+    "ReportAnswer",
     "ResultTimeout",
     "Retry",
     "RetryLater",
@@ -160,6 +191,10 @@ __all__ = [
     "UnknownEvent",
     "UnknownFlow",
     "UnknownTask",
+    "Use",
+    "UseOrigin",
+    "WaitKind",
+    "WaitRecord",
     "WaitTimedOut",
     "Worker",
     "run_flow",

@@ -8,7 +8,11 @@ import typer
 
 from perdure.cli import flow, jobs, queues, runs
 from perdure.cli.check import check
+from perdure.cli.decide import decide
 from perdure.cli.exits import EXIT_CODES
+from perdure.cli.inbox import inbox
+from perdure.cli.report import broadcast, report
+from perdure.cli.waits import waits
 from perdure.cli.worker import worker
 
 app = typer.Typer(
@@ -24,6 +28,11 @@ app.command()(worker)
 app.add_typer(jobs.app)
 app.add_typer(runs.app)
 app.add_typer(flow.app)
+app.command()(inbox)
+app.command()(decide)
+app.command()(report)
+app.command()(broadcast)
+app.command()(waits)
 app.command()(check)
 app.command()(queues.depth)
 app.command()(queues.workers)

@@ -12,7 +12,7 @@ from perdure.cli.present import as_json_line, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX, in_words
 from perdure.client.run_records import EventRecord
 
-_INNER = frozenset({"aging_ms", "ref", "then"})
+_INNER = frozenset({"aging_ms", "has_progress", "poll_ms", "ref", "then", "token"})
 """What an event says for the engine, not for people."""
 _HAS_VALUE = frozenset(
     {
@@ -20,6 +20,9 @@ _HAS_VALUE = frozenset(
         "node_completed",
         "item_completed",
         "iteration_completed",
+        "node_paused",
+        "node_reported",
+        "approval_answered",
         "signal_received",
         "run_completed",
         "output_changed",
@@ -31,6 +34,9 @@ _KIND_STYLES = {
     "node_failed": "red",
     "undo_failed": "red",
     "node_retried": "yellow",
+    "report_ignored": "yellow",
+    "approval_reminded": "yellow",
+    "node_skipped": "dim",
     "compensation_started": "yellow",
     "run_paused": "magenta",
     "run_cancelled": "dim",

@@ -26,15 +26,17 @@ _STUCK = frozenset(
 
 
 _CALL = re.compile(r"client\.\w+\([^)]*\)")
-_COMMANDS: dict[str, list[str]] = {
-    "explain": [],
-    "fork": ["--after NODE"],
-    "migrate": ["--to MODULE:FLOW"],
-    "retry": [],
-    "signal": ["PAYLOAD"],
-    "unpause": [],
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "decide": ("decide", ""),
+    "explain": ("runs explain", ""),
+    "fork": ("runs fork", "--after NODE"),
+    "migrate": ("runs migrate", "--to MODULE:FLOW"),
+    "report": ("report", "--status completed --result JSON"),
+    "retry": ("runs retry", ""),
+    "signal": ("runs signal", "PAYLOAD"),
+    "unpause": ("runs unpause", ""),
 }
-"""Calls of a client that are commands about runs, with what else they need."""
+"""Calls of a client that are commands too, with what else they need."""
 
 
 def print_explanation(console: Console, explanation: Explanation) -> None:
@@ -72,12 +74,13 @@ def _command(call: str) -> str | None:
         return None
     if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Attribute):
         return None
-    more = _COMMANDS.get(parsed.func.attr)
+    command = _COMMANDS.get(parsed.func.attr)
+    if command is None:
+        return None
+    name, more = command
     given = [each.value for each in parsed.args if isinstance(each, ast.Constant)]
     words = [shlex.quote(each) for each in given if isinstance(each, str)]
-    if more is None:
-        return None
-    return " ".join(["perdure runs", parsed.func.attr, *words, *more])
+    return " ".join(filter(None, ["perdure", name, *words, more]))
 
 
 def _flat(text: str) -> str:

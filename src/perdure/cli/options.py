@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
@@ -80,6 +81,14 @@ def _check_exists(url: str) -> None:
     path = unquote(parts.path.removeprefix("/"))
     if parts.scheme == "sqlite" and path and not os.path.exists(path):
         raise StoreUnreachable(url, f"there is no file {path!r}", "The first worker creates it.")
+
+
+def login_name() -> str | None:
+    """Who sits at this terminal; None where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
 
 
 def as_names(text: str | None) -> list[str] | None:

@@ -131,4 +131,24 @@ def explain_run(
             explanation_view.print_explanation(make_console(), explanation)
 
 
+@app.command("lineage")
+def show_lineage(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which upstream values each node of a run used. Secrets are shown by name only."""
+    from perdure.cli import lineage_view, present
+    from perdure.cli.reading import ReadingCodec
+    from perdure.cli.terminal import make_console
+
+    with connected(store, namespace, codec=ReadingCodec()) as client:
+        lineage = client.lineage(id)
+        if as_json:
+            typer.echo(present.as_json(lineage))
+        else:
+            lineage_view.print_lineage(make_console(), lineage)
+
+
 run_acts.add_to(app)

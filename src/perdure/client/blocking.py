@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from perdure.client.client import AsyncClient
 from perdure.client.enqueueing import AnyTask, Calls, checked_kwargs
-from perdure.client.face import Face, OpenableFace, mirrors, waits
+from perdure.client.face import Face, OpenableFace, mirrors, waits_for
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.portal import Portal
 from perdure.client.records import JobUpdate
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import EventRecord
+from perdure.client.schedule_records import ScheduleRecord
+from perdure.client.scheduling import AnyTarget, ScheduleOptions
 from perdure.client.submitting import AnyFlow
 from perdure.model.duration import Duration
 from perdure.model.ids import JobId, RunId
@@ -61,11 +63,11 @@ class JobHandle(_Handle[AsyncJobHandle]):
         """Its progress now; each use asks the store."""
         return self._portal.run(self._twin.progress())
 
-    result = waits(AsyncJobHandle.result)
-    record = waits(AsyncJobHandle.record)
-    failures = waits(AsyncJobHandle.failures)
-    abort = waits(AsyncJobHandle.abort)
-    retry = waits(AsyncJobHandle.retry)
+    result = waits_for(AsyncJobHandle.result)
+    record = waits_for(AsyncJobHandle.record)
+    failures = waits_for(AsyncJobHandle.failures)
+    abort = waits_for(AsyncJobHandle.abort)
+    retry = waits_for(AsyncJobHandle.retry)
 
     @mirrors(AsyncJobHandle.watch)
     def watch(self) -> Iterator[JobUpdate]:
@@ -86,17 +88,19 @@ class RunHandle(_Handle[AsyncRunHandle]):
         """Its status now; each use asks the store."""
         return self._portal.run(self._twin.status())
 
-    result = waits(AsyncRunHandle.result)
-    record = waits(AsyncRunHandle.record)
-    events = waits(AsyncRunHandle.events)
-    outputs = waits(AsyncRunHandle.outputs)
-    nodes = waits(AsyncRunHandle.nodes)
-    children = waits(AsyncRunHandle.children)
-    signal = waits(AsyncRunHandle.signal)
-    pause = waits(AsyncRunHandle.pause)
-    unpause = waits(AsyncRunHandle.unpause)
-    cancel = waits(AsyncRunHandle.cancel)
-    retry = waits(AsyncRunHandle.retry)
+    result = waits_for(AsyncRunHandle.result)
+    record = waits_for(AsyncRunHandle.record)
+    events = waits_for(AsyncRunHandle.events)
+    outputs = waits_for(AsyncRunHandle.outputs)
+    nodes = waits_for(AsyncRunHandle.nodes)
+    children = waits_for(AsyncRunHandle.children)
+    approvals = waits_for(AsyncRunHandle.approvals)
+    lineage = waits_for(AsyncRunHandle.lineage)
+    signal = waits_for(AsyncRunHandle.signal)
+    pause = waits_for(AsyncRunHandle.pause)
+    unpause = waits_for(AsyncRunHandle.unpause)
+    cancel = waits_for(AsyncRunHandle.cancel)
+    retry = waits_for(AsyncRunHandle.retry)
 
     @mirrors(AsyncRunHandle.watch)
     def watch(self) -> Iterator[EventRecord]:
@@ -163,22 +167,22 @@ class Client(OpenableFace[AsyncClient]):
         results = self._twin.results(twins, timeout=timeout, return_errors=return_errors)
         return self._portal.run(results)
 
-    result_of = waits(AsyncClient.result_of)
-    job = waits(AsyncClient.job)
-    jobs = waits(AsyncClient.jobs)
-    count = waits(AsyncClient.count)
-    depth = waits(AsyncClient.depth)
-    failures = waits(AsyncClient.failures)
-    workers = waits(AsyncClient.workers)
-    abort = waits(AsyncClient.abort)
-    abort_group = waits(AsyncClient.abort_group)
-    disable = waits(AsyncClient.disable)
-    enable = waits(AsyncClient.enable)
-    retry = waits(AsyncClient.retry)
-    resume = waits(AsyncClient.resume)
-    pause_queue = waits(AsyncClient.pause_queue)
-    resume_queue = waits(AsyncClient.resume_queue)
-    paused_queues = waits(AsyncClient.paused_queues)
+    result_of = waits_for(AsyncClient.result_of)
+    job = waits_for(AsyncClient.job)
+    jobs = waits_for(AsyncClient.jobs)
+    count = waits_for(AsyncClient.count)
+    depth = waits_for(AsyncClient.depth)
+    failures = waits_for(AsyncClient.failures)
+    workers = waits_for(AsyncClient.workers)
+    abort = waits_for(AsyncClient.abort)
+    abort_group = waits_for(AsyncClient.abort_group)
+    disable = waits_for(AsyncClient.disable)
+    enable = waits_for(AsyncClient.enable)
+    retry = waits_for(AsyncClient.retry)
+    resume = waits_for(AsyncClient.resume)
+    pause_queue = waits_for(AsyncClient.pause_queue)
+    resume_queue = waits_for(AsyncClient.resume_queue)
+    paused_queues = waits_for(AsyncClient.paused_queues)
 
     @mirrors(AsyncClient.submit)
     def submit(
@@ -201,16 +205,42 @@ class Client(OpenableFace[AsyncClient]):
     def fork(self, id: str, **options: Any) -> RunHandle:
         return RunHandle(self, self._portal.run(self._twin.fork(id, **options)))
 
-    run = waits(AsyncClient.run)
-    runs = waits(AsyncClient.runs)
-    count_runs = waits(AsyncClient.count_runs)
-    signal = waits(AsyncClient.signal)
-    pause = waits(AsyncClient.pause)
-    unpause = waits(AsyncClient.unpause)
-    cancel = waits(AsyncClient.cancel)
-    migrate = waits(AsyncClient.migrate)
-    explain = waits(AsyncClient.explain)
-    stranded = waits(AsyncClient.stranded)
+    run = waits_for(AsyncClient.run)
+    runs = waits_for(AsyncClient.runs)
+    count_runs = waits_for(AsyncClient.count_runs)
+    signal = waits_for(AsyncClient.signal)
+    broadcast = waits_for(AsyncClient.broadcast)
+    inbox = waits_for(AsyncClient.inbox)
+    approval = waits_for(AsyncClient.approval)
+    decide = waits_for(AsyncClient.decide)
+    report = waits_for(AsyncClient.report)
+    waits = waits_for(AsyncClient.waits)
+    lineage = waits_for(AsyncClient.lineage)
+    pause = waits_for(AsyncClient.pause)
+    unpause = waits_for(AsyncClient.unpause)
+    cancel = waits_for(AsyncClient.cancel)
+    migrate = waits_for(AsyncClient.migrate)
+    explain = waits_for(AsyncClient.explain)
+    stranded = waits_for(AsyncClient.stranded)
+
+    @mirrors(AsyncClient.schedule)
+    def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:
+        # Prepared here: what writes the input as JSON is the caller's.
+        request = self._twin._prepared_schedule(name, target, cast(ScheduleOptions, options))
+        return self._portal.run(self._twin._save_schedule(request))
+
+    schedules = waits_for(AsyncClient.schedules)
+    schedule_record = waits_for(AsyncClient.schedule_record)
+    pause_schedule = waits_for(AsyncClient.pause_schedule)
+    resume_schedule = waits_for(AsyncClient.resume_schedule)
+    delete_schedule = waits_for(AsyncClient.delete_schedule)
+
+    @mirrors(AsyncClient.trigger)
+    def trigger(self, name: str, *, by: str | None = None) -> RunHandle | JobHandle:
+        started = self._portal.run(self._twin.trigger(name, by=by))
+        if isinstance(started, AsyncRunHandle):
+            return RunHandle(self, started)
+        return JobHandle(self, started)
 
     def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
         jobs = list(calls.jobs)  # made here: the functions in them are the caller's

@@ -71,7 +71,7 @@ class OpenableFace(Face[OpenableTwin]):
         self.close()
 
 
-def waits(
+def waits_for(
     method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Face[Twin], P], R]:
     """The blocking method that waits for this one."""

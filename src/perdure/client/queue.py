@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Unpack
 
 from perdure.client.access import Access, Openable
-from perdure.client.face import OpenableFace, mirrors, waits
+from perdure.client.face import OpenableFace, mirrors, waits_for
 from perdure.client.records import Depth, JobRecord, changed_by, record_of
 from perdure.client.results import decoded
 from perdure.clock import new_id
@@ -241,16 +241,16 @@ class JobQueue(OpenableFace[AsyncJobQueue]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(AsyncJobQueue(*args, **kwargs))
 
-    enqueue = waits(AsyncJobQueue.enqueue)
-    dequeue = waits(AsyncJobQueue.dequeue)
-    ack = waits(AsyncJobQueue.ack)
-    nack = waits(AsyncJobQueue.nack)
-    release = waits(AsyncJobQueue.release)
-    heartbeat = waits(AsyncJobQueue.heartbeat)
-    resume = waits(AsyncJobQueue.resume)
-    reclaim_expired = waits(AsyncJobQueue.reclaim_expired)
-    get_job = waits(AsyncJobQueue.get_job)
-    depth = waits(AsyncJobQueue.depth)
+    enqueue = waits_for(AsyncJobQueue.enqueue)
+    dequeue = waits_for(AsyncJobQueue.dequeue)
+    ack = waits_for(AsyncJobQueue.ack)
+    nack = waits_for(AsyncJobQueue.nack)
+    release = waits_for(AsyncJobQueue.release)
+    heartbeat = waits_for(AsyncJobQueue.heartbeat)
+    resume = waits_for(AsyncJobQueue.resume)
+    reclaim_expired = waits_for(AsyncJobQueue.reclaim_expired)
+    get_job = waits_for(AsyncJobQueue.get_job)
+    depth = waits_for(AsyncJobQueue.depth)
 
 
 def _lease(value: Duration) -> timedelta:
