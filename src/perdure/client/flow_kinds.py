@@ -54,7 +54,7 @@ class UseStep(Step):
             if self.kind in STRUCTURAL:
                 raise InvalidInput(f"{self.kind!r} is not added by .use: it has a call of its own")
             return Kinds()[self.kind]
-        return list(Kinds([self.kind]).values())[-1]
+        return Kinds([self.kind])[self.kind.name]
 
     def _node(self, assembly: Assembly, id: str, kind: Kind, gathers: bool) -> TaskNode:
         label = assembly.label(id)

@@ -15,7 +15,9 @@ from perdure.model.graph import (
     Node,
     RouteNode,
     TaskNode,
+    inputs_of,
 )
+from perdure.model.path import MISSING, value_at
 
 
 def check_input(flow: BuiltFlow, value: Any) -> None:
@@ -29,7 +31,14 @@ def check_input(flow: BuiltFlow, value: Any) -> None:
 
 
 def _check_node(flow: BuiltFlow, node: Node, value: Any) -> None:
+    if inputs := inputs_of(node):
+        value = {each.name: value_at(value, each.path) for each in inputs if not each.secret}
+        if MISSING in value.values():
+            return  # what follows from that is for the rules to say
     match node:
+        case TaskNode() if not node.is_plain:
+            if not node.kind and node.config is None:
+                flow.tasks[node.call.task].check_types([], value)
         case TaskNode(gathers=False) | RouteNode():
             _check_call(flow, node.call, value)
         case LoopNode() | FlowNode():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from perdure.model.graph import APPROVE, CONTINUE, FAIL, REJECT, ApprovalNode
+from perdure.model.graph import APPROVE, CONTINUE, FAIL, REJECT, ApprovalNode, JsonSchema
 from perdure.model.mermaid import duration_text
-from perdure.rules.form import check_schema, faults_of, with_defaults
+from perdure.rules.form import check_schema, faults_of
 from perdure.rules.graph_check import nearest
 
 TITLE_MAX = 1_000
@@ -55,14 +55,21 @@ def _answer_faults(node: ApprovalNode) -> Iterator[str]:
         known = ", ".join(map(repr, node.answers))
         near = nearest(default.decision, node.answers)
         yield f"on_timeout: the decision {default.decision!r} is no answer; there is {known}{near}"
-    if node.form is None or check_schema(node.form):
+    if node.form is None or default.data is None or check_schema(node.form):
         return
-    if default.data is None and default.decision == REJECT:
-        return  # who rejects need not fill in the form
-    data = with_defaults(node.form, {} if default.data is None else default.data)
-    for field, reasons in faults_of(node.form, data).items():
+    if not isinstance(default.data, dict):
+        yield "on_timeout: its data must be an object with fields of the form"
+        return
+    for field, reasons in faults_of(_without_required(node.form), default.data).items():
         place = f" at {field}" if field else ""
         yield f"on_timeout: its data does not fit the form{place}: {'; '.join(reasons)}"
+
+
+def _without_required(form: JsonSchema) -> JsonSchema:
+    """The form for some of its fields: the data of the approval may have the others."""
+    if isinstance(form, bool):
+        return form
+    return {keyword: value for keyword, value in form.items() if keyword != "required"}
 
 
 def _port_faults(node: ApprovalNode) -> Iterator[str]:
@@ -70,7 +77,9 @@ def _port_faults(node: ApprovalNode) -> Iterator[str]:
         yield f"on_reject={node.on_reject!r} is in vain, as {REJECT!r} is none of its answers"
     for option in ("on_timeout", "on_reject"):
         port = getattr(node, option)
-        if port in node.answers and port not in (FAIL, CONTINUE):
+        # What follows a rejection may be called like the answer that leads there.
+        is_own = option == "on_reject" and port == REJECT
+        if port in node.answers and port not in (FAIL, CONTINUE) and not is_own:
             yield (
                 f"{option}={port!r} is one of its answers, and cannot be a port besides; name "
                 f"another port{_default_hint(option, port)}"
