@@ -57,7 +57,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "in_process"}
 
 # "importing module -> imported module": why this one import against the table is right.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    "model.flow -> client.declared.dumping": "a flow writes itself as YAML, once it is asked to",
+    "model.flow -> client.declared.writing": "so it does as plain data",
+}
 
 
 def test_imports_follow_the_table() -> None:

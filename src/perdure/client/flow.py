@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, Unpack, get_args
 
@@ -28,6 +28,7 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import OnFailure
 from perdure.model.task import checked_name
+from perdure.nodes.kind import Kind
 
 _UNNAMED = "unnamed"
 
@@ -123,7 +124,8 @@ class Flow(Steps):
         """Add a node of a kind: one that comes with it, by name, or one of yours.
 
         ``config`` are its settings, in which templates stand for inputs: ``{{ order.total }}``.
-        The node is called like the kind. Otherwise as :meth:`then`.
+        They see nothing but what ``inputs=`` names. The node is called like the kind. Options are
+        those of :meth:`then`.
         """
         return self._record("use", UseStep(kind, config, Named(name, after), gathers, options))
 
@@ -281,15 +283,45 @@ class Flow(Steps):
         if self.on_failure not in get_args(OnFailure):
             assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
         cursor = add_steps(self, assembly, Cursor())
-        cooldown_ms = assembly.attempt("the flow", lambda: _cooldown_ms(self.cooldown), 0)
-        return assembly.build(cursor, self.on_failure, cooldown_ms)
+        cooldown = assembly.attempt("the flow", lambda: cooldown_ms(self.cooldown), 0)
+        return assembly.build(cursor, self.on_failure, cooldown)
+
+    @staticmethod
+    def from_dict(
+        data: Mapping[str, Any],
+        *,
+        tasks: Iterable[AnyTask | BuiltFlow] = (),
+        kinds: Iterable[Kind | type[Kind]] = (),
+        flows: Iterable[BuiltFlow] = (),
+    ) -> BuiltFlow:
+        """The flow that plain data tells, in the format of flows as YAML.
+
+        ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours,
+        besides those that come with it; ``flows`` are those that it may run as children.
+        """
+        from perdure.client.declared.loading import flow_from_dict
+
+        return flow_from_dict(data, tasks=tasks, kinds=kinds, flows=flows)
+
+    @staticmethod
+    def from_yaml(
+        text: str,
+        *,
+        tasks: Iterable[AnyTask | BuiltFlow] = (),
+        kinds: Iterable[Kind | type[Kind]] = (),
+        flows: Iterable[BuiltFlow] = (),
+    ) -> BuiltFlow:
+        """The flow that YAML or JSON in a text tells; otherwise as :meth:`from_dict`."""
+        from perdure.client.declared.loading import flow_from_text
+
+        return flow_from_text(text, tasks=tasks, kinds=kinds, flows=flows)
 
     def _record(self, method: str, step: Step) -> Self:
         self._steps.append((method, step))
         return self
 
 
-def _cooldown_ms(cooldown: Duration | None) -> int:
+def cooldown_ms(cooldown: Duration | None) -> int:
     if cooldown is None:
         return 0
     milliseconds = round(as_duration(cooldown, "cooldown") / timedelta(milliseconds=1))

@@ -238,7 +238,7 @@ class Assembly:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
             exclusion = Exclusion(graph)
-            exits = set(_open_exits(graph))
+            exits = set(open_exits(graph))
             faults = list(self._merge_faults(graph, exclusion))
             if not self.faults:  # of which an empty branch may be one
                 faults.extend(_lost_branches(cursor, exits))
@@ -282,7 +282,7 @@ def _lost_branches(cursor: Cursor, exits: set[Exit]) -> Iterator[str]:
             yield f"{cursor.fork}, branch {name!r}: nothing joins the fork and takes its value"
 
 
-def _open_exits(graph: Graph) -> Iterator[Exit]:
+def open_exits(graph: Graph) -> Iterator[Exit]:
     """Where a run may end."""
     for id in graph.ends:
         followed = {edge.port for edge in graph.outgoing[id]}

@@ -40,6 +40,18 @@ class BuiltFlow:
         """A picture of it as text, which GitHub and many editors draw."""
         return mermaid(self.graph)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The flow as plain data, from which ``Flow.from_dict`` makes it again."""
+        from perdure.client.declared.writing import flow_data
+
+        return flow_data(self)
+
+    def to_yaml(self) -> str:
+        """The flow as YAML, from which ``load_flow`` makes it again, in the same version."""
+        from perdure.client.declared.dumping import dumped
+
+        return dumped(self.to_dict())
+
     def with_children(self) -> dict[str, BuiltFlow]:
         """This flow and all below it, by ``name@version``."""
         found: dict[str, BuiltFlow] = {}

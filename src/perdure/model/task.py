@@ -186,6 +186,10 @@ class Task(Generic[P, R]):
         return None
 
 
+class PlainFunction(Task[P, R]):
+    """A function that a flow calls as it is. It has no settings, and runs where its node does."""
+
+
 def checked_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name or len(name) > NAME_MAX or _UNSTORABLE.search(name):
         raise InvalidInput(f"{what} {name!r} must be a text of 1 to {NAME_MAX} characters")

@@ -46,6 +46,19 @@ def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -
     return replace(definition, nodes=tuple(nodes))
 
 
+def places_before(graph: Graph) -> dict[str, Place]:
+    """Where a function would run at each node of a flow that is built, by the node's id."""
+    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
+    for id, node in graph.nodes.items():
+        before = (places[edge.source] for edge in graph.incoming[id])
+        found[id] = min(before, default=(PRIORITY_DEFAULT, DEFAULT_QUEUE))
+        calls = (getattr(node, part, None) for part in ("call", "body"))
+        own = [(call.priority, call.queue) for call in calls if isinstance(call, Call)]
+        places[id] = own[0] if own else found[id]
+    return found
+
+
 def _moved(call: Call, place: Place, given: Set[str]) -> Call:
     priority, queue = place
     return replace(

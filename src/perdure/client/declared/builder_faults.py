@@ -1,0 +1,96 @@
+"""Faults that the flow builder finds, brought to the place in the file that they are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.client.declared.document import Document, FlowFault
+from perdure.client.declared.told_nodes import ToldNode
+from perdure.client.flow_assembly import Assembly
+from perdure.model.path import Path
+
+_PLACE = re.compile("\x01(\\d+)\x02")
+_OPTION = re.compile(r"^(?:, |: )([a-z_]+)=?:? ?")
+_AT = re.compile(r"^: [a-z_ ]+ at ([\w.-]+): ")
+_TEMPLATE = re.compile(r"^: template .*? in ([\w.-]+): ", re.DOTALL)
+_CONFIG = re.compile(r"^: config '([^']*)': ")
+_INPUT = re.compile(r"^: (?:no )?input (?:can be called )?'([^']*)'")
+_KEYS = {
+    "retries": "retry",
+    "delay": "for",
+    "signal": "name",
+    "condition": "check",
+    "schema": "check",
+    "port": "ports",
+    "answer": "answers",
+    "policy": "policy",
+}
+"""What the builder calls otherwise."""
+
+
+def place_of(index: int) -> str:
+    """What a node's place is called while the builder looks for faults."""
+    return f"\x01{index}\x02"
+
+
+class BuilderFaults:
+    def __init__(self, document: Document, nodes: Sequence[ToldNode], assembly: Assembly) -> None:
+        self._document = document
+        self._nodes = nodes
+        self._assembly = assembly
+
+    def located(self, text: str) -> FlowFault:
+        place = _PLACE.search(text)
+        node = self._nodes[int(place[1])] if place and int(place[1]) < len(self._nodes) else None
+        if node is None:
+            return self._document.fault((), text.removeprefix("the flow: "))
+        label = self._assembly.label(node.id)
+        if not text.startswith(label):
+            return self._document.fault(node.path, self._plain(text))
+        rest = text[len(label) :]
+        path = (*node.path, *_key_path(rest, node.data))
+        return self._document.fault(path, self._plain(rest).lstrip(":, "), node.id)
+
+    def _plain(self, text: str) -> str:
+        """The text with nodes called by their ids and lines."""
+        for index in {int(found) for found in _PLACE.findall(text)}:
+            if index < len(self._nodes):
+                node = self._nodes[index]
+                mark = self._document.mark_of(node.path)
+                line = f" (line {mark.line})" if mark else ""
+                label = self._assembly.label(node.id)
+                text = text.replace(label, f"node {node.id!r}{line}")
+        return _PLACE.sub("", text)
+
+
+def _key_path(rest: str, data: Mapping[str, Any]) -> Path:
+    """The key of a node that a fault is about, as far as its words tell."""
+    if found := _TEMPLATE.match(rest) or _AT.match(rest):
+        return _existing(tuple(found[1].split(".")), data)
+    if found := _CONFIG.match(rest):
+        return _existing(("config", *found[1].split(".")), data)
+    if found := _INPUT.match(rest):
+        return _existing(("inputs", found[1]), data)
+    if rest.startswith(": its config"):
+        return ("config",)
+    found = _OPTION.match(rest)
+    name = _KEYS.get(found[1], found[1]) if found else ""
+    return _existing((name,), data)
+
+
+def _existing(path: Path, data: Any) -> Path:
+    """The path, from the top of the node or from its config, as far as it is there."""
+    config = data.get("config")
+    if path[0] not in data and isinstance(config, Mapping) and path[0] in config:
+        path = ("config", *path)
+    reached: list[str | int] = []
+    for part in path:
+        if isinstance(data, list) and str(part).isdigit() and int(part) < len(data):
+            part = int(part)
+        elif not isinstance(data, Mapping) or part not in data:
+            break
+        reached.append(part)
+        data = data[part]
+    return tuple(reached)

@@ -1,0 +1,268 @@
+"""From a document to a built flow, through the steps and the assembly that Python's builder uses.
+
+So both forms of a flow have the same definition, and the same version. All faults are told at
+once: where a node cannot be made, something stands in for it, and the search goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.client.declared.builder_faults import BuilderFaults, place_of
+from perdure.client.declared.document import Document, FlowFault, invalid
+from perdure.client.declared.edges import ToldEdge, is_several, keys_of_next
+from perdure.client.declared.gathering import gathering_nodes
+from perdure.client.declared.library import Library, LoadFile
+from perdure.client.declared.node_steps import NodeRefused, StepMaker
+from perdure.client.declared.shape import flow_faults
+from perdure.client.declared.told_nodes import ToldNode, ToldNodes
+from perdure.client.flow import cooldown_ms
+from perdure.client.flow_assembly import Assembly, Cursor, End
+from perdure.client.flow_branches import RouteStep
+from perdure.client.flow_steps import Named, Step, ThenStep
+from perdure.errors import InvalidFlow, InvalidInput
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import (
+    APPROVE,
+    ORDINARY,
+    REJECT,
+    ApprovalNode,
+    Definition,
+    Edge,
+    Graph,
+    RouteNode,
+    TaskNode,
+    ports_of,
+)
+from perdure.rules.graph_check import check_graph, nearest
+from perdure.rules.graph_order import in_order
+from perdure.rules.settings_check import RESERVED_PORTS
+from perdure.rules.showing import type_name
+
+UNNAMED = "unnamed"
+
+
+def compiled(document: Document, library: Library, load: LoadFile | None = None) -> BuiltFlow:
+    """The flow that a document tells; ``load`` reads the files that it names."""
+    data = document.data
+    if not isinstance(data, Mapping):
+        message = f"a flow is an object with flow: NAME and nodes: [...], not {type_name(data)}"
+        raise invalid(document.file, [document.fault((), message)])
+    return _Compiling(document, library, load).flow()
+
+
+class _Compiling:
+    def __init__(self, document: Document, library: Library, load: LoadFile | None) -> None:
+        self._document = document
+        self._data: Mapping[str, Any] = document.data
+        self._faults: list[FlowFault] = []
+        name = self._data.get("flow")
+        self._name = name if isinstance(name, str) and name else UNNAMED
+        self._maker = StepMaker(self._name, library, load)
+        self._assembly = Assembly(self._name)
+        self._nodes: list[ToldNode] = []
+        self._by_id: dict[str, ToldNode] = {}
+        self._edges: list[ToldEdge] = []
+
+    def flow(self) -> BuiltFlow:
+        self._read()
+        for index, node in enumerate(self._nodes):
+            self._add(node, place_of(index))
+        ends = self._ends()
+        self._check_unused_ports()
+        gathering = self._gathering(ends)
+        for node in self._nodes:
+            self._attach(node, ends[node.id], is_gathering=node.id in gathering)
+        return self._built()
+
+    def _read(self) -> None:
+        for path, message in flow_faults(self._data):
+            self._faults.append(self._document.fault(path, message))
+        if "@" in self._name:
+            self._fault(("flow",), f"the name {self._name!r} must not contain '@'")
+        reading = ToldNodes(self._document)
+        if "nodes" in self._data:
+            self._nodes = reading.read(self._data["nodes"])
+        else:
+            self._fault((), "it needs 'nodes'")
+        self._faults += reading.faults
+        self._by_id = {node.id: node for node in self._nodes}
+        self._edges = [edge for node in self._nodes for edge in node.edges()]
+
+    def _fault(self, path: tuple[str | int, ...], message: str, node: str = "") -> None:
+        self._faults.append(self._document.fault(path, message, node))
+
+    # Nodes
+
+    def _add(self, node: ToldNode, place: str) -> None:
+        step: Step | None = None
+        if node.is_usable:
+            try:
+                step = self._maker.step(node.id, node.kind, node.data)
+            except NodeRefused as error:
+                self._refuse(node, error)
+        (step or self._stand_in(node)).add(self._assembly, Cursor(), place)
+
+    def _refuse(self, node: ToldNode, error: NodeRefused) -> None:
+        cause = error.__cause__
+        self._fault((*node.path, *error.path), str(error).split("\n")[0], node.id)
+        if isinstance(cause, InvalidFlow):
+            self._faults += [each for each in cause.errors if isinstance(each, FlowFault)]
+
+    def _stand_in(self, node: ToldNode) -> Step:
+        """Something with all ports that anybody speaks of."""
+        used = dict.fromkeys(edge.port for edge in self._edges if edge.source == node.id)
+        named = Named(node.id, None)
+        if node.kind == "route":
+            return RouteStep("key", {**used, "stand-in": None}, None, named, None, {})
+        ports = [port for port in used if port not in RESERVED_PORTS]
+        return ThenStep(_anything, named, None, {"ports": ports})
+
+    # Edges
+
+    def _ends(self) -> dict[str, list[End]]:
+        """What each node follows, where that is there."""
+        found: dict[str, list[End]] = {node.id: [] for node in self._nodes}
+        told: dict[ToldEdge, ToldEdge] = {}
+        for edge in self._edges:
+            if self._is_sound(edge):
+                plain = ToldEdge(edge.source, edge.port, edge.target, ())
+                first = told.setdefault(plain, edge)
+                if first is edge:
+                    found[edge.target].append(End(edge.source, edge.port, edge.name))
+                else:
+                    self._fault_twice(edge, first)
+        return found
+
+    def _is_sound(self, edge: ToldEdge) -> bool:
+        for end in (edge.source, edge.target):
+            if end not in self._by_id:
+                near = nearest(end, self._by_id) or self._known_nodes()
+                self._fault(edge.path, f"there is no node {end!r}{near}", self._teller(edge))
+                return False
+        ports = ports_of(self._assembly.nodes[edge.source])
+        if edge.port in ports or not self._by_id[edge.source].is_usable:
+            return edge.port in ports
+        self._fault(edge.path, self._port_fault(edge, ports), self._teller(edge))
+        return False
+
+    def _port_fault(self, edge: ToldEdge, ports: tuple[str, ...]) -> str:
+        named = [port for port in ports if port != ORDINARY]
+        if edge.port == ORDINARY:
+            written = " or ".join(f"{edge.source}:{port}" for port in named)
+            return f"{edge.source!r} is a route: say from which port, {written}"
+        known = f"it has {', '.join(map(repr, named))}" if named else "it has none"
+        return f"{edge.source!r} has no port {edge.port!r}; {known}{nearest(edge.port, named)}"
+
+    def _teller(self, edge: ToldEdge) -> str:
+        """The node whose data tells of the edge."""
+        return next(node.id for node in self._nodes if node.path == edge.path[:2])
+
+    def _known_nodes(self) -> str:
+        known = ", ".join(list(self._by_id)[:12])
+        return f"; there are {known}" if len(self._by_id) <= 12 else ""
+
+    def _fault_twice(self, edge: ToldEdge, first: ToldEdge) -> None:
+        mark = self._document.mark_of(first.path)
+        line = f", in line {mark.line}" if mark else ""
+        message = f"{edge.target!r} follows {edge.source!r} already{line}; say it once"
+        self._fault(edge.path, message, self._teller(edge))
+
+    def _check_unused_ports(self) -> None:
+        followed = {(edge.source, edge.port) for edge in self._edges}
+        for node in self._nodes:
+            told = node.data.get("next")
+            if not isinstance(told, Mapping) or not node.is_usable:
+                continue
+            for port in self._declared_ports(node.id):
+                if (node.id, port) not in followed and port not in keys_of_next(told):
+                    message = (
+                        f"next says nothing of port {port!r}; write {port}: null to end the branch "
+                        "there"
+                    )
+                    self._fault((*node.path, "next"), message, node.id)
+
+    def _declared_ports(self, id: str) -> tuple[str, ...]:
+        node = self._assembly.nodes[id]
+        match node:
+            case TaskNode() | RouteNode():
+                return node.ports
+            case ApprovalNode():
+                return tuple(each for each in node.answers if each not in (APPROVE, REJECT))
+        return ()
+
+    def _gathering(self, ends: Mapping[str, list[End]]) -> set[str]:
+        """The nodes that gather though nothing says so."""
+        candidates = [
+            node.id
+            for node in self._nodes
+            if len(ends[node.id]) > 1
+            and isinstance(self._assembly.nodes[node.id], TaskNode)
+            and "gathers" not in node.data
+            and not node.data.get("inputs")
+            and not is_several(node.data.get("after"))
+        ]
+        if not candidates:
+            return set()
+        definition = Definition(
+            name=self._name,
+            nodes=tuple(self._assembly.nodes.values()),
+            edges=tuple(
+                Edge(source=end.source, target=id, port=end.port)
+                for id, each in ends.items()
+                for end in each
+            ),
+        )
+        if check_graph(definition):
+            return set()
+        return gathering_nodes(Graph(in_order(definition)), candidates)
+
+    def _attach(self, told: ToldNode, ends: list[End], *, is_gathering: bool) -> None:
+        node = self._assembly.nodes[told.id]
+        if isinstance(node, TaskNode):
+            is_asked = told.data.get("gathers", is_gathering or is_several(told.data.get("after")))
+            gathers = bool(is_asked) and bool(ends) and not told.data.get("inputs")
+            self._assembly.add(replace(node, gathers=gathers), Cursor(tuple(ends)), gathers=gathers)
+            return
+        if len(ends) > 1 and not told.data.get("inputs"):
+            self._assembly.merge(told.id)
+        self._assembly.add(node, Cursor(tuple(ends)))
+
+    # The result
+
+    def _built(self) -> BuiltFlow:
+        gathers = self._data.get("gathers")
+        cursor = Cursor(fork="the flow" if gathers is True else "")
+        flow: BuiltFlow | None = None
+        try:
+            flow = self._assembly.build(cursor, self._on_failure(), self._cooldown_ms())
+        except InvalidFlow as error:
+            builder = BuilderFaults(self._document, self._nodes, self._assembly)
+            self._faults += [builder.located(text) for text in error.errors]
+        if flow is not None and gathers is False and flow.graph.definition.gathers:
+            message = "gathers: false, but its last nodes may end together; leave it out"
+            self._fault(("gathers",), message)
+        if flow is None or self._faults:
+            raise invalid(self._name, self._faults)
+        return flow
+
+    def _on_failure(self) -> Any:
+        told = self._data.get("on_failure")
+        return told if told in ("stop", "finish") else "stop"
+
+    def _cooldown_ms(self) -> int:
+        told = self._data.get("cooldown")
+        if isinstance(told, bool) or not isinstance(told, str | int | float):
+            return 0
+        try:
+            return cooldown_ms(told)
+        except InvalidInput as error:
+            self._fault(("cooldown",), str(error))
+            return 0
+
+
+def _anything(*args: Any, **kwargs: Any) -> None:
+    """Stands in for what cannot be called."""

@@ -1,0 +1,71 @@
+"""A flow as data, with the place in its file of every key and item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from perdure.errors import InvalidFlow
+from perdure.model.path import Path
+
+FAULTS_MAX = 200
+"""How many faults of one flow are told."""
+
+
+class Mark(NamedTuple):
+    """Counted from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+class FlowFault(str):
+    """One fault as a text; ``line`` and ``column`` are 0 where a flow is not from a file."""
+
+    file: str
+    line: int
+    column: int
+    node: str
+    """The id of the node that it is about, or nothing."""
+    message: str
+
+    def __new__(
+        cls, message: str, *, file: str = "", mark: Mark | None, node: str = ""
+    ) -> FlowFault:
+        line, column = mark or (0, 0)
+        place = f"{file}:{line}: " if line else f"{file}: " if file else ""
+        where = f"node {node!r}: " if node else ""
+        fault = super().__new__(cls, f"{place}{where}{message}")
+        fault.file, fault.line, fault.column = file, line, column
+        fault.node, fault.message = node, message
+        return fault
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain data, and where its parts are in ``file``, as far as there is one."""
+
+    data: Any
+    file: str = ""
+    marks: Mapping[Path, Mark] = field(default_factory=dict)
+
+    def mark_of(self, path: Path) -> Mark | None:
+        """The place of what the path leads to, or of what is around it."""
+        if not self.marks:
+            return None
+        while path and path not in self.marks:
+            path = path[:-1]
+        return self.marks.get(path, Mark(1, 1))
+
+    def fault(self, path: Path, message: str, node: str = "") -> FlowFault:
+        return FlowFault(message, file=self.file, mark=self.mark_of(path), node=node)
+
+
+def invalid(name: str, faults: Iterable[FlowFault]) -> InvalidFlow:
+    """All faults in the order of their lines, each once."""
+    told = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line, fault.column))
+    if len(told) > FAULTS_MAX:
+        rest = FlowFault(f"and {len(told) - FAULTS_MAX} more faults", mark=None)
+        told = [*told[:FAULTS_MAX], rest]
+    return InvalidFlow(name, tuple(told))

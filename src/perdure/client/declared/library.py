@@ -1,0 +1,117 @@
+"""The code that a flow as data may name: tasks, kinds and other flows, each by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perdure.client.flow_calls import named_task
+from perdure.errors import InvalidInput
+from perdure.model.flow import BuiltFlow
+from perdure.model.task import PlainFunction, Task, checked_list
+from perdure.nodes.kind import Kind
+from perdure.nodes.registry import Kinds
+from perdure.rules.graph_check import nearest
+
+AnyTask = Task[..., Any]
+AnyKinds = Kinds | Iterable[Kind | type[Kind]]
+Tasks = Iterable[AnyTask | BuiltFlow]
+LoadFile = Callable[[str], BuiltFlow]
+
+FILE_ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Library:
+    """``tasks`` may have flows among them: those give all tasks and flows that they use.
+
+    ``is_open``: a task or flow that is not there is made up, and noted, instead of refused.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks = (),
+        kinds: AnyKinds = (),
+        flows: Iterable[BuiltFlow] = (),
+        *,
+        is_open: bool = False,
+    ) -> None:
+        self.kinds = kinds if isinstance(kinds, Kinds) else Kinds(kinds)
+        self.made_up: dict[str, AnyTask] = {}
+        """Tasks that are not there, by name."""
+        self.made_up_flows: set[str] = set()
+        self._is_open = is_open
+        self._tasks: dict[str, AnyTask] = {}
+        self._flows: dict[str, BuiltFlow] = {}
+        self._ambiguous: set[str] = set()
+        for each in checked_list(tasks, "tasks", "tasks"):
+            self._add(each)
+        for flow in checked_list(flows, "flows", "flows"):
+            if not isinstance(flow, BuiltFlow):
+                raise InvalidInput(f"flows=[{flow!r}] is not a flow that was built")
+            self._flows.setdefault(flow.graph.text, flow)
+
+    def task(self, name: str) -> AnyTask:
+        if name in self._ambiguous:
+            raise InvalidInput(f"two different tasks among tasks=[...] are named {name!r}")
+        if name in self._tasks:
+            return self._tasks[name]
+        if not self._is_open:
+            near = nearest(name, self._tasks) or _known(self._tasks)
+            raise InvalidInput(f"there is no task {name!r} among tasks=[...]{near}")
+        return self.made_up.setdefault(name, named_task(_any_call, name))
+
+    def body(self, name: str, own_name: str) -> Any:
+        """What a node calls: a task, or the plain function that ``own_name`` stands for."""
+        task = self.task(name)
+        return task.function if isinstance(task, PlainFunction) and name == own_name else task
+
+    def flow(self, name: str, load: LoadFile | None) -> BuiltFlow:
+        """The flow of a name, ``name@version`` or file name."""
+        found = self._flows.get(name)
+        if found is not None:
+            return found
+        versions = [text for text in self._flows if text.startswith(f"{name}@")]
+        if len(versions) == 1:
+            return self._flows[versions[0]]
+        if versions:
+            raise InvalidInput(f"which version of flow {name!r}? Write {' or '.join(versions)}")
+        if name.endswith(FILE_ENDINGS):
+            if load is None:
+                raise InvalidInput(f"{name!r} is a file, but this flow is not from a file itself")
+            return load(name)
+        if self._is_open:
+            self.made_up_flows.add(name)
+            return _made_up_flow(name)
+        near = nearest(name, self._names()) or _known(self._names())
+        raise InvalidInput(f"there is no flow {name!r} among flows=[...]{near}")
+
+    def _names(self) -> list[str]:
+        return [flow.name for flow in self._flows.values()]
+
+    def _add(self, given: Any) -> None:
+        if isinstance(given, BuiltFlow):
+            for task in given.tasks.values():
+                self._add(task)
+            for flow in given.flows.values():
+                self._flows.setdefault(flow.graph.text, flow)
+            return
+        if not isinstance(given, Task):
+            raise InvalidInput(f"tasks=[{given!r}] is neither a task nor a flow that was built")
+        if self._tasks.setdefault(given.name, given) is not given:
+            self._ambiguous.add(given.name)
+
+
+def _known(names: Iterable[str]) -> str:
+    some = ", ".join(sorted(names)[:12])
+    return f"; there are {some}" if some else "; there are none"
+
+
+def _any_call(*args: Any, **kwargs: Any) -> None:
+    """Stands in for a task that is not at hand."""
+
+
+def _made_up_flow(name: str) -> BuiltFlow:
+    from perdure.client.flow import Flow
+
+    plain = name.partition("@")[0] or "flow"
+    return Flow(plain).then(named_task(_any_call, "any")).build()

@@ -1,0 +1,154 @@
+"""The nodes of a document, each with its id, its kind and its place; faults of shape are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.client.declared.document import Document, FlowFault
+from perdure.client.declared.edges import ToldEdge, edges_from, edges_to
+from perdure.client.declared.format import NODE_KEYS
+from perdure.client.declared.shape import node_faults
+from perdure.model.path import Path
+from perdure.rules.graph_check import NODE_ID, nearest
+from perdure.rules.showing import type_name
+
+_ID_WANTED = "use 1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'"
+
+
+@dataclass(frozen=True, slots=True)
+class ToldNode:
+    id: str
+    kind: str
+    """Empty where it is not told."""
+    data: Mapping[str, Any]
+    """Without keys that have not the right shape."""
+    path: Path
+    is_usable: bool
+    """Whether there is enough of it to make a node of."""
+
+    def edges(self) -> Iterator[ToldEdge]:
+        yield from edges_to(self.id, self.kind, self.data.get("next"), (*self.path, "next"))
+        yield from edges_from(self.id, self.data.get("after"), (*self.path, "after"))
+
+
+class ToldNodes:
+    """Reads the nodes one after the other, and collects what is wrong."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.faults: list[FlowFault] = []
+        self._paths: dict[str, Path] = {}
+
+    def read(self, told: Any) -> list[ToldNode]:
+        found: list[ToldNode] = []
+        for id, data, path in self._listed(told):
+            if not isinstance(data, Mapping):
+                message = f"a node must be an object, not {type_name(data)}"
+                self._fault(path, message, id or "")
+                continue
+            found.extend(self._node(id, data, path))
+        return found
+
+    def _listed(self, told: Any) -> Iterator[tuple[str | None, Any, Path]]:
+        if isinstance(told, Mapping):
+            for id, data in told.items():
+                yield id, data, ("nodes", id)
+        elif isinstance(told, list):
+            for at, data in enumerate(told):
+                yield None, data, ("nodes", at)
+        else:
+            self._fault(("nodes",), f"nodes must be a list or an object, not {type_name(told)}")
+            return
+        if not told:
+            self._fault(("nodes",), "it has no nodes")
+
+    def _node(self, id: str | None, data: Mapping[str, Any], path: Path) -> Iterator[ToldNode]:
+        own_id = self._id(id, data, path)
+        if own_id in self._paths:
+            there = self._document.mark_of(self._paths[own_id])
+            where = f" in line {there.line}" if there else ""
+            self._fault((*path, "id"), f"there is a node of this id already{where}", own_id)
+            return
+        self._paths[own_id] = path
+        kind = self._kind(data, path, own_id)
+        shape = node_faults(data, kind) if kind else []
+        for place, message in shape:
+            self._fault((*path, *place), message, own_id)
+        wrong = {str(place[0]) if place else "" for place, _ in shape}
+        usable = {key: value for key, value in data.items() if key not in wrong}
+        missing = self._missing(kind, usable) if kind and not wrong else ""
+        if missing:
+            self._fault(path, missing, own_id)
+        is_usable = bool(kind) and not missing and wrong.isdisjoint(("", "config", "task"))
+        yield ToldNode(own_id, kind, usable, path, is_usable)
+
+    def _id(self, id: str | None, data: Mapping[str, Any], path: Path) -> str:
+        told = data.get("id", id)
+        if id is not None and told != id:
+            self._fault((*path, "id"), f"the id is {id!r} already; leave this one out", id)
+            return id
+        if told is None:
+            self._fault(path, f"this node needs an id{_hint(data)}")
+        elif not isinstance(told, str):
+            self._fault((*path, "id"), f"the id must be a text, not {type_name(told)}")
+        elif not NODE_ID.fullmatch(told):
+            self._fault((*path, "id"), f"{told[:200]!r} cannot be an id; {_ID_WANTED}")
+        else:
+            return told
+        return f"unnamed-{len(self._paths) + 1}"
+
+    def _kind(self, data: Mapping[str, Any], path: Path, id: str) -> str:
+        kind = data.get("kind", "task" if "task" in data else None)
+        if isinstance(kind, str) and kind:
+            return kind
+        if kind is not None:
+            self._fault((*path, "kind"), f"kind must be a text, not {type_name(kind)}", id)
+        else:
+            self._fault(path, f"it needs a task or a kind{_hint(data)}", id)
+        return ""
+
+    def _missing(self, kind: str, data: Mapping[str, Any]) -> str:
+        """What a node of this kind cannot be without, beyond what its schema says."""
+        config = data.get("config")
+        if kind == "task" and "task" not in data:
+            return "it needs the name of a task: task: NAME"
+        if kind in ("task", "signal") or kind not in _NEEDED:
+            return ""
+        if not isinstance(config, Mapping):
+            return f"it needs a config: {_NEEDED[kind]}"
+        choices = _CHOICES.get(kind, ())
+        given = [key for key in choices if key in config]
+        if choices and len(given) != 1:
+            return f"its config needs {' or '.join(map(repr, choices))}{', not both' * bool(given)}"
+        return ""
+
+    def _fault(self, path: Path, message: str, node: str = "") -> None:
+        self.faults.append(self._document.fault(path, message, node))
+
+
+_NEEDED = {
+    "route": "{key: ...} or {task: ...}",
+    "map": "{task: ...} or {flow: ...}",
+    "loop": "{task: ..., until: ...}",
+    "delay": "{for: ...} or {until: ...}",
+    "approval": "{title: ...}",
+    "flow": "{flow: ...}",
+}
+_CHOICES = {
+    "route": ("key", "task"),
+    "map": ("task", "flow"),
+    "loop": ("task", "flow"),
+    "delay": ("for", "until"),
+}
+
+
+def _hint(data: Mapping[str, Any]) -> str:
+    """A key that may have been meant."""
+    unknown = [key for key in data if key not in NODE_KEYS]
+    for wanted in ("task", "kind", "id"):
+        near = nearest(wanted, unknown)
+        if near and wanted not in data:
+            return f"; there is {near.removeprefix('; did you mean ').removesuffix('?')}"
+    return ""
