@@ -26,7 +26,7 @@ DEPTH_MAX = 100
 
 _TEMPLATE = "{{"
 _PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
-_PART = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
+_PART = re.compile(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]]+)")
 
 
 def as_config(kind: Kind, config: Any) -> Any:
@@ -99,16 +99,23 @@ def duration_faults(
 def _faults(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
     if len(where) > DEPTH_MAX or (isinstance(value, str) and has_template(value)):
         return
+    origin, of = typing.get_origin(wanted), typing.get_args(wanted)
     if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
         yield from _struct_faults(wanted, value, where)
-    elif has_template(value):
-        yield from _faults_inside(wanted, value, where)
-    else:
+    elif origin is list and isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            yield from _faults(of[0], each, (*where, at))
+    elif origin is dict and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _faults(of[1], each, (*where, key))
+    elif not has_template(value):
         try:
             as_type(value, wanted)
         except ValueError as error:
             inside, reason = _told(error)
             yield (*where, *inside), reason
+    elif origin is typing.Annotated:
+        yield from _faults(of[0], value, where)
 
 
 def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Iterator[Fault]:
@@ -128,23 +135,11 @@ def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Ite
             yield where, f"needs {name!r}"
 
 
-def _faults_inside(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
-    """Of a list or an object that has templates in some places: the faults in the others."""
-    of = typing.get_args(wanted)
-    origin = typing.get_origin(wanted)
-    if origin is list and isinstance(value, list | tuple):
-        for at, each in enumerate(value):
-            yield from _faults(of[0], each, (*where, at))
-    elif origin is dict and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _faults(of[1], each, (*where, key))
-
-
 def _told(error: ValueError) -> Fault:
     """The place and the reason that msgspec gives in one text."""
     text = str(error)
     found = _PLACE.search(text)
     reason = (text[: found.start()] if found else text).replace("`", "")
     parts = _PART.findall(found["path"]) if found else []
-    path: Path = tuple(int(index) if index else name for index, name in parts)
+    path: Path = tuple(int(index) if index else name or "*" for index, name in parts)
     return path, reason[:1].lower() + reason[1:]

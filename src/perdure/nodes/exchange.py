@@ -24,6 +24,7 @@ from perdure.nodes.addresses import Address, Allowed
 from perdure.nodes.destination import Destination
 
 _CHUNK = 65_536
+_HAVE_BODIES = ("POST", "PUT", "PATCH")
 
 
 class Request(Value):
@@ -200,6 +201,8 @@ def _answer(wire: _Wire, request: Request, body_max: int) -> Answer:
     connection.putrequest(request.method, request.to.target, skip_host=True)
     for name, value in request.headers:
         connection.putheader(name, value)
+    if request.body is not None or request.method in _HAVE_BODIES:
+        connection.putheader("Content-Length", str(len(request.body or b"")))
     connection.endheaders(request.body)
     response = connection.getresponse()
     return Answer(

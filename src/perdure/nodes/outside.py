@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from perdure.client.context import Context
 from perdure.model.result import Pause, paused
+from perdure.model.task import NAME_MAX
 from perdure.nodes.config import Span, duration_faults
 from perdure.nodes.kind import Fault, Kind, Settings
 
@@ -17,7 +20,7 @@ class Outside(Kind):
     name = "outside"
 
     class Config(Settings, rename={"for_": "for"}):
-        for_: str
+        for_: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
         """Who is to do it: the name of the pause."""
         data: Any = None
         """What they need to know."""

@@ -43,6 +43,8 @@ def _open(schema: dict[str, Any]) -> dict[str, Any]:
         opened["properties"] = {
             name: _or_template(each) for name, each in schema["properties"].items()
         }
+    if "anyOf" in schema:
+        opened["anyOf"] = [_open(way) for way in schema["anyOf"]]
     for key in ("additionalProperties", "items"):
         if isinstance(schema.get(key), dict):
             opened[key] = _or_template(schema[key])
@@ -50,8 +52,9 @@ def _open(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _or_template(schema: dict[str, Any]) -> dict[str, Any]:
-    if not schema or schema.get("type") == "string":
-        return schema
     opened = _open(schema)
-    kept = {key: opened.pop(key) for key in ("default",) if key in opened}
-    return {"anyOf": [opened, TEMPLATE], **kept}
+    default = {"default": opened.pop("default")} if "default" in opened else {}
+    ways = opened.get("anyOf", [opened])
+    if not opened or any(way.get("type") == "string" for way in ways):
+        return {**opened, **default}
+    return {"anyOf": [*ways, TEMPLATE], **default}

@@ -1,0 +1,140 @@
+"""Configs before templates are filled in: everything that is wrong, with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from perdure.client.context import Context
+from perdure.nodes.config import config_faults, has_template
+from perdure.nodes.kind import Fault, Kind, Settings
+
+
+class Address(Settings):
+    street: str
+    number: int = 1
+
+
+class Send(Kind):
+    name = "send"
+
+    class Config(Settings, rename={"from_": "from"}):
+        to: Address
+        from_: str
+        copies: int = 1
+        parts: list[Address] = []  # noqa: RUF012  # msgspec copies it
+        labels: dict[str, int] = {}  # noqa: RUF012
+        extra: Any = None
+
+    def execute(self, config: Config, ctx: Context) -> Any:
+        return config.copies
+
+    def faults_of(self, config: Mapping[str, Any]) -> list[str | Fault]:
+        if config.get("extra") == "bad":
+            return ["extra is bad", (("extra",), "worse")]
+        return []
+
+
+FITS = {"to": {"street": "Main"}, "from": "Ann"}
+
+
+def faults(**changed: Any) -> list[Fault]:
+    return config_faults(Send(), {**FITS, **changed})
+
+
+class TestConfigFaults:
+    def test_finds_none_where_all_fits(self) -> None:
+        assert faults(copies=3, parts=[{"street": "x"}], labels={"a": 1}, extra=[None]) == []
+
+    def test_names_every_fault_with_its_place(self) -> None:
+        found = config_faults(
+            Send(),
+            {"too": 1, "copies": "many", "to": {"street": 3, "nmber": 2}, "labels": {"a": ""}},
+        )
+
+        assert found == [
+            (("too",), "there is no setting 'too'; did you mean 'to'?"),
+            (("to", "nmber"), "there is no setting 'nmber'; did you mean 'number'?"),
+            (("to", "street"), "expected str, got int"),
+            ((), "needs 'from'"),
+            (("copies",), "expected int, got str"),
+            (("labels", "a"), "expected int, got str"),
+        ]
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"copies": "{{ n }}"},
+            {"to": "{{ address }}"},
+            {"to": {"street": "{{ s }}", "number": "{{ n }}"}},
+            {"parts": "{{ all }}"},
+            {"parts": ["{{ one }}", {"street": "x"}]},
+            {"labels": {"a": "{{ n }}"}},
+            {"labels": {"a": "1{{ n }}"}},
+        ],
+    )
+    def test_leaves_alone_what_templates_stand_for(self, changed: dict[str, Any]) -> None:
+        assert faults(**changed) == []
+
+    def test_looks_beside_templates(self) -> None:
+        found = faults(
+            to={"street": "{{ s }}", "number": "one", "zip": 3},
+            parts=["{{ one }}", {"number": 2}, {"street": "{{ s }}", "number": None}],
+            labels={"a": "{{ n }}", "b": "two"},
+        )
+
+        assert [where for where, _ in found] == [
+            ("to", "zip"),
+            ("to", "number"),
+            ("parts", 1),
+            ("parts", 2, "number"),
+            ("labels", "b"),
+        ]
+
+    def test_a_template_for_the_whole_may_be_anything(self) -> None:
+        assert config_faults(Send(), "{{ all }}") == []
+
+    @pytest.mark.parametrize("config", [3, [], "text", True])
+    def test_what_is_no_object_is_told(self, config: Any) -> None:
+        [(where, told)] = config_faults(Send(), config)
+
+        assert where == ()
+        assert "must be an object" in told
+
+    def test_no_config_lacks_what_is_needed(self) -> None:
+        assert config_faults(Send(), None) == [((), "needs 'to'"), ((), "needs 'from'")]
+
+    def test_asks_the_kind_once_the_types_fit(self) -> None:
+        assert faults(extra="bad") == [((), "extra is bad"), (("extra",), "worse")]
+        assert faults(extra="bad", copies="x") == [(("copies",), "expected int, got str")]
+
+    def test_keys_that_yaml_reads_as_numbers_are_texts(self) -> None:
+        assert faults(labels={404: 1}) == []
+        assert faults(labels={404: "x"}) == [(("labels", "404"), "expected int, got str")]
+
+    def test_what_json_cannot_carry_is_told(self) -> None:
+        [(where, told)] = faults(extra=object())
+
+        assert where == ()
+        assert "cannot be written as JSON" in told
+
+    def test_survives_what_is_nested_without_end(self) -> None:
+        deep: Any = "x"
+        for _ in range(100_000):
+            deep = [deep]
+
+        [(_, told)] = faults(extra=deep)
+
+        assert "JSON" in told
+
+
+class TestHasTemplate:
+    @pytest.mark.parametrize("value", ["{{ a }}", ["x", {"y": "a {{ b }}"}], {"k": ["{{"]}])
+    def test_finds_one_anywhere(self, value: Any) -> None:
+        assert has_template(value)
+
+    @pytest.mark.parametrize("value", ["a", 3, None, ["x", {"{{ k }}": "y"}], "{ {"])
+    def test_finds_none_where_none_is(self, value: Any) -> None:
+        assert not has_template(value)

@@ -1,0 +1,500 @@
+"""Requests against a real service on loopback, which has to be allowed first."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from perdure.client.context import AbortSignal
+from perdure.errors import Aborted, InvalidInput, Permanent, RetryLater
+from perdure.nodes.answer import RETRY_AFTER_MAX, HttpFailed
+from perdure.nodes.body import kind_task
+from perdure.nodes.config import config_faults
+from perdure.nodes.http import ALLOW_VARIABLE, Http
+from tests.nodes.contexts import context
+from tests.nodes.http_service import Service, raw_service, reply, serving
+
+LOOPBACK = Http(allow=["127.0.0.1/32"])
+LIES_UNUSED = "http://127.0.0.1:9/"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+def sent(config: dict[str, Any], kind: Http = LOOPBACK, **options: Any) -> Any:
+    return kind_task(kind, "flow.node")(config, context(**options))
+
+
+class TestTheRequest:
+    def test_asks_and_gives_the_answer(self, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, body={"found": [1]})
+
+        result = sent({"url": service.url("/a?b=c"), "query": {"d": "e f"}})
+
+        [asked] = service.asked
+        assert (asked.method, asked.path) == ("GET", "/a?b=c&d=e+f")
+        assert asked.header("host") == f"127.0.0.1:{service.port}"
+        assert asked.header("idempotency-key") is None
+        assert result.port == ""
+        assert result.output["status"] == 200
+        assert result.output["body"] == {"found": [1]}
+        assert result.output["encoding"] == "json"
+        assert result.output["headers"]["content-type"] == "application/json"
+        assert result.output.keys() == {"status", "headers", "body", "encoding"}
+
+    @pytest.mark.parametrize(
+        "body, sent_as, content_type",
+        [
+            ({"a": 1}, b'{"a":1}', "application/json"),
+            ([], b"[]", "application/json"),
+            (0, b"0", "application/json"),
+            (False, b"false", "application/json"),
+            ("grüezi", "grüezi".encode(), "text/plain; charset=utf-8"),
+            ("", b"", "text/plain; charset=utf-8"),
+            (None, b"", None),
+        ],
+    )
+    def test_sends_texts_as_they_are_and_all_else_as_json(
+        self, service: Service, body: Any, sent_as: bytes, content_type: str | None
+    ) -> None:
+        sent({"url": service.url(), "method": "POST", "body": body})
+
+        [asked] = service.asked
+        assert asked.body == sent_as
+        assert asked.header("content-type") == content_type
+
+    def test_sends_the_headers_of_the_flow_before_its_own(self, service: Service) -> None:
+        headers = {"content-type": "text/csv", "X-Count": 3, "X-Yes": True, "X-None": None}
+
+        sent({"url": service.url(), "method": "PUT", "body": "a,b", "headers": headers})
+
+        [asked] = service.asked
+        assert asked.header("Content-Type") == "text/csv"
+        assert (asked.header("x-count"), asked.header("x-yes")) == ("3", "true")
+        assert asked.header("x-none") is None
+
+    @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+    def test_gives_changes_a_key_that_stays_the_same(self, service: Service, method: str) -> None:
+        for _ in range(2):
+            sent({"url": service.url(), "method": method}, run="order-3")
+
+        assert [asked.header("Idempotency-Key") for asked in service.asked] == ["order-3:ask:0"] * 2
+
+    def test_a_run_of_any_name_makes_a_key_that_headers_can_carry(self, service: Service) -> None:
+        sent({"url": service.url(), "method": "POST"}, run="ü\r\nX-Evil: 1")
+
+        [asked] = service.asked
+        assert asked.header("Idempotency-Key") == "%C3%BC%0D%0AX-Evil:%201:ask:0"
+        assert asked.header("X-Evil") is None
+
+    def test_keeps_a_key_that_the_flow_gives(self, service: Service) -> None:
+        headers = {"idempotency-key": "mine"}
+
+        sent({"url": service.url(), "method": "POST", "headers": headers})
+
+        assert service.asked[0].header("Idempotency-Key") == "mine"
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"X-Evil": "a\r\nX-More: b"},
+            {"X-Evil": "a\nb"},
+            {"X-Evil": "a\x00b"},
+            {"X-Evil\r\nX-More": "a"},
+            {"X Evil": "a"},
+            {"": "a"},
+            {"X-Evil": "☃"},
+            {"X-Evil": "x" * 20_000},
+            {"Host": "evil.example"},
+            {"content-length": "3"},
+            {"Transfer-Encoding": "chunked"},
+            {"Connection": "upgrade"},
+        ],
+    )
+    def test_refuses_headers_that_would_change_the_message(
+        self, service: Service, headers: dict[str, str]
+    ) -> None:
+        config = {"url": service.url(), "headers": headers}
+
+        with pytest.raises(Permanent, match="headers"):
+            sent(config)
+
+        assert service.asked == []
+        assert [where[0] for where, _ in config_faults(Http(), config)] == ["headers"]
+
+    def test_tells_no_value_of_a_header_that_it_refuses(self) -> None:
+        with pytest.raises(Permanent) as caught:
+            sent({"url": LIES_UNUSED, "headers": {"Authorization": "Bearer sesame\n"}})
+
+        assert "sesame" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"method": "TRACE"},
+            {"method": "get"},
+            {"timeout": "0s"},
+            {"timeout": "9w"},
+            {"max_bytes": 0},
+            {"max_bytes": 10**12},
+            {"status": {"200": "\x00"}},
+            {"status": {"20": "x"}},
+            {"status": {"200": "{{ port }}"}},
+        ],
+    )
+    def test_refuses_settings_that_mean_nothing(self, changed: dict[str, Any]) -> None:
+        config = {"url": LIES_UNUSED, **changed}
+
+        assert config_faults(Http(), config) != []
+
+    def test_finds_no_fault_in_templates(self) -> None:
+        config = {
+            "url": "https://{{ host }}/a",
+            "method": "{{ m }}",
+            "headers": {"X": "{{ x }}"},
+            "timeout": "{{ t }}s",
+            "max_bytes": "{{ n }}",
+            "status": {"404": "missing"},
+        }
+
+        assert config_faults(Http(), config) == []
+
+
+class TestTheAnswer:
+    def test_a_status_chooses_the_port(self, service: Service) -> None:
+        ports = {"404": "missing", "4xx": "refused", "2xx": "fine", "500": "default"}
+        found = []
+        for status in (200, 404, 409, 500, 302):
+            service.answer = lambda handler, status=status: reply(handler, status)  # type: ignore[misc]
+            found.append(sent({"url": service.url(), "status": ports}).port)
+
+        assert found == ["fine", "missing", "refused", "", ""]
+        assert Http().ports_of({"status": ports}) == ("missing", "refused", "fine")
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422])
+    def test_a_refusal_fails_for_good(self, service: Service, status: int) -> None:
+        service.answer = lambda handler: reply(handler, status, b"no such thing")
+
+        with pytest.raises(Permanent, match=f"GET .* was answered with {status}: no such thing"):
+            sent({"url": service.url()})
+
+    @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+    def test_a_passing_trouble_is_left_to_the_retries(self, service: Service, status: int) -> None:
+        service.answer = lambda handler: reply(handler, status)
+
+        with pytest.raises(HttpFailed, match=str(status)):
+            sent({"url": service.url()})
+
+    @pytest.mark.parametrize(
+        "status, retry_after, date, delay",
+        [
+            (429, "7", "", timedelta(seconds=7)),
+            (503, "0", "", timedelta(0)),
+            (503, "999999999", "", RETRY_AFTER_MAX),
+            (
+                *(429, "Tue, 01 Jan 2030 00:01:30 GMT", "Tue, 01 Jan 2030 00:00:00 GMT"),
+                timedelta(seconds=90),
+            ),
+            (
+                *(429, "Tue, 01 Jan 2030 00:00:00 GMT", "Tue, 01 Jan 2030 00:01:00 GMT"),
+                timedelta(0),
+            ),
+        ],
+    )
+    def test_a_busy_service_is_left_alone_as_long_as_it_asks(
+        self, service: Service, status: int, retry_after: str, date: str, delay: timedelta
+    ) -> None:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response_only(status)
+            handler.send_header("Retry-After", retry_after)
+            handler.send_header("Date", date)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+
+        service.answer = answer
+
+        with pytest.raises(RetryLater) as caught:
+            sent({"url": service.url()})
+
+        assert caught.value.after == delay
+
+    @pytest.mark.parametrize("retry_after", ["soon", "-3", "1e9", "", "99999999999999999999", "٣"])
+    def test_a_time_that_cannot_be_read_is_left_to_the_retries(
+        self, service: Service, retry_after: str
+    ) -> None:
+        value = retry_after.encode().decode("latin-1")
+        service.answer = lambda handler: reply(handler, 429, Retry_After=value)
+
+        with pytest.raises(HttpFailed):
+            sent({"url": service.url()})
+
+    def test_a_redirect_is_not_followed(self, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 302, Location="http://127.0.0.1:1/")
+
+        result = sent({"url": service.url()})
+
+        assert len(service.asked) == 1
+        assert result.output["status"] == 302
+        assert result.output["headers"]["location"] == "http://127.0.0.1:1/"
+
+    @pytest.mark.parametrize(
+        "body, content_type, found, encoding",
+        [
+            (b'{"a":1}', "application/problem+json; charset=utf-8", {"a": 1}, "json"),
+            (b"{'a'", "application/json", "{'a'", "text"),
+            (b"[" * 100_000, "application/json", "[" * 100_000, "text"),
+            (b'"\\ud800"', "application/json", '"\\ud800"', "text"),
+            (b"caf\xe9", "text/plain; charset=ISO-8859-1", "café", "text"),
+            ("☃".encode(), "text/html", "☃", "text"),
+            (b"\xff\xd8\xff", "image/jpeg", "/9j/", "base64"),
+            (b"a\x00b", "text/plain", "YQBi", "base64"),
+            (b"abc", "text/plain; charset=punycode", "abc", "text"),
+            (b"", "application/json", "", "text"),
+        ],
+    )
+    def test_a_body_is_json_or_text_or_else_base64(
+        self, service: Service, body: bytes, content_type: str, found: Any, encoding: str
+    ) -> None:
+        service.answer = lambda handler: reply(handler, 200, body, content_type)
+
+        output = sent({"url": service.url()}).output
+
+        assert (output["body"], output["encoding"]) == (found, encoding)
+
+    def test_headers_of_one_name_are_joined(self, service: Service) -> None:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response_only(204)
+            for name, value in [("X-A", "1"), ("x-a", "2"), ("Set-Cookie", "a=1")]:
+                handler.send_header(name, value)
+            handler.send_header("Set-Cookie", "b=2")
+            handler.end_headers()
+
+        service.answer = answer
+
+        headers = sent({"url": service.url()}).output["headers"]
+
+        assert headers == {"x-a": "1, 2", "set-cookie": "a=1\nb=2"}
+
+    def test_a_head_has_no_body(self, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 200, b"12345")
+
+        output = sent({"url": service.url(), "method": "HEAD"}).output
+
+        assert output["body"] == ""
+        assert output["headers"]["content-length"] == "5"
+
+
+class TestLimits:
+    def test_an_answer_may_be_as_long_as_allowed(self, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 200, b"x" * 1000)
+
+        assert len(sent({"url": service.url(), "max_bytes": 1000}).output["body"]) == 1000
+
+    def test_a_longer_answer_fails_for_good(self, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 200, b"x" * 1001)
+
+        with pytest.raises(Permanent, match="more than 1000 bytes"):
+            sent({"url": service.url(), "max_bytes": 1000})
+
+    def test_an_answer_without_an_end_fails_for_good(self) -> None:
+        def talk(connection: socket.socket) -> None:
+            connection.recv(9999)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                connection.sendall(b"1000\r\n" + b"x" * 0x1000 + b"\r\n")
+
+        with raw_service(talk) as port, pytest.raises(Permanent, match="more than 50000 bytes"):
+            sent({"url": f"http://127.0.0.1:{port}/", "max_bytes": 50_000})
+
+    @pytest.mark.parametrize(
+        "before, drop",
+        [
+            (b"", b""),
+            (b"", b"H"),
+            (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"x"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+            (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        ],
+    )
+    def test_an_answer_in_drops_does_not_prolong_the_time(self, before: bytes, drop: bytes) -> None:
+        is_over = threading.Event()
+
+        def talk(connection: socket.socket) -> None:
+            connection.recv(9999)
+            connection.sendall(before)
+            while not is_over.wait(0.02):
+                connection.sendall(drop)
+
+        with raw_service(talk) as port:
+            try:
+                with pytest.raises(TimeoutError, match=r"did not answer in full within 0\.3 s"):
+                    sent({"url": f"http://127.0.0.1:{port}/", "timeout": "300ms"})
+            finally:
+                is_over.set()
+
+    def test_an_answer_that_ends_early_is_left_to_the_retries(self) -> None:
+        def talk(connection: socket.socket) -> None:
+            connection.recv(9999)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+
+        with raw_service(talk) as port, pytest.raises(ConnectionError, match="ended too early"):
+            sent({"url": f"http://127.0.0.1:{port}/"})
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"",
+            b"SSH-2.0-OpenSSH\r\n",
+            b"HTTP/1.1 xyz OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000,
+            b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n",
+        ],
+    )
+    def test_an_answer_that_is_not_http_is_left_to_the_retries(self, answer: bytes) -> None:
+        def talk(connection: socket.socket) -> None:
+            connection.recv(9999)
+            connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(9999)
+
+        with raw_service(talk) as port, pytest.raises(ConnectionError):
+            sent({"url": f"http://127.0.0.1:{port}/"})
+
+    def test_a_closed_port_is_left_to_the_retries(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+
+        with pytest.raises(ConnectionError, match="cannot connect to"):
+            sent({"url": f"http://127.0.0.1:{port}/"})
+
+    def test_an_abort_ends_it_at_once(self) -> None:
+        abort = AbortSignal()
+
+        def talk(connection: socket.socket) -> None:
+            connection.recv(9999)
+            abort.fire("aborted")
+            assert connection.recv(9999) == b""
+
+        with raw_service(talk) as port, pytest.raises(Aborted):
+            sent({"url": f"http://127.0.0.1:{port}/"}, abort=abort)
+
+    def test_an_abort_before_it_began_sends_nothing(self, service: Service) -> None:
+        abort = AbortSignal()
+        abort.fire("aborted")
+
+        with pytest.raises(Aborted):
+            sent({"url": service.url()}, abort=abort)
+
+        assert service.asked == []
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "127.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "127.1",
+            "0x7f.1",
+            "0177.0.0.1",
+            "2130706433",
+            "0",
+            "0.0.0.0",
+            "[::1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:7f00:1]",
+            "[64:ff9b::7f00:1]",
+            "[2002:7f00:1::]",
+            "169.254.169.254",
+            "10.0.0.1",
+            "192.168.0.1",
+        ],
+    )
+    def test_that_are_not_public_are_refused_however_they_are_written(
+        self, service: Service, host: str
+    ) -> None:
+        with pytest.raises(Permanent, match="which is not a public address"):
+            sent({"url": service.url(host=host)}, Http())
+
+        assert service.asked == []
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://example.org@127.0.0.1:{port}/",
+            "http://127.0.0.1:{port}\\@example.org/",
+            "http://user:pass@127.0.0.1:{port}/",
+            "file:///etc/passwd",
+        ],
+    )
+    def test_cannot_hide_behind_others(self, service: Service, url: str) -> None:
+        url = url.replace("{port}", str(service.port))
+
+        with pytest.raises(Permanent):
+            sent({"url": url})
+
+        assert service.asked == []
+        assert [where for where, _ in config_faults(Http(), {"url": url})] == [("url",)]
+
+    @pytest.mark.parametrize(
+        "kind, host",
+        [
+            (Http(allow=["127.0.0.0/8"]), "127.0.0.1"),
+            (Http(allow=["127.0.0.0/8"]), "0x7f.1"),
+            (Http(allow=["127.0.0.1"]), "[::ffff:127.0.0.1]"),
+            (Http(allow=["localhost"]), "localhost"),
+            (Http(allow_private=True), "localhost"),
+        ],
+    )
+    def test_are_reached_once_allowed(self, service: Service, kind: Http, host: str) -> None:
+        assert sent({"url": service.url(host=host)}, kind).output["status"] == 200
+
+    def test_are_allowed_by_the_environment_of_the_worker(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kind = Http()
+        monkeypatch.setenv(ALLOW_VARIABLE, "internal.example, 127.0.0.1/32,")
+
+        assert sent({"url": service.url()}, kind).output["status"] == 200
+        monkeypatch.setenv(ALLOW_VARIABLE, "")
+        with pytest.raises(Permanent, match=ALLOW_VARIABLE):
+            sent({"url": service.url()}, kind)
+
+    def test_must_all_be_permitted(self, service: Service) -> None:
+        # localhost may be ::1 as well, which is not allowed here.
+        found = {each[4][0] for each in socket.getaddrinfo("localhost", 80)}
+        kind = Http(allow=["127.0.0.1/32"])
+
+        if found == {"127.0.0.1"}:
+            assert sent({"url": service.url(host="localhost")}, kind).output["status"] == 200
+        else:
+            with pytest.raises(Permanent, match="leads to ::1"):
+                sent({"url": service.url(host="localhost")}, kind)
+
+    def test_that_do_not_exist_are_left_to_the_retries(self) -> None:
+        with pytest.raises(ConnectionError, match="cannot be resolved"):
+            sent({"url": "http://does-not-exist.invalid/"})
+
+    def test_a_mistake_in_what_is_allowed_is_told_at_once(self) -> None:
+        with pytest.raises(InvalidInput, match="cannot be allowed"):
+            Http(allow=["http://internal/"])
+
+    def test_proxies_of_the_environment_are_not_used(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+        assert sent({"url": service.url()}).output["status"] == 200
