@@ -1,0 +1,477 @@
+"""Approvals: in whose inbox they are, who may decide, and what becomes of a decision."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from perdure import (
+    AlreadyAnswered,
+    AmbiguousRun,
+    ApprovalDecided,
+    ApprovalNotFound,
+    ApprovalStatus,
+    AsyncClient,
+    Client,
+    InvalidAnswer,
+    InvalidInput,
+    NotADecider,
+    PayloadTooLarge,
+    RunStatus,
+)
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.client.flows import asking
+from tests.client.people import (
+    FORM,
+    PEOPLE_FLOWS,
+    anybody,
+    both,
+    failing,
+    paying,
+    refunds,
+    sorting,
+    timed,
+    two,
+)
+from tests.client.runs import until, worker_at
+
+ORDER = {"id": 7, "amount": 120}
+
+
+class TestInbox:
+    async def test_tells_everything_that_a_decider_needs(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        await client.submit(paying, ORDER, id="order-7")
+
+        [record] = await client.inbox("finance")
+
+        assert (record.id, record.run, record.node) == ("order-7:review", "order-7", "review")
+        assert (record.flow, record.namespace) == ("paying", "default")
+        assert (record.title, record.message, record.form) == ("Refund 7", "", FORM)
+        assert (record.show, record.data) == (ORDER, ORDER)
+        assert (record.deciders, record.choices) == (("finance",), ("approve", "reject"))
+        assert (record.quorum, record.answers) == (1, ())
+        assert (record.status, record.is_open) == (ApprovalStatus.OPEN, True)
+        assert (record.opened_at, record.due_at) == (clock(), None)
+
+    async def test_has_what_one_of_the_names_may_decide_and_what_everybody_may(
+        self, client: AsyncClient
+    ) -> None:
+        for id, flow in (("a", refunds), ("b", paying), ("c", both), ("d", anybody)):
+            await client.submit(flow, ORDER, id=id)
+
+        async def runs(for_: str | list[str] | None) -> set[str]:
+            return {record.run for record in await client.inbox(for_)}
+
+        assert await runs(None) == {"a", "b", "c", "d"}
+        assert await runs("finance") == {"a", "b", "d"}
+        assert await runs(["ann"]) == {"a", "c", "d"}
+        assert await runs(["bob", "finance"]) == {"a", "b", "c", "d"}
+        assert await runs("nobody") == {"d"}
+
+    async def test_has_the_longest_open_first_page_by_page(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        for id in ("e", "d", "c", "b", "a"):
+            await client.submit(refunds, ORDER, id=id)
+            if id != "c":  # two were opened at the same moment
+                clock.advance(timedelta(seconds=1))
+
+        first = await client.inbox(limit=2)
+        second = await client.inbox(limit=2, after=first[-1])
+        await client.decide(second[-1].id, "approve", by="ann")
+        third = await client.inbox(limit=2, after=second[-1].id)
+
+        assert [record.run for record in first + second + third] == ["e", "d", "b", "c", "a"]
+
+    async def test_can_be_of_one_flow_wherever_it_is_in_the_list(self, client: AsyncClient) -> None:
+        for number in range(5):
+            await client.submit(refunds, ORDER, id=f"refund-{number}")
+        await client.submit(paying, ORDER, id="pay")
+
+        assert [record.run for record in await client.inbox(flow="paying", limit=1)] == ["pay"]
+        assert [record.run for record in await client.inbox(flow=paying)] == ["pay"]
+        assert await client.inbox(flow="other") == []
+
+    async def test_tells_who_answered_already(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        await client.submit(both, ORDER, id="order-7")
+        clock.advance(timedelta(minutes=3))
+        await client.decide("order-7:review", "approve", by="ann", note="fine by me")
+
+        [record] = await client.inbox("bob")
+
+        [answer] = record.answers
+        assert (answer.by, answer.decision, answer.note) == ("ann", "approve", "fine by me")
+        assert (answer.at, answer.stands_for) == (clock(), ("ann",))
+
+    async def test_of_a_run_has_its_own_only(self, client: AsyncClient) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        await client.submit(refunds, ORDER, id="order-8")
+
+        assert [record.id for record in await run.approvals()] == ["order-7:review"]
+
+    async def test_has_nothing_that_is_decided_or_given_up(self, client: AsyncClient) -> None:
+        await client.submit(refunds, ORDER, id="decided")
+        await client.submit(refunds, ORDER, id="cancelled")
+
+        await client.decide("decided:review", "approve", by="ann")
+        await client.cancel("cancelled")
+
+        assert await client.inbox() == []
+
+    @pytest.mark.parametrize("for_", [3, {"a": 1}, [""], [None]])
+    async def test_refuses_what_is_no_name(self, client: AsyncClient, for_: object) -> None:
+        with pytest.raises(InvalidInput, match="for_"):
+            await client.inbox(for_)  # type: ignore[arg-type]  # as callers without types may
+
+    async def test_refuses_pages_without_a_size(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput, match="limit"):
+            await client.inbox(limit=0)
+
+
+class TestDecide:
+    async def test_lets_the_run_go_on_with_who_decided_what(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        clock.advance(timedelta(minutes=5))
+
+        record = await client.decide(
+            "order-7:review", "approve", by="lea", roles=["finance"], note="ok"
+        )
+
+        assert (record.status, record.decision, record.port) == ("decided", "approve", "")
+        assert (record.decided_at, record.title) == (clock(), "Refund 7")
+        [answer] = record.answers
+        assert (answer.by, answer.stands_for, answer.note) == ("lea", ("finance",), "ok")
+        async with worker_at(store, PEOPLE_FLOWS):
+            result = await run.result(timeout=20)
+        assert (result["decision"], result["by"], result["data"]) == ("approve", ["lea"], ORDER)
+
+    async def test_may_change_the_data(self, client: AsyncClient, store: Store) -> None:
+        run = await client.submit(paying, ORDER, id="order-7")
+
+        await client.decide("order-7:review", "approve", data={"amount": 90}, roles=["finance"])
+
+        async with worker_at(store, PEOPLE_FLOWS):
+            result = await run.result(timeout=20)
+        assert result["data"] == {"id": 7, "amount": 90, "reason": "as asked"}
+
+    async def test_goes_on_from_the_port_of_the_answer(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        run = await client.submit(sorting, ORDER, id="order-7")
+
+        record = await client.decide("order-7:review", "hold")
+
+        assert (record.decision, record.port) == ("hold", "hold")
+        async with worker_at(store, PEOPLE_FLOWS):
+            await run.result(timeout=20)
+        assert set(await run.outputs()) == {"review", "parked"}
+
+    async def test_of_several_says_that_it_is_still_open(self, client: AsyncClient) -> None:
+        await client.submit(two, ORDER, id="order-7")
+
+        one = await client.decide("order-7:review", "approve", by="ann")
+        another = await client.decide("order-7:review", "approve", by="bob")
+
+        assert (one.status, len(one.answers), one.quorum) == ("open", 1, 2)
+        assert (another.status, len(another.answers)) == ("decided", 2)
+
+    async def test_to_reject_where_there_is_no_way_on_fails_the_run(
+        self, client: AsyncClient
+    ) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+
+        record = await client.decide("order-7:review", "reject", by="ann", note="too much")
+
+        assert (record.status, record.decision, record.port) == ("decided", "reject", None)
+        assert (await client.run("order-7")).status is RunStatus.FAILED
+
+    async def test_is_refused_with_the_faults_of_each_field(self, client: AsyncClient) -> None:
+        run = await client.submit(paying, ORDER, id="order-7")
+
+        with pytest.raises(InvalidAnswer, match="order-7:review") as caught:
+            data = {"amount": 900, "color": "red"}
+            await client.decide("order-7:review", "approve", data=data, roles=["finance"])
+
+        assert set(caught.value.faults) == {"amount", "color"}
+        assert len(await run.events()) == 1
+
+    async def test_is_refused_with_a_decision_that_it_does_not_offer(
+        self, client: AsyncClient
+    ) -> None:
+        await client.submit(sorting, ORDER, id="order-7")
+
+        with pytest.raises(InvalidAnswer, match="'reject'.*'approve', 'hold'"):
+            await client.decide("order-7:review", "reject")
+
+    async def test_is_refused_from_who_may_not(self, client: AsyncClient) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+
+        with pytest.raises(NotADecider, match="'eve'.*'finance', 'ann'") as caught:
+            await client.decide("order-7:review", "approve", by="eve", roles=["sales"])
+
+        assert caught.value.deciders == ("finance", "ann")
+        assert len(await run.events()) == 1
+
+    async def test_is_refused_from_who_has_answered(self, client: AsyncClient) -> None:
+        await client.submit(both, ORDER, id="order-7")
+        await client.decide("order-7:review", "approve", by="ann")
+
+        with pytest.raises(AlreadyAnswered, match="'ann' has answered"):
+            await client.decide("order-7:review", "approve", by="ann")
+
+    async def test_is_refused_once_it_is_decided_with_by_whom(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        await client.decide("order-7:review", "approve", by="ann")
+        count = len(await run.events())
+
+        with pytest.raises(ApprovalDecided, match="approve by ann at") as caught:
+            await client.decide("order-7:review", "reject", by="ann")
+
+        assert f"{clock():%Y-%m-%d %H:%M:%S}" in caught.value.outcome
+        assert len(await run.events()) == count
+
+    async def test_is_refused_when_its_time_is_over(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        """Also while no worker has been around to end it."""
+        run = await client.submit(failing, ORDER, id="order-7")
+        clock.advance(timedelta(hours=1))
+
+        with pytest.raises(ApprovalDecided, match="time for an answer is over"):
+            await client.decide("order-7:review", "approve")
+        assert len(await run.events()) == 1
+
+    async def test_is_refused_of_a_run_that_was_cancelled(self, client: AsyncClient) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+        await client.cancel("order-7")
+
+        with pytest.raises(ApprovalDecided, match="its run ended"):
+            await client.decide("order-7:review", "approve", by="ann")
+
+    async def test_is_refused_with_data_that_is_too_large(self, store: Store) -> None:
+        async with AsyncClient(store, payload_max_bytes=1000) as client:
+            await client.submit(anybody, ORDER, id="order-7")
+
+            with pytest.raises(PayloadTooLarge, match="the data of the answer"):
+                await client.decide("order-7:review", "approve", data={"text": "x" * 1000})
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"decision": 3},
+            {"by": ""},
+            {"roles": "finance"},
+            {"roles": [1]},
+            {"note": 3},
+            {"note": "x" * 3000},
+        ],
+    )
+    async def test_is_refused_with_what_is_no_answer(
+        self, client: AsyncClient, wrong: dict[str, object]
+    ) -> None:
+        run = await client.submit(anybody, ORDER, id="order-7")
+        options = {"decision": "approve", **wrong}
+
+        with pytest.raises(InvalidInput):
+            await client.decide("order-7:review", **options)  # type: ignore[arg-type]
+        assert len(await run.events()) == 1
+
+    async def test_by_several_at_once_one_wins(
+        self, store_url: str, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        """Through clients of their own, as in several processes."""
+        run = await client.submit(refunds, ORDER, id="order-7")
+        stores = [store_at(store_url, clock=clock) for _ in range(4)]
+        clients = [await AsyncClient(store).open() for store in stores]
+
+        outcomes = await asyncio.gather(
+            *(
+                each.decide("order-7:review", "reject" if number % 2 else "approve", by="ann")
+                for number, each in enumerate(clients)
+            ),
+            return_exceptions=True,
+        )
+
+        for each in clients:
+            await each.close()
+        lost = [each for each in outcomes if isinstance(each, ApprovalDecided)]
+        [won] = [each for each in outcomes if not isinstance(each, BaseException)]
+        assert len(lost) == 3
+        answers = [each for each in await run.events() if each.kind == "approval_answered"]
+        assert [each.details["decision"] for each in answers] == [won.decision]
+
+    async def test_while_the_run_is_paused_counts_once_it_goes_on(
+        self, client: AsyncClient
+    ) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        await run.pause()
+
+        record = await client.decide("order-7:review", "approve", by="ann")
+
+        assert (record.status, len(record.answers)) == ("open", 1)
+        await run.unpause()
+        assert (await client.approval("order-7:review")).status == "decided"
+
+
+class TestApproval:
+    async def test_tells_of_an_open_one_what_the_inbox_tells(self, client: AsyncClient) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+
+        assert [await client.approval("order-7:review")] == await client.inbox()
+
+    async def test_tells_when_nobody_decided_in_time(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        run = await client.submit(timed, ORDER, id="order-7")
+        assert (await client.approval("order-7:review")).due_at == clock() + timedelta(hours=1)
+        clock.advance(timedelta(hours=2))
+        async with worker_at(store, PEOPLE_FLOWS):
+            await run.result(timeout=20)
+
+        record = await client.approval("order-7:review")
+
+        assert (record.status, record.decision, record.port) == ("timed out", None, "")
+        assert (record.answers, record.decided_at) == ((), clock())
+
+    async def test_is_cancelled_with_its_run(self, client: AsyncClient) -> None:
+        await client.submit(both, ORDER, id="order-7")
+        await client.decide("order-7:review", "approve", by="ann")
+        await client.cancel("order-7")
+
+        record = await client.approval("order-7:review")
+
+        assert (record.status, len(record.answers)) == ("cancelled", 1)
+
+    async def test_is_asked_anew_when_its_run_is_retried(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        await client.decide("order-7:review", "reject", by="ann")
+        clock.advance(timedelta(minutes=1))
+        await run.retry()
+
+        record = await client.approval("order-7:review")
+
+        assert (record.status, record.answers, record.opened_at) == ("open", (), clock())
+        assert (await client.decide(record.id, "approve", by="ann")).decision == "approve"
+
+    @pytest.mark.parametrize(
+        "id, reason",
+        [
+            ("order-7", "RUN:NODE"),
+            ("", "RUN:NODE"),
+            (":review", "RUN:NODE"),
+            ("order-8:review", "there is no run 'order-8'"),
+            ("order-7:reviw", "did you mean 'review'"),
+            ("order-7:keep", "it has 'review'"),
+        ],
+    )
+    async def test_that_there_is_not_is_told_with_what_there_is(
+        self, client: AsyncClient, id: str, reason: str
+    ) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+
+        with pytest.raises(ApprovalNotFound, match=reason):
+            await client.approval(id)
+        with pytest.raises(ApprovalNotFound, match=reason):
+            await client.decide(id, "approve", by="ann")
+
+    async def test_of_a_flow_without_any_says_so(self, client: AsyncClient) -> None:
+        await client.submit(asking, 3, id="order-3")
+
+        with pytest.raises(ApprovalNotFound, match="none at all"):
+            await client.approval("order-3:answer")
+
+    async def test_that_its_run_has_not_come_to_is_not_there(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        from perdure import Flow
+        from tests.client.people import keep
+
+        later = Flow("later").then(keep).approve("And now?", name="review").build()
+        run = await client.submit(later, 3, id="order-3")
+
+        with pytest.raises(ApprovalNotFound, match="has not come to it"):
+            await client.approval("order-3:review")
+        with pytest.raises(ApprovalNotFound, match="has not come to it"):
+            await client.decide("order-3:review", "approve")
+
+        async with worker_at(store, [later]):
+            await until(run, RunStatus.WAITING)
+        assert (await client.approval("order-3:review")).data == 3
+
+    async def test_of_a_run_whose_id_has_colons_is_found(self, client: AsyncClient) -> None:
+        await client.submit(refunds, ORDER, id="eu:order:7")
+
+        assert (await client.approval("eu:order:7:review")).run == "eu:order:7"
+
+
+class TestAcrossNamespaces:
+    async def test_an_operator_sees_all_and_acts_by_id(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        async with (
+            AsyncClient(store, namespace="team") as team,
+            AsyncClient(store, namespace="*") as operator,
+        ):
+            await client.submit(refunds, ORDER, id="order-7")
+            await team.submit(refunds, ORDER, id="order-8")
+
+            found = {(each.namespace, each.id) for each in await operator.inbox("ann")}
+            await operator.decide("order-8:review", "approve", by="ann")
+
+            assert found == {("default", "order-7:review"), ("team", "order-8:review")}
+            assert await team.inbox() == []
+            assert len(await client.inbox()) == 1
+
+    async def test_an_id_that_several_have_is_ambiguous(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        async with (
+            AsyncClient(store, namespace="team") as team,
+            AsyncClient(store, namespace="*") as operator,
+        ):
+            await client.submit(refunds, ORDER, id="order-7")
+            await team.submit(refunds, ORDER, id="order-7")
+
+            with pytest.raises(AmbiguousRun, match="'default', 'team'"):
+                await operator.decide("order-7:review", "approve", by="ann")
+            assert len(await operator.inbox()) == 2
+
+    async def test_one_namespace_has_nothing_of_another(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+        async with AsyncClient(store, namespace="team") as team:
+            assert await team.inbox() == []
+            with pytest.raises(ApprovalNotFound, match="no run 'order-7'"):
+                await team.decide("order-7:review", "approve", by="ann")
+
+
+class TestBlocking:
+    @pytest.fixture
+    def blocking(self, store_url: str) -> Iterator[Client]:
+        with Client(store_url) as client:
+            yield client
+
+    def test_it_is_the_same_without_an_event_loop(self, blocking: Client) -> None:
+        run = blocking.submit(refunds, ORDER, id="order-7")
+
+        [record] = blocking.inbox("ann")
+        decided = blocking.decide(record.id, "approve", by="ann")
+
+        assert run.approvals() == []
+        assert blocking.approval(record.id) == decided
