@@ -12,6 +12,7 @@ from perdure.rules.form import (
     DEFAULTS_MAX,
     SCHEMA_DEPTH_MAX,
     SCHEMA_MAX_BYTES,
+    SUBSCHEMAS_MAX,
     check_schema,
     faults_of,
     with_defaults,
@@ -45,6 +46,8 @@ class TestCheckSchema:
             {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}}},
             {"const": {"$ref": "https://example.org/"}, "enum": [{"pattern": "("}]},
             {"default": {"$schema": "x", "$ref": "x"}, "x-own": "anything"},
+            {"x-show": {"type": "slider", "pattern": "(", "$ref": "x", "items": 7}},
+            nested(SCHEMA_DEPTH_MAX, {}),
             {"properties": {"children": {"items": {"$ref": "#"}}}},
         ],
     )
@@ -59,6 +62,10 @@ class TestCheckSchema:
             ({"type": "strin"}, "type: fits none of the ways"),
             ({"properties": {"a": {"minLength": -1}}}, "properties.a.minLength: must be at least"),
             ({"properties": {"a": 7}}, "properties.a: must be an object or true or false"),
+            ({"items": [{}]}, "items: must be an object or true or false"),
+            ({"properties": [{}]}, "properties: must be an object"),
+            ({"allOf": {}}, "allOf: must be a list"),
+            ({"anyOf": []}, "anyOf: must have at least 1 element"),
             ({"required": "a"}, "required: must be a list"),
             ({"properties": {"a": {"pattern": "("}}}, "properties.a: '(' is not a pattern"),
             ({"items": {"pattern": "(?=a)"}}, "items: '(?=a)' is a pattern that looks ahead"),
@@ -81,6 +88,7 @@ class TestCheckSchema:
             ({"default": object()}, "not a type that JSON can carry"),
             (nested(SCHEMA_DEPTH_MAX + 1, {}), "nested deeper than 100"),
             (nested(10_000, {}), "the schema"),
+            ({"allOf": [{}] * SUBSCHEMAS_MAX}, "made of more than 1000 schemas"),
         ],
     )
     def test_names_what_is_wrong_and_where(self, schema: Any, told: str) -> None:
@@ -120,6 +128,7 @@ class TestEndlessWork:
         assert TOO_MUCH in faults_of({"$ref": "#"}, 1)[""][0]
         assert TOO_MUCH in faults_of({"allOf": [{"$ref": "#"}]}, 1)[""][0]
         assert TOO_MUCH in faults_of({"not": {"$ref": "#"}}, 1)[""][0]
+        assert TOO_MUCH in faults_of({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
 
     def test_of_references_that_double(self) -> None:
         defined: dict[str, Any] = {
@@ -131,7 +140,7 @@ class TestEndlessWork:
         assert TOO_MUCH in faults_of(schema, 1)[""][0]
 
     def test_of_many_checks_for_many_elements(self) -> None:
-        schema = {"items": {"allOf": [{"minimum": 0}] * 1_000}}
+        schema = {"items": {"allOf": [{"minimum": 0}] * 900}}
 
         assert TOO_MUCH in faults_of(schema, [1] * 10_000)[""][0]
 
@@ -148,7 +157,7 @@ class TestEndlessWork:
         assert list(faults_of(schema, [*many, {"a": 7.0}])) == [""]
 
     def test_of_messages_about_a_large_value(self) -> None:
-        schema = {"anyOf": [{"type": "null"}] * 1_000}
+        schema = {"anyOf": [{"type": "null"}] * 900}
 
         assert list(faults_of(schema, ["x" * 100] * 10_000)) == [""]
 
@@ -160,6 +169,21 @@ class TestEndlessWork:
         }
 
         assert faults_of({"items": row}, [{"id": "order-7"}] * 5_000) == {}
+
+
+class TestNesting:
+    def test_may_be_as_deep_as_a_schema_may_be(self) -> None:
+        schema = nested(SCHEMA_DEPTH_MAX, {"type": "string"})
+
+        assert faults_of(schema, lists(SCHEMA_DEPTH_MAX)) == {
+            ".".join(["0"] * SCHEMA_DEPTH_MAX): ["must be a text"]
+        }
+
+    def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self) -> None:
+        tree = {"items": {"$ref": "#"}}
+
+        assert faults_of(tree, lists(50)) == {}
+        assert TOO_MUCH in faults_of(tree, lists(500))[""][0]
 
 
 class TestDeepData:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -28,16 +29,20 @@ if TYPE_CHECKING:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_MAX_BYTES = 65_536
 SCHEMA_DEPTH_MAX = 100
+SUBSCHEMAS_MAX = 1_000
 FAULTS_MAX = 100
 """How many faults of one value are told."""
 DEFAULTS_MAX = 10_000
 """How many defaults are filled into one value."""
 
 _COMPILED_MAX = 128
+_SCHEMAS = frozenset(
+    {"items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else"}
+)
+_LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _MAPS_OF_SCHEMAS = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
 )
-_DATA = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
 _REFUSED = {
     "$dynamicRef": "write $ref",
     "$recursiveRef": "write $ref",
@@ -98,40 +103,67 @@ def _schema_json(schema: Any) -> bytes:
 def _compiled(schema_json: bytes) -> _Form:
     """Kept by the JSON, since that is the same for equal schemas and nobody can change it."""
     schema = from_json(schema_json)
-    faults = tuple(_own_faults(schema) or _meta_faults(schema))
+    faults = tuple(islice(_schema_faults(schema), FAULTS_MAX))
     if isinstance(schema, dict):
         schema.pop("$schema", None)  # by which jsonschema would choose a validator without bounds
     return _Form(validator=None if faults else validator_of(schema), faults=faults)
 
 
-def _own_faults(schema: Any) -> list[str]:
-    """What JSON Schema allows and a form may not have."""
-    faults: list[str] = []
-    for where, subschema in _subschemas(schema):
+def _schema_faults(schema: Any) -> Iterator[str]:
+    for count, (where, subschema) in enumerate(_subschemas(schema)):
         if len(where) > SCHEMA_DEPTH_MAX:
-            return [f"is nested deeper than {SCHEMA_DEPTH_MAX} levels"]
-        faults += [f"{_prefix(where)}{fault}" for fault in _faults_at(subschema, schema)]
-    return faults[:FAULTS_MAX]
+            yield f"is nested deeper than {SCHEMA_DEPTH_MAX} levels"
+            return
+        if count >= SUBSCHEMAS_MAX:
+            yield f"is made of more than {SUBSCHEMAS_MAX} schemas"
+            return
+        for fault in _faults_at(subschema, schema):
+            yield f"{_prefix(where)}{fault}"
+        for at, fault in _told_about(schema_validator(), _alone(subschema)):
+            yield f"{_prefix((*where, *at))}{fault}"
 
 
-def _subschemas(schema: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The schema and all below it that is a schema, not data that looks like one."""
+def _subschemas(schema: Any) -> Iterator[tuple[Path, Any]]:
+    """The schema and all schemas in it, but not what belongs to keywords that nobody knows."""
     waiting: list[tuple[Path, Any]] = [((), schema)]
     while waiting:
         where, schema = waiting.pop()
-        if isinstance(schema, list):
-            waiting += [((*where, at), part) for at, part in enumerate(schema)]
-        if not isinstance(schema, dict):
-            continue
         yield where, schema
-        for keyword, inside in schema.items():
-            if keyword in _MAPS_OF_SCHEMAS and isinstance(inside, dict):
-                waiting += [((*where, keyword, name), part) for name, part in inside.items()]
-            elif keyword not in _DATA:
-                waiting.append(((*where, keyword), inside))
+        if isinstance(schema, dict):
+            inside = [((*where, *at), part) for at, part in _parts(schema)]
+            waiting += reversed(inside)
 
 
-def _faults_at(subschema: dict[str, Any], root: Any) -> Iterator[str]:
+def _parts(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """The schemas that this one is made of."""
+    for keyword, inside in schema.items():
+        if keyword in _SCHEMAS:
+            yield (keyword,), inside
+        elif keyword in _LISTS_OF_SCHEMAS and isinstance(inside, list):
+            yield from (((keyword, at), part) for at, part in enumerate(inside))
+        elif keyword in _MAPS_OF_SCHEMAS and isinstance(inside, dict):
+            yield from (((keyword, name), part) for name, part in inside.items())
+
+
+def _alone(schema: Any) -> Any:
+    """The schema without those in it, which are checked by themselves: so no check goes deep."""
+    if not isinstance(schema, dict):
+        return schema
+    alone = dict(schema)
+    for keyword, inside in schema.items():
+        if keyword in _SCHEMAS:
+            alone[keyword] = True
+        elif keyword in _LISTS_OF_SCHEMAS and isinstance(inside, list):
+            alone[keyword] = [True] * len(inside)
+        elif keyword in _MAPS_OF_SCHEMAS and isinstance(inside, dict):
+            alone[keyword] = dict.fromkeys(inside, True)
+    return alone
+
+
+def _faults_at(subschema: Any, root: Any) -> Iterator[str]:
+    """What JSON Schema allows and a form may not have."""
+    if not isinstance(subschema, dict):
+        return
     for keyword, instead in _REFUSED.items():
         if keyword in subschema:
             yield f"{keyword} cannot be used in a form; {instead}"
@@ -165,12 +197,6 @@ def _referred(reference: str, root: Any) -> Any:
             name = unquote(name).replace("~1", "/").replace("~0", "~")
             return defined.get(name) if isinstance(defined, Mapping) else None
     return None
-
-
-def _meta_faults(schema: Any) -> list[str]:
-    """What JSON Schema itself says about the schema."""
-    found = _told_about(schema_validator(), schema)
-    return list(dict.fromkeys(f"{_prefix(where)}{message}" for where, message in found))
 
 
 def _told_about(validator: Validator, data: Any) -> list[tuple[Path, str]]:

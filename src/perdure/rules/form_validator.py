@@ -31,22 +31,35 @@ if TYPE_CHECKING:
 CHECKS_MAX = 500_000
 """How many checks one value may take, each element of a keyword and some text counting as one."""
 
+NESTING_MAX = 120
+"""How many keywords deep a check may go. Well before Python's own bound, on which the libraries
+below jsonschema do not raise an error but panic."""
+
 _CHARACTERS_PER_CHECK = 50
 _CHECKS_PER_REFERENCE = 10
 
 
 class TooMuchWork(PerdureError):
-    """More checks than ``CHECKS_MAX``."""
+    """More checks than ``CHECKS_MAX``, or deeper than ``NESTING_MAX``."""
 
 
 class _Budget:
     def __init__(self) -> None:
         self._left = CHECKS_MAX
+        self._nesting = 0
 
     def spend(self, checks: int) -> None:
         self._left -= checks
         if self._left < 0:
             raise TooMuchWork(f"more than {CHECKS_MAX} checks")
+
+    def go_deeper(self) -> None:
+        self._nesting += 1
+        if self._nesting > NESTING_MAX:
+            raise TooMuchWork(f"nested deeper than {NESTING_MAX}")
+
+    def come_back(self) -> None:
+        self._nesting -= 1
 
 
 _budget: ContextVar[_Budget] = ContextVar("checks that are left")
@@ -92,10 +105,14 @@ def _counted(keyword: Keyword, cost: int) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
         budget = _budget.get()
         budget.spend(cost + (len(value) if isinstance(value, list | dict) else 0))
-        for error in keyword(validator, value, instance, schema) or ():
-            # jsonschema writes the whole instance into its message.
-            budget.spend(len(error.message) // _CHARACTERS_PER_CHECK)
-            yield error
+        budget.go_deeper()
+        try:
+            for error in keyword(validator, value, instance, schema) or ():
+                # jsonschema writes the whole instance into its message.
+                budget.spend(len(error.message) // _CHARACTERS_PER_CHECK)
+                yield error
+        finally:
+            budget.come_back()
 
     return check
 
