@@ -10,6 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.clock import new_id
 from perdure.model.event import NewEvent, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
@@ -36,6 +38,7 @@ from perdure.model.value import Value
 from perdure.store.contract import ClaimRequest, LaneRequest, RunAfter, Store
 from tests.conformance.builders import AGING, LEASE, SECOND, failure
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
+from tests.conformance.wait_operations import drawn_filter, drawn_wait, page_waits
 
 RUNS = tuple(RunId(f"run-{number}") for number in range(4))
 KEYS = ("a", "b", "c[0]", "c[1]")
@@ -58,7 +61,8 @@ class Starts(Value):
 
     jobs: tuple[tuple[str, Lane, int, int], ...] = ()
     """Key, lane, priority, delay."""
-    waits: tuple[tuple[str, WaitKind, int | None], ...] = ()
+    waits: tuple[tuple[NewWait, int | None], ...] = ()
+    """What is waited for, and in how many seconds from the scene's now it is due as a time."""
     children: tuple[tuple[str, RunStatus], ...] = ()
 
 
@@ -225,6 +229,7 @@ RUN_PREPARE: dict[str, Callable[..., Do]] = {
     "save step": _save_step,
     "save snapshot": _save_snapshot,
     "load": _load,
+    "page waits": page_waits,
     "prune runs": _prune_runs,
 }
 
@@ -258,13 +263,8 @@ def _new_run(
 
 def _started(scene: Scene, namespace: str, run: RunId, starts: Starts) -> dict[str, Any]:
     waits = [
-        NewWait(
-            key=key,
-            kind=kind,
-            name="approval",
-            delay=None if seconds is None else seconds * SECOND,
-        )
-        for key, kind, seconds in starts.waits
+        wait if seconds is None else replace(wait, due_at=scene.clock() + seconds * SECOND)
+        for wait, seconds in starts.waits
     ]
     children = []
     for key, status in starts.children:
@@ -345,7 +345,6 @@ def _settlements(scene: Scene, place: tuple[str, RunId], step: Step) -> tuple[No
 
 
 def _starts(random: Random) -> Starts:
-    kinds = (WaitKind.TIMER, WaitKind.SIGNAL)
     jobs, waits = random.choice([0, 1, 2]), random.choice([0, 0, 1, 2])
     return Starts(
         jobs=tuple(
@@ -357,10 +356,7 @@ def _starts(random: Random) -> Starts:
             )
             for _ in range(jobs)
         ),
-        waits=tuple(
-            (key, random.choice(kinds), random.choice([None, 0, 10, 30]))
-            for key in random.sample(KEYS, waits)
-        ),
+        waits=tuple(drawn_wait(random, key) for key in random.sample(KEYS, waits)),
         children=tuple(
             (key, random.choice([*LIVE, *LIVE, RunStatus.FAILED]))
             for key in random.sample(KEYS, random.choice([0, 0, 0, 1]))
@@ -444,6 +440,8 @@ RUN_SELDOM: tuple[Draw, ...] = (
     lambda random: ("load", random.choice([None, 0, 2])),
     lambda random: ("prune runs", NAMESPACES[0], random.choice([0, 30])),
     lambda random: ("call", "due_waits", random.choice(NAMESPACES), LIMIT),
+    lambda random: ("call", "list_waits", drawn_filter(random), LIMIT),
+    lambda random: ("page waits", drawn_filter(random), random.choice([1, 2, 3])),
     lambda random: ("call", "give_back_unknown", random.choice(WORKERS), []),
     lambda random: ("call", "promote_due", random.choice(NAMESPACES), LIMIT),
     lambda random: ("call", "take_over_expired", random.choice(NAMESPACES), LIMIT, 2),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.job import Status
+from perdure.model.moment import EARLIEST, LATEST
 from perdure.model.outcome import Retried
 from perdure.model.run import NewWait, Wait, WaitKind
 from perdure.store.contract import Store
@@ -16,11 +18,14 @@ from tests.conformance.builders import HOUR, MINUTE, SECOND, failure
 from tests.conformance.run_builders import (
     CANCELLED,
     CHILD,
+    CONFLICT,
     FAILED,
     NAMESPACE,
     RUN,
+    approval,
     child_wait,
     claim_nodes,
+    commit,
     continues,
     due_keys,
     ends,
@@ -29,7 +34,10 @@ from tests.conformance.run_builders import (
     jobs_by_key,
     new_child,
     node_job,
+    outside,
     repeats,
+    signal,
+    step,
     submit,
     timer,
     waits_by_key,
@@ -98,6 +106,181 @@ class TestWaitsOfACommit:
         wait = (await waits_by_key(store))["ship"]
         assert (wait.name, wait.due_at) == (anew, None)
         assert await due_keys(store) == []
+
+    async def test_are_opened_with_all_that_is_to_be_kept(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store)
+
+        await go_on(
+            store,
+            waits=(
+                approval(deciders=("ann", "bob"), detail=b"\x00\xff", delay=HOUR),
+                outside(detail=b'{"job":7}'),
+            ),
+        )
+
+        waits = await waits_by_key(store)
+        assert waits["check"] == Wait(
+            run=RUN,
+            namespace=NAMESPACE,
+            key="check",
+            kind=WaitKind.APPROVAL,
+            name="Ship it?",
+            opened_at=clock(),
+            due_at=clock() + HOUR,
+            deciders=("ann", "bob"),
+            detail=b"\x00\xff",
+        )
+        carrier = waits["carrier"]
+        assert (carrier.kind, carrier.name) == (WaitKind.OUTSIDE, "label")
+        assert (carrier.deciders, carrier.detail, carrier.due_at) == ((), b'{"job":7}', None)
+
+    async def test_are_opened_the_same_way_with_a_run_and_with_its_children(
+        self, store: Store
+    ) -> None:
+        wait = approval(deciders=("ann",), detail=b"form")
+        await submit(store, waits=(wait, child_wait()), children=(new_child(waits=(wait,)),))
+
+        ours, theirs = (await waits_by_key(store))["check"], await waits_by_key(store, CHILD)
+        assert theirs == {"check": replace(ours, run=CHILD)}
+        assert (ours.deciders, ours.detail) == (("ann",), b"form")
+
+    async def test_are_due_at_a_time_rather_than_after_a_delay(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        at = clock() + MINUTE
+        await submit(store)
+        clock.advance(SECOND)
+
+        await go_on(store, waits=(approval(due_at=at, delay=HOUR), timer(due_at=at - HOUR)))
+
+        waits = await waits_by_key(store)
+        assert (waits["check"].due_at, waits["delay"].due_at) == (at, at - HOUR)
+        assert await due_keys(store) == ["delay"]
+        assert (await store.survey(NAMESPACE)).next_wait_at == at - HOUR
+
+    async def test_take_the_place_of_an_open_one_but_for_when_it_was_opened(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        opened_at = clock()
+        await submit(store, waits=(approval(deciders=("ann",), detail=b"1", delay=MINUTE),))
+        clock.advance(HOUR)
+
+        await go_on(
+            store,
+            waits=(approval(name="Now?", deciders=("bob", "eve"), detail=b"2", delay=HOUR),),
+        )
+
+        assert await waits_by_key(store) == {
+            "check": Wait(
+                run=RUN,
+                namespace=NAMESPACE,
+                key="check",
+                kind=WaitKind.APPROVAL,
+                name="Now?",
+                opened_at=opened_at,
+                due_at=clock() + HOUR,
+                deciders=("bob", "eve"),
+                detail=b"2",
+            )
+        }
+        assert await due_keys(store) == []
+
+    async def test_lose_what_the_one_that_takes_their_place_does_not_have(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(approval("ask", deciders=("ann",), detail=b"1", delay=SECOND),))
+        clock.advance(MINUTE)
+
+        await go_on(store, waits=(signal("ask"),))
+
+        wait = (await waits_by_key(store))["ask"]
+        assert (wait.kind, wait.due_at, wait.deciders, wait.detail) == (
+            WaitKind.SIGNAL,
+            None,
+            (),
+            b"",
+        )
+        assert await due_keys(store) == []
+
+    async def test_are_new_ones_where_the_same_commit_closes_their_key(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(approval(),))
+        clock.advance(SECOND)
+
+        await go_on(store, closes=("check",), waits=(approval(),))
+
+        assert (await waits_by_key(store))["check"].opened_at == clock()
+
+    @pytest.mark.parametrize("part", [{"drops": ("check",)}, {"clears": True}])
+    async def test_are_new_ones_where_the_same_commit_gives_up_their_key(
+        self, store: Store, clock: ManualClock, part: dict[str, object]
+    ) -> None:
+        await submit(store, waits=(approval(deciders=("ann",)),))
+        clock.advance(SECOND)
+
+        await go_on(store, waits=(approval(deciders=("bob",)),), **part)
+
+        wait = (await waits_by_key(store))["check"]
+        assert (wait.opened_at, wait.deciders) == (clock(), ("bob",))
+
+    async def test_are_not_opened_by_a_commit_that_conflicts(self, store: Store) -> None:
+        await submit(store, waits=(approval(deciders=("ann",)),))
+
+        result = await commit(store, 9, waits=(approval(deciders=("bob",)), outside()))
+
+        assert result.state is CONFLICT
+        waits = await waits_by_key(store)
+        assert {key: wait.deciders for key, wait in waits.items()} == {"check": ("ann",)}
+
+    async def test_are_opened_once_by_a_commit_that_is_repeated(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store)
+        again = step(1, waits=(approval(delay=HOUR),))
+        await store.commit_runs([again])
+        before = await waits_by_key(store)
+        clock.advance(MINUTE)
+
+        await store.commit_runs([again])
+
+        assert await waits_by_key(store) == before
+
+    async def test_of_several_runs_are_kept_apart(self, store: Store) -> None:
+        """One write opens all of them, with lists of different lengths."""
+        deciders = [(), ("ann",), ("ann", "bob"), ('{"', "\\"), ()]
+        ids = [RunId(f"run-{number}") for number in range(len(deciders))]
+        for id in ids:
+            await submit(store, id=id)
+
+        await store.commit_runs(
+            [
+                step(1, run=id, waits=(approval(deciders=names), approval("b", deciders=("x",))))
+                for id, names in zip(ids, deciders, strict=True)
+            ]
+        )
+
+        found = [(await waits_by_key(store, id))["check"].deciders for id in ids]
+        assert found == deciders
+
+    @pytest.mark.parametrize(
+        "given,kept",
+        [
+            (datetime.max.replace(tzinfo=UTC), LATEST),
+            (datetime.min.replace(tzinfo=UTC), EARLIEST),
+        ],
+    )
+    async def test_are_due_as_late_or_early_as_can_be_kept(
+        self, store: Store, given: datetime, kept: datetime
+    ) -> None:
+        await submit(store)
+
+        await go_on(store, waits=(approval(due_at=given),))
+
+        assert (await waits_by_key(store))["check"].due_at == kept
+        assert (await store.survey(NAMESPACE)).next_wait_at == kept
 
     async def test_may_be_as_long_as_a_life(self, store: Store, clock: ManualClock) -> None:
         await submit(store)

@@ -14,7 +14,16 @@ from perdure.clock import ManualClock
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import Claimed, Expired, JobFilter, Moved, TakenOver
-from perdure.model.run import CommitAnswer, CommitResult, FlowCount, RunFilter, StoredStep, Wait
+from perdure.model.run import (
+    CommitAnswer,
+    CommitResult,
+    FlowCount,
+    RunFilter,
+    StoredStep,
+    Wait,
+    WaitFilter,
+    WaitKind,
+)
 from perdure.store.contract import RunAfter, Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
@@ -143,6 +152,8 @@ async def picture_of_runs(store: Store, scene: Scene) -> dict[str, Any]:
         picture[f"{place} runs"] = await store.list_runs(filter, 1000)
         picture[f"{place} runs counted"] = await store.count_runs(filter)
         picture[f"{place} due"] = await store.due_waits(place, 1000)
+    for kind in (None, *WaitKind):
+        picture[f"{kind} waits"] = await store.list_waits(WaitFilter(kind=kind), 1000)
     return picture
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timezone
+
+import pytest
+
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.run import NewWait, Wait, WaitKind
@@ -10,10 +15,14 @@ from tests.conformance.builders import HOUR, MINUTE, SECOND
 from tests.conformance.run_builders import (
     NAMESPACE,
     OTHER_NAMESPACE,
+    PAUSED,
     RUN,
+    approval,
     child_wait,
     due_keys,
     go_on,
+    outside,
+    signal,
     submit,
     timer,
 )
@@ -40,6 +49,74 @@ class TestDueWaits:
                 due_at=clock(),
             )
         ]
+
+    async def test_tell_who_decides_and_what_they_need_to_know(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(
+            store, waits=(approval(deciders=("ann", "bob"), detail=b"form", delay=SECOND),)
+        )
+        clock.advance(SECOND)
+
+        [wait] = await store.due_waits(NAMESPACE, 10)
+
+        assert (wait.kind, wait.name) == (WaitKind.APPROVAL, "Ship it?")
+        assert (wait.deciders, wait.detail) == (("ann", "bob"), b"form")
+
+    @pytest.mark.parametrize("new", [approval, outside, signal, timer])
+    async def test_are_of_any_kind_and_given_a_delay_or_a_time(
+        self, store: Store, clock: ManualClock, new: Callable[..., NewWait]
+    ) -> None:
+        await submit(
+            store,
+            waits=(
+                new("delay", delay=SECOND),
+                new("time", due_at=clock() + 2 * SECOND),
+                new("later", due_at=clock() + MINUTE),
+                new("never"),
+            ),
+        )
+
+        clock.advance(2 * SECOND)
+
+        assert await due_keys(store) == ["delay", "time"]
+
+    async def test_come_at_a_time_that_is_given_in_any_zone(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        east = timezone(5 * HOUR)
+        await submit(store, waits=(approval(due_at=(clock() + SECOND).astimezone(east)),))
+        assert await due_keys(store) == []
+
+        clock.advance(SECOND)
+
+        [wait] = await store.due_waits(NAMESPACE, 10)
+        assert wait.due_at == clock()
+
+    async def test_are_put_off_by_one_that_takes_their_place(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store, waits=(approval(delay=SECOND),))
+        clock.advance(SECOND)
+        assert await due_keys(store) == ["check"]
+
+        await go_on(store, waits=(approval(delay=MINUTE),))
+
+        assert await due_keys(store) == []
+        clock.advance(MINUTE)
+        assert await due_keys(store) == ["check"]
+
+    async def test_are_due_in_a_held_run_if_opened_after_it_was_held(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Holding is an act on what is there; what comes later comes from somebody who knows."""
+        await submit(store, waits=(approval(delay=SECOND), timer(delay=SECOND)))
+        await go_on(store, holds=True, status=PAUSED)
+
+        await go_on(store, waits=(approval(delay=SECOND), signal(delay=SECOND)), status=PAUSED)
+        clock.advance(SECOND)
+
+        assert sorted(await due_keys(store)) == ["ask", "check"]
 
     async def test_come_earliest_first_up_to_the_limit(
         self, store: Store, clock: ManualClock

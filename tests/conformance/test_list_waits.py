@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
@@ -113,7 +115,7 @@ class TestListWaits:
         ids=["all", "of a kind", "inbox", "of a run"],
     )
     async def test_keeps_namespaces_apart_unless_asked_for_all(
-        self, store: Store, part: dict[str, object]
+        self, store: Store, part: dict[str, Any]
     ) -> None:
         await submit(store, waits=(approval("ours"),))
         await submit(store, namespace=OTHER_NAMESPACE, waits=(approval("theirs"),))
@@ -126,7 +128,7 @@ class TestListWaits:
         await submit(store, waits=(signal("ours"),))
         await submit(store, namespace=OTHER_NAMESPACE, waits=(signal("theirs"),))
 
-        part = {"kind": WaitKind.SIGNAL, "name": "paid"}
+        part: dict[str, Any] = {"kind": WaitKind.SIGNAL, "name": "paid"}
         assert await listed_keys(store, **part) == ["ours"]
         assert await listed_keys(store, namespace=None, **part) == ["ours", "theirs"]
 
@@ -193,7 +195,7 @@ class TestInbox:
     async def test_takes_any_name_for_what_it_is(self, store: Store, name: str) -> None:
         await submit(store, waits=(approval(deciders=(name, "somebody")), timer()))
 
-        part = {"kind": WaitKind.APPROVAL}
+        part: dict[str, Any] = {"kind": WaitKind.APPROVAL}
         assert await listed_keys(store, deciders=(name,), **part) == ["check"]
         assert await listed_keys(store, deciders=(f"{name}x",), **part) == []
         [wait] = await store.list_waits(WaitFilter(kind=WaitKind.APPROVAL), 10)
@@ -218,7 +220,7 @@ class TestInbox:
         assert await listed_keys(store, kind=WaitKind.OUTSIDE) == ["sent"]
 
 
-WAYS = [
+WAYS: list[dict[str, Any]] = [
     {},
     {"kind": WaitKind.APPROVAL},
     {"kind": WaitKind.APPROVAL, "namespace": None},
@@ -229,7 +231,7 @@ WAYS = [
 class TestPages:
     @pytest.mark.parametrize("part", WAYS)
     async def test_begin_with_the_longest_open(
-        self, store: Store, clock: ManualClock, part: dict[str, object]
+        self, store: Store, clock: ManualClock, part: dict[str, Any]
     ) -> None:
         await open_in_turn(store, clock, *(approval(key) for key in ("b", "a", "c")))
 
@@ -238,7 +240,7 @@ class TestPages:
 
     @pytest.mark.parametrize("part", WAYS)
     async def test_go_on_after_the_last_of_the_page_before(
-        self, store: Store, clock: ManualClock, part: dict[str, object]
+        self, store: Store, clock: ManualClock, part: dict[str, Any]
     ) -> None:
         """Also among those that were opened at the same moment, in one run and in several."""
         for id in ("run-b", "run-a"):
@@ -301,17 +303,7 @@ async def paged(store: Store, filter: WaitFilter, limit: int) -> list[tuple[str,
     """Runs and keys of all pages."""
     found: list[tuple[str, str]] = []
     after = None
-    while page := await store.list_waits(
-        WaitFilter(
-            namespace=filter.namespace,
-            run=filter.run,
-            kind=filter.kind,
-            name=filter.name,
-            deciders=filter.deciders,
-            after=after,
-        ),
-        limit,
-    ):
+    while page := await store.list_waits(replace(filter, after=after), limit):
         assert len(page) <= limit
         found += [(wait.run, wait.key) for wait in page]
         after = page[-1].opened_at, page[-1].run, page[-1].key
