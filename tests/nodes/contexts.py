@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perdure.client.context import AbortSignal, Context
-from perdure.model.job import Claim, ClaimedJob, JobId, NodeRef, Progress
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import Claim, ClaimedJob, NodeRef, Progress
 from perdure.model.key import Key, Part
 from perdure.model.lane import Lane
 from perdure.model.report import PastPause, Report, Resumption
@@ -63,7 +64,7 @@ def context(
         group=None,
         deadline_at=None,
         created_at=datetime(2030, 1, 1, tzinfo=UTC),
-        node=NodeRef(run=run, key=Key(node="ask", part=part).text),
+        node=NodeRef(run=RunId(run), key=Key(node="ask", part=part).text),
     )
     told = progress if progress is not None else []
     return Context(

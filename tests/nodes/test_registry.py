@@ -109,9 +109,12 @@ class TestKinds:
             Kinds([Idle])
 
     def test_refuses_a_config_that_is_no_settings(self) -> None:
-        class Loose(Translate):
+        class Loose(Kind):
             name = "loose"
             Config = dict
+
+            def execute(self, config: Any, ctx: Context) -> Any:
+                return config
 
         with pytest.raises(InvalidInput, match="Config of kind 'loose'"):
             Kinds([Loose])

@@ -105,8 +105,12 @@ class _Wire:
         self._deadline = deadline
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        self._sock.settimeout(self._deadline.left())
-        self._sock = context.wrap_socket(self._sock, server_hostname=host)
+        secured = context.wrap_socket(
+            self._sock, server_hostname=host, do_handshake_on_connect=False
+        )
+        self._sock = secured
+        secured.settimeout(self._deadline.left())
+        secured.do_handshake()
 
     def sendall(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -124,7 +128,7 @@ class _Wire:
     def cut(self) -> None:
         """End it from another thread: whoever waits for it gets an error."""
         with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # no matter what TLS makes of it
 
     def close(self) -> None:
         with suppress(OSError):

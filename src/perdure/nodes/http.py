@@ -80,6 +80,7 @@ class Http(Kind):
         except (OSError, PerdureError):
             ctx.check()  # aborted: whatever went wrong is a consequence
             raise
+        ctx.check()
         return result_of(answer, config.status, f"{request.method} {request.to.shown}")
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
