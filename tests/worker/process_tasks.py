@@ -110,3 +110,23 @@ def steps_in_process(number: int, ctx: Context) -> list[object]:
 def _only_first(attempt: int, value: str | None = None) -> str | None:
     assert attempt == 1
     return value
+
+
+@task(isolation="process")
+def pause_in_process(number: int, ctx: Context) -> list[object]:
+    report = ctx.pause("outside", checkpoint={"kept": number})
+    last = ctx.last_pause
+    assert last is not None
+    return [report.status, report.error, last.checkpoint, ctx.partial]
+
+
+@task(isolation="process")
+async def tell_in_process(how: str, ctx: Context) -> object:
+    """Gives a secret away, which the parent resolves and masks."""
+    secret = ctx.secret("key")
+    ctx.progress(1, secret)
+    if how == "raise":
+        raise ValueError(("x" * 1990 + secret) * 4) from KeyError(secret)
+    if how == "step":
+        return await ctx.step("kept", lambda: secret)
+    return {"found": secret}

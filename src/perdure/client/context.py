@@ -14,7 +14,7 @@ from perdure.model.duration import Duration
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.key import Key, Part
 from perdure.model.payload import from_json, storable_text, to_json
-from perdure.model.report import PastPause, Report, Resumption
+from perdure.model.report import LAST, PastPause, Report, Resumption
 from perdure.model.result import Pause, paused
 
 
@@ -307,8 +307,12 @@ class Context:
 
         A failure is returned like any other report, so that the body decides what follows: look
         at ``report.status``. ``checkpoint`` is kept as JSON, for those who look at the pause and
-        for ``last_pause``. A plain job is parked instead until ``client.resume``, and gets a
-        report without a result; it has no ``deadline`` and no ``poll``.
+        for ``last_pause``. After ``deadline`` the node goes on as its ``on_timeout`` says. With
+        ``poll`` the body is also executed so often while nobody reports, to ask for news: then
+        ``part`` is ``"poll"``, and it returns a ``Report``, or None if there is nothing new.
+
+        A plain job is parked instead until ``client.resume``, and gets a report without a result;
+        it has no ``deadline`` and no ``poll``.
 
         ``await`` it in an async task; in a sync task it simply returns.
         """
@@ -325,7 +329,7 @@ class Context:
 
     def _pause(self, asked: Pause, number: int) -> Report:
         past = [each for each in self._scope.resumption.pauses if each.name == asked.name]
-        if len(past) >= number:
+        if len(past) >= number and past[number - 1].report.status in LAST:
             return past[number - 1].report
         self._scope.pause(asked)
         raise AttemptPaused(f"job {self.job_id} waits for a report")

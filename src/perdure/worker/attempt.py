@@ -295,7 +295,7 @@ class Attempt:
         else:
             self.ended(self._failed_outcome(error))
 
-    def _paused(self, asked: Paused) -> None:
+    def _paused(self, asked: Paused | Completed) -> None:
         """It raised because it asked for a pause, or after that."""
         assert self.call is not None
         self.call.asked = None  # if this cannot be written, that is a failure like any other

@@ -11,7 +11,7 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.model.ids import RunId
 from perdure.model.job import ClaimedJob
 from perdure.model.key import Key
-from perdure.model.outcome import Paused
+from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
 from perdure.model.report import Resumption
 from perdure.model.result import Pause
@@ -45,8 +45,8 @@ class BodyCall:
         self._secrets: ResolvedSecrets | None = None
         self.resumption = resumption
         self.inputs: Mapping[str, Any] = {}
-        self.asked: Paused | None = None
-        """The pause that the body asked for: it ends the attempt, even if the body went on."""
+        self.asked: Paused | Completed | None = None
+        """How the body asked to end. It counts, even if the body went on after that."""
 
     @property
     def run_id(self) -> RunId | None:
@@ -75,6 +75,9 @@ class BodyCall:
         return self._secrets.find(name)
 
     def pause(self, asked: Pause) -> None:
+        if self.is_poll:  # it was executed to be asked for news, and has none but this pause
+            self.asked = Completed(output=b"null")
+            return
         outcome = paused_outcome(asked, self._settings.payload_max_bytes)
         refuse_pause(self._job, outcome, self.masker)
         if self.asked is None:

@@ -1,0 +1,465 @@
+"""Bodies that wait for somebody outside: nothing is held meanwhile, and they go on anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Context, Flow, JobFailed, Retry, RunFailed, task
+from perdure.model.ids import WorkerId
+from perdure.model.job import ClaimedJob, Status
+from perdure.model.outcome import Paused, Released, Settlement
+from perdure.model.payload import PlainCodec
+from perdure.model.report import Report, ReportStatus
+from perdure.model.result import complete, failed, paused, skipped
+from perdure.model.run import RunStatus
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.worker.events import JobReleased
+from perdure.worker.parking import past_pauses, save_checkpoint
+from perdure.worker.steps import owner_of
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+from tests.worker.harness import Gate, until
+
+AGAIN = Retry(3, first=0)
+
+
+async def wait_until(client: AsyncClient, run: str, status: RunStatus) -> None:
+    async def is_so() -> bool:
+        return (await client.run(run)).status is status
+
+    await until(is_so)
+
+
+async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> ClaimedJob:
+    """The one job that waits, as a worker holds it that will not be heard of again."""
+    [lane] = (await store.survey("default")).lanes
+    lanes = [LaneRequest(lane=lane, queue="default")]
+    worker = WorkerId("silent")
+    request = ClaimRequest(namespace="default", worker=worker, lanes=lanes, limit=1, lease=lease)
+    [job] = (await store.claim_jobs(request)).jobs
+    return job
+
+
+class TestPauseInANode:
+    async def test_returns_the_report_once_the_body_is_executed_again(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        begun: list[int] = []
+
+        @task
+        async def order(number: int, ctx: Context) -> Any:
+            begun.append(number)
+            report = await ctx.pause("supplier", checkpoint={"number": number})
+            assert ctx.last_pause is not None
+            return [report.status, report.result, ctx.last_pause.checkpoint, ctx.attempt]
+
+        flow = Flow("ordering").then(order).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow, 7)
+        await worker.told(JobReleased)
+        await wait_until(client, run.id, RunStatus.WAITING)
+        await client.report(run.id, "order", status="completed", result={"sent": True})
+
+        assert await run.result(10) == ["completed", {"sent": True}, {"number": 7}, 1]
+        assert begun == [7, 7]
+
+    async def test_works_in_threads(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        def order(number: int, ctx: Context) -> Any:
+            return [ctx.pause("a").result, ctx.pause("b").result, number]
+
+        flow = Flow("threads").then(order).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow, 7)
+        await worker.told(JobReleased)
+        await client.report(run.id, "order", status="completed", result=1)
+        await worker.told(JobReleased, count=2)
+        await client.report(run.id, "order", status="completed", result=2)
+
+        assert await run.result(10) == [1, 2, 7]
+
+    async def test_works_in_processes(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow("processes").then(process_tasks.pause_in_process).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow, 5)
+        await worker.told(JobReleased)
+        await client.report(run.id, "pause_in_process", progress={"half": True})
+        await client.report(run.id, "pause_in_process", status="failed", error="no paper")
+
+        found = await run.result(30)
+
+        assert found == ["failed", "no paper", {"kept": 5}, {"half": True}]
+
+    async def test_tells_pauses_of_one_name_apart_by_their_order(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def work(_: Any, ctx: Context) -> Any:
+            return [(await ctx.pause()).result, (await ctx.pause()).result]
+
+        flow = Flow("twice").then(work).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow)
+        for number in (1, 2):
+            await worker.told(JobReleased, count=number)
+            await client.report(run.id, "work", status="completed", result=number)
+
+        assert await run.result(10) == [1, 2]
+
+    @pytest.mark.parametrize("is_returned", [True, False])
+    async def test_cannot_be_swallowed(
+        self, client: AsyncClient, hire: Hire, is_returned: bool
+    ) -> None:
+        @task(retries=AGAIN)
+        async def stubborn(_: Any, ctx: Context) -> Any:
+            try:
+                report = await ctx.pause("x")
+            except BaseException:
+                if is_returned:
+                    return "went on all the same"
+                raise ValueError("in the clean-up") from None
+            return report.result
+
+        flow = Flow("stubborn").then(stubborn).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow)
+        await worker.told(JobReleased)
+        await client.report(run.id, "stubborn", status="completed", result="told")
+
+        assert await run.result(10) == "told"
+
+    async def test_ends_bodies_that_wait_side_by_side(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def both(_: Any, ctx: Context) -> Any:
+            async with asyncio.TaskGroup() as group:
+                one = group.create_task(ctx.pause("one"))
+                two = group.create_task(ctx.pause("two"))
+            return [one.result().result, two.result().result]
+
+        flow = Flow("both").then(both).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow)
+        for number in (1, 2):
+            await worker.told(JobReleased, count=number)
+            await client.report(run.id, "both", status="completed", result=number)
+
+        assert await run.result(10) == [1, 2]
+
+    async def test_keeps_steps_and_retries_after_it(self, client: AsyncClient, hire: Hire) -> None:
+        ran: list[str] = []
+
+        @task(retries=AGAIN)
+        async def work(_: Any, ctx: Context) -> Any:
+            await ctx.step("begin", lambda: ran.append("begin"))
+            report = await ctx.pause("x")
+            if ctx.attempt == 1:
+                raise ValueError("after the pause")
+            return report.result
+
+        flow = Flow("retried").then(work).build()
+        worker = await hire(flows=[flow], hold_off="0s")
+        run = await client.submit(flow)
+        await worker.told(JobReleased)
+        await client.report(run.id, "work", status="completed", result=3)
+
+        assert await run.result(10) == 3
+        assert ran == ["begin"]
+
+    async def test_gives_partial_progress_to_a_later_try(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def work(_: Any, ctx: Context) -> Any:
+            partial = ctx.partial
+            await ctx.pause(checkpoint=partial)
+            return partial
+
+        flow = Flow("partial").then(work).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow)
+        await worker.told(JobReleased)
+        await client.report(run.id, "work", progress={"pages": 3})
+        await client.report(run.id, "work", status="completed")
+
+        assert await run.result(10) == {"pages": 3}
+
+    async def test_asks_for_news_while_nobody_reports(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        asked: list[Any] = []
+
+        @task
+        async def work(_: Any, ctx: Context) -> Any:
+            if ctx.part == "poll":
+                assert ctx.last_pause is not None
+                asked.append(ctx.last_pause.checkpoint)
+                if len(asked) > 1:
+                    return Report(status=ReportStatus.COMPLETED, result="found")
+            return (await ctx.pause(checkpoint=9, poll="50ms")).result
+
+        flow = Flow("polled").then(work).build()
+        await hire(flows=[flow], poll="50ms")
+        run = await client.submit(flow)
+
+        assert await run.result(10) == "found"
+        assert asked == [9, 9]
+
+    async def test_is_refused_in_an_undo(self, client: AsyncClient, hire: Hire) -> None:
+        told: list[str] = []
+
+        @task
+        async def take_back(_: Any, ctx: Context) -> None:
+            try:
+                await ctx.pause("x")
+            except Exception as error:
+                told.append(str(error))
+                raise
+
+        @task
+        async def work(_: Any) -> None: ...
+
+        @task
+        async def fail(_: Any) -> None:
+            raise ValueError("no")
+
+        flow = Flow("undoing").then(work, undo=take_back).then(fail).build()
+        await hire(flows=[flow])
+        with pytest.raises(RunFailed, match="no"):
+            await (await client.submit(flow)).result(10)
+
+        assert told == ["only the work of a node can pause, not its undo"]
+
+    async def test_of_a_stopped_worker_is_begun_anew(self, client: AsyncClient, hire: Hire) -> None:
+        gate = Gate()
+
+        @task
+        async def slow(_: Any, ctx: Context) -> Any:
+            try:
+                return (await ctx.pause("x")).result
+            finally:
+                await gate.pass_through()
+
+        flow = Flow("stopped").then(slow).build()
+        first = await hire(flows=[flow])
+        run = await client.submit(flow)
+        await gate.reached()
+        await first.stop()
+        gate.open()
+        second = await hire(flows=[flow])
+        await second.told(JobReleased)
+        await client.report(run.id, "slow", status="completed", result=1)
+
+        assert await run.result(10) == 1
+
+
+class TestReturned:
+    async def test_pause_is_resumed_with_its_checkpoint(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def work(number: int, ctx: Context) -> Any:
+            if (last := ctx.last_pause) is None:
+                return paused({"number": number}, name="x")
+            return complete([last.name, last.checkpoint, last.report.result])
+
+        flow = Flow("returned").then(work).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow, 4)
+        await worker.told(JobReleased)
+        await client.report(run.id, "work", status="completed", result=5)
+
+        assert await run.result(10) == ["x", {"number": 4}, 5]
+
+    async def test_port_chooses_the_way(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def judge(number: int) -> Any:
+            return complete(number, port="large" if number > 5 else "")
+
+        flow = (
+            Flow("ways")
+            .then(judge, ports=["large"])
+            .then(lambda value: f"small {value}", name="small")
+            .then(lambda value: f"large {value}", name="big", after="judge:large")
+            .build()
+        )
+        await hire(flows=[flow])
+
+        assert await (await client.submit(flow, 3)).result(10) == "small 3"
+        assert await (await client.submit(flow, 9)).result(10) == "large 9"
+
+    async def test_unknown_port_fails_the_node_for_good(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        tries: list[int] = []
+
+        @task(retries=AGAIN)
+        async def judge(_: Any) -> Any:
+            tries.append(1)
+            return complete(1, port="lagre")
+
+        some = Flow("some").then(judge, ports=["large"]).build()
+        none = Flow("none").then(judge).build()
+        await hire(flows=[some, none], hold_off="0s")
+
+        with pytest.raises(RunFailed, match=r"no port 'lagre'; .*: 'large'"):
+            await (await client.submit(some)).result(10)
+        with pytest.raises(RunFailed, match="chose port 'lagre', but it has no ports"):
+            await (await client.submit(none)).result(10)
+        assert len(tries) == 2
+
+    async def test_skip_takes_what_follows_with_it(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def maybe(_: Any) -> Any:
+            return skipped("nothing to do")
+
+        @task
+        async def never(_: Any) -> str:
+            return "never"
+
+        flow = (
+            Flow("skipping")
+            .fork(one=Flow().then(maybe).then(never), two=Flow().then(lambda _: 2, name="two"))
+            .join(lambda parts: parts, name="all")
+            .build()
+        )
+        await hire(flows=[flow])
+
+        assert await (await client.submit(flow)).result(10) == {"two": 2}
+
+    async def test_failure_is_for_good(self, client: AsyncClient, hire: Hire) -> None:
+        tries: list[int] = []
+
+        @task(retries=AGAIN)
+        def fail(_: Any) -> Any:
+            tries.append(1)
+            return failed("it is no use")
+
+        flow = Flow("failing").then(fail).build()
+        await hire(fail, flows=[flow], hold_off="0s")
+
+        with pytest.raises(RunFailed, match="it is no use"):
+            await (await client.submit(flow)).result(10)
+        with pytest.raises(JobFailed, match="it is no use"):
+            await (await client.enqueue(fail, None)).result(10)
+        assert len(tries) == 2
+
+    async def test_checkpoint_that_is_no_json_fails_for_good(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task(retries=AGAIN)
+        async def odd(_: Any) -> Any:
+            return paused(object())
+
+        flow = Flow("odd").then(odd).build()
+        await hire(flows=[flow])
+
+        with pytest.raises(RunFailed, match="checkpoint of a pause cannot be stored"):
+            await (await client.submit(flow)).result(10)
+
+
+class TestPlainJob:
+    async def test_is_parked_and_goes_on_when_resumed(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def work(number: int, ctx: Context) -> Any:
+            await ctx.step("before", lambda: number)
+            first = await ctx.pause("one", checkpoint={"n": number})
+            second = await ctx.pause("two")
+            assert ctx.last_pause is not None
+            return [first.status, first.result, second.status, ctx.last_pause.name, ctx.attempt]
+
+        first = await hire(work)
+        job = await client.enqueue(work, 3)
+        await first.told(JobReleased)
+        assert await job.status() is Status.PAUSED
+        await first.stop()
+        await client.resume(job.id)
+        second = await hire(work)  # any worker
+        await second.told(JobReleased)
+        await client.resume(job.id)
+
+        assert await job.result(10) == ["completed", None, "completed", "two", 1]
+
+    async def test_works_in_threads_and_processes(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        def in_thread(ctx: Context) -> Any:
+            ctx.pause("x", checkpoint=[1])
+            assert ctx.last_pause is not None
+            return ctx.last_pause.checkpoint
+
+        in_process = process_tasks.pause_in_process
+        worker = await hire(in_thread, in_process)
+        jobs = [await client.enqueue(in_thread), await client.enqueue(in_process, 5)]
+        for job in jobs:
+            await worker.told(JobReleased, job.id)
+            await client.resume(job.id)
+
+        assert await jobs[0].result(10) == [1]
+        assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
+
+    async def test_pauses_again_if_its_worker_died_before_it_was_parked(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        @task
+        async def work(ctx: Context) -> Any:
+            return (await ctx.pause("approval")).status
+
+        job = await client.enqueue(work)
+        dead = await claimed(store, lease=timedelta(milliseconds=50))
+        checkpoint = Paused(checkpoint=b"null", name="approval")
+        await save_checkpoint(store, dead, owner_of(dead), PlainCodec(), checkpoint)
+        worker = await hire(work, poll="50ms")
+        await worker.told(JobReleased)
+
+        assert await job.status() is Status.PAUSED  # nobody has resumed it
+        await client.resume(job.id)
+        assert await job.result(10) == "completed"
+
+    async def test_that_was_resumed_is_so_whatever_dies_later(
+        self, client: AsyncClient, hire: Hire, store: Store
+    ) -> None:
+        @task
+        async def work(ctx: Context) -> Any:
+            return (await ctx.pause("approval")).status
+
+        job = await client.enqueue(work)
+        first = await claimed(store)
+        checkpoint = Paused(checkpoint=b"null", name="approval")
+        await save_checkpoint(store, first, owner_of(first), PlainCodec(), checkpoint)
+        await store.settle_jobs([Settlement(claim=first.claim, outcome=Released())])
+        await client.resume(job.id)
+        second = await claimed(store, lease=timedelta(milliseconds=50))
+        found = await past_pauses(store, second, owner_of(second), PlainCodec())
+        await hire(work, poll="50ms")
+
+        assert [pause.name for pause in found.pauses] == ["approval"]
+        assert await job.result(10) == "completed"
+
+    async def test_has_no_port_and_is_not_skipped(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def result(kind: str) -> Any:
+            return skipped("no") if kind == "skip" else complete(1, port=kind)
+
+        await hire(result)
+
+        assert await (await client.enqueue(result, "")).result(10) == 1
+        assert await (await client.enqueue(result, "skip")).result(10) is None
+        with pytest.raises(JobFailed, match="port 'x', but a plain job has none"):
+            await (await client.enqueue(result, "x")).result(10)
+
+    async def test_has_no_deadline(self, client: AsyncClient, hire: Hire) -> None:
+        @task(retries=AGAIN)
+        async def work(ctx: Context) -> None:
+            await ctx.pause(deadline="1h")
+
+        await hire(work)
+
+        with pytest.raises(JobFailed, match="it has no deadline and no poll"):
+            await (await client.enqueue(work)).result(10)

@@ -1,0 +1,361 @@
+"""Secrets: resolved on the worker, used by bodies, and found in nothing that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    Context,
+    Flow,
+    InvalidInput,
+    JobFailed,
+    Retry,
+    RunFailed,
+    Worker,
+    task,
+)
+from perdure.errors import MissingSecret
+from perdure.model.result import failed, paused, skipped
+from perdure.worker.events import JobEvent, JobReleased
+from perdure.worker.masking import MASK, Masker
+from perdure.worker.secrets import ResolvedSecrets, Secrets
+from tests.worker import process_tasks
+from tests.worker.conftest import Hire
+from tests.worker.harness import Running
+
+VALUE = 'pa"ss\\wörd-7731/ü'
+"""Has a part that JSON, URLs, repr and ASCII all write in another way."""
+HIDDEN = ("7731", "wörd", "w\\u00f6rd", "w%C3%B6rd")
+"""Parts of it that must not be found anywhere, however the rest is written."""
+
+
+def leaks_in(data: bytes) -> list[str]:
+    return [part for part in HIDDEN if part.encode() in data]
+
+
+def stored_bytes(url: str) -> dict[str, bytes]:
+    """Everything that every table has, as bytes; and the files as they are on the disk."""
+    path = url.removeprefix("sqlite:///")
+    with sqlite3.connect(path) as connection:
+        connection.text_factory = bytes
+        tables = [
+            row[0].decode()
+            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        found = {
+            table: repr(connection.execute(f'SELECT * FROM "{table}"').fetchall()).encode()
+            for table in tables
+        }
+        raw = {
+            table: b"\n".join(
+                value if isinstance(value, bytes) else str(value).encode()
+                for row in connection.execute(f'SELECT * FROM "{table}"')
+                for value in row
+            )
+            for table in tables
+        }
+    files = {str(file): file.read_bytes() for file in Path(path).parent.glob("*.db*")}
+    return {**{f"repr of {name}": data for name, data in found.items()}, **raw, **files}
+
+
+def told_bytes(running: Running) -> bytes:
+    return "\n".join(repr(event) for event in running.all(JobEvent)).encode()
+
+
+@task
+async def tell_all(how: str, ctx: Context) -> Any:
+    """Gives the secret away in one of many ways."""
+    secret = ctx.secret("key")
+    assert secret == VALUE
+    ctx.progress(10, f"with {secret}", {"deep": [secret, {secret: 1}]})
+    kept = await ctx.step("kept", lambda: {"token": f"Bearer {secret}"})
+    assert kept == {"token": f"Bearer {MASK}"}
+    match how:
+        case "return":
+            nested = json.dumps({"inner": secret})
+            url = f"https://x?key={quote(secret)}"
+            return {"plain": secret, "text": f"<{secret}>", "json": nested, "url": url, secret: 1}
+        case "raise":
+            raise ValueError(f"refused: {secret!r} and {secret}")
+        case "cause":
+            try:
+                raise KeyError(secret)
+            except KeyError as error:
+                raise RuntimeError(f"because of {json.dumps(secret)}") from error
+        case "long":
+            raise ValueError(("x" * 1990 + secret) * 4)
+        case "fail":
+            return failed(f"no use: {secret}")
+        case "odd":
+            raise OddError(secret)
+        case "bytes":
+            return secret.encode()
+    raise AssertionError(how)
+
+
+class OddError(Exception):
+    """Says the secret even when it is asked for its attributes."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            raise RuntimeError(f"no class for {VALUE}")
+        return super().__getattribute__(name)
+
+
+WAYS = ["return", "raise", "cause", "long", "fail", "odd", "bytes"]
+
+
+class TestNothingIsKept:
+    @pytest.mark.parametrize("how", WAYS)
+    async def test_of_what_a_job_or_node_says(
+        self, sqlite_url: str, how: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        again = Retry(1, first=0)
+        flow = Flow("telling").then(tell_all, retries=again).build()
+        worker = Worker(
+            sqlite_url, tasks=[tell_all], flows=[flow], secrets={"key": VALUE}, hold_off="0s"
+        )
+        running = await Running(worker).start()
+        async with AsyncClient(sqlite_url) as client:
+            job = await client.enqueue(tell_all, how)
+            run = await client.submit(flow, how)
+            results = await asyncio.gather(job.result(10), run.result(10), return_exceptions=True)
+        await running.stop()
+
+        for result in results:
+            assert MASK in str(result)
+            assert leaks_in(str(result).encode()) == []
+            notes = "".join(getattr(result, "__notes__", []))
+            assert leaks_in(notes.encode()) == []
+        assert {name: leaks_in(data) for name, data in stored_bytes(sqlite_url).items()} == {
+            name: [] for name in stored_bytes(sqlite_url)
+        }
+        assert leaks_in(told_bytes(running)) == []
+        assert leaks_in(caplog.text.encode()) == []
+
+    async def test_of_checkpoints_skips_and_warnings(self, sqlite_url: str) -> None:
+        @task
+        async def pause(_: Any, ctx: Context) -> Any:
+            if ctx.last_pause is None:
+                return paused({"key": ctx.secret("key")})
+            return ctx.last_pause.checkpoint
+
+        @task
+        async def skip(_: Any, ctx: Context) -> Any:
+            return skipped(f"because of {ctx.secret('key')}")
+
+        @task
+        async def warn(_: Any, ctx: Context) -> Any:
+            return {"key": ctx.secret("key")}
+
+        check = {"condition": {"property": "key", "op": "eq", "value": "x"}, "advisory": True}
+        flow = (
+            Flow("all")
+            .fork(
+                one=Flow().then(pause),
+                two=Flow().then(skip),
+                three=Flow().then(warn, check=check),
+            )
+            .join(lambda parts: parts, name="last")
+            .build()
+        )
+        worker = Worker(sqlite_url, tasks=[pause], flows=[flow], secrets={"key": VALUE})
+        running = await Running(worker).start()
+        async with AsyncClient(sqlite_url) as client:
+            job = await client.enqueue(pause, None)
+            run = await client.submit(flow)
+            await running.told(JobReleased, count=2)
+            await client.resume(job.id)
+            await client.report(run.id, "pause", status="completed")
+            found = [await job.result(10), await run.result(10)]
+        await running.stop()
+
+        assert found == [{"key": MASK}, {"one": {"key": MASK}, "three": {"key": MASK}}]
+        assert [
+            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
+        ] == []
+
+    async def test_of_templates_and_inputs(self, sqlite_url: str) -> None:
+        @task
+        def call(header: str, key: str) -> Any:
+            assert header == f"Bearer {VALUE}"
+            assert key == VALUE
+            return {"sent": header, "key": key}
+
+        flow = (
+            Flow("calling")
+            .then(
+                call,
+                inputs={"mine": "secret.key"},
+                config={"header": "Bearer {{ secret.key }}", "key": "{{ mine }}"},
+            )
+            .build()
+        )
+        running = await Running(Worker(sqlite_url, flows=[flow], secrets={"key": VALUE})).start()
+        async with AsyncClient(sqlite_url) as client:
+            found = await (await client.submit(flow)).result(10)
+        await running.stop()
+
+        assert found == {"sent": f"Bearer {MASK}", "key": MASK}
+        assert [
+            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
+        ] == []
+
+    @pytest.mark.parametrize("how", ["return", "raise", "step"])
+    async def test_of_what_a_process_says(
+        self, sqlite_url: str, how: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PERDURE_SECRET_KEY", VALUE)
+        tell = process_tasks.tell_in_process
+        running = await Running(Worker(sqlite_url, tasks=[tell])).start()
+        async with AsyncClient(sqlite_url) as client:
+            job = await client.enqueue(tell, how)
+            results: list[Any] = await asyncio.gather(job.result(30), return_exceptions=True)
+        await running.stop()
+
+        assert MASK in str(results[0])
+        assert [
+            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
+        ] == []
+        assert leaks_in(told_bytes(running)) == []
+
+    async def test_of_names_that_are_stored_as_they_are(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def name_step(ctx: Context) -> None:
+            await ctx.step(f"call {ctx.secret('key')}", lambda: 1)
+
+        @task
+        async def name_pause(ctx: Context) -> None:
+            await ctx.pause(f"call {ctx.secret('key')}")
+
+        await hire(name_step, name_pause, secrets={"key": VALUE})
+
+        for each in (name_step, name_pause):
+            with pytest.raises(JobFailed, match="has a secret in it"):
+                await (await client.enqueue(each)).result(10)
+
+
+class TestProvider:
+    async def test_is_the_environment_by_default(
+        self, client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PERDURE_SECRET_API_KEY", VALUE)
+
+        @task
+        def length(name: str, ctx: Context) -> int:
+            return len(ctx.secret(name))
+
+        await hire(length)
+
+        assert await (await client.enqueue(length, "api-key")).result(10) == len(VALUE)
+
+    async def test_may_be_a_function_that_is_asked_once_an_attempt(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        asked: list[str] = []
+
+        def provide(name: str) -> str | None:
+            asked.append(name)
+            return VALUE
+
+        @task
+        async def twice(ctx: Context) -> bool:
+            return ctx.secret("key") == ctx.secret("key")
+
+        await hire(twice, secrets=provide)
+
+        assert await (await client.enqueue(twice)).result(10) is True
+        assert asked == ["key"]
+
+    async def test_that_has_not_the_secret_fails_the_job_for_good(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        tries: list[int] = []
+
+        @task(retries=Retry(3, first=0))
+        async def need(ctx: Context) -> None:
+            tries.append(1)
+            ctx.secret("nothing")
+
+        await hire(need, hold_off="0s")
+
+        with pytest.raises(
+            JobFailed, match="secret 'nothing' is not there; set PERDURE_SECRET_NOT"
+        ):
+            await (await client.enqueue(need)).result(10)
+        assert len(tries) == 1
+
+    async def test_that_has_not_the_secret_of_a_template_fails_the_node(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def echo(text: str) -> str:
+            return text
+
+        flow = Flow("missing").then(echo, config={"text": "{{ secret.x }}"}, on_missing="default")
+        built = flow.build()
+        await hire(flows=[built], secrets={})
+
+        with pytest.raises(RunFailed, match="secret 'x' is not there"):
+            await (await client.submit(built)).result(10)
+
+    @pytest.mark.parametrize("provider", [7, "text", ["key"]])
+    def test_must_be_one(self, memory_url: str, provider: Any) -> None:
+        @task
+        async def nothing() -> None: ...
+
+        with pytest.raises(InvalidInput, match="must be a mapping of names to texts"):
+            Worker(memory_url, tasks=[nothing], secrets=provider)
+
+    def test_must_not_be_async(self) -> None:
+        async def provide(name: str) -> str:
+            return name
+
+        with pytest.raises(InvalidInput, match="plain function"):
+            Secrets(provide)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("value", ["", "abc", 1234567])
+    def test_must_give_texts_that_can_be_masked(self, value: Any) -> None:
+        with pytest.raises(Exception, match=r"shorter than 4 characters|is not a text"):
+            Secrets({"key": value}).find("key")
+
+    def test_that_does_not_know_a_name_says_what_to_do(self) -> None:
+        with pytest.raises(MissingSecret, match=r"secrets=\.\.\. do not have it"):
+            ResolvedSecrets(Secrets({})).find("key")
+
+
+class TestMasker:
+    def test_leaves_what_has_no_secret_alone(self) -> None:
+        data = b'{"a":[1.50,null,true]}'
+
+        assert Masker(["secret"]).json(data) is data
+
+    def test_masks_numbers_and_keys(self) -> None:
+        masked = Masker(["123456", "name-x"]).value({"name-x": [123456, 1.5, True, "1234567"]})
+
+        assert masked == {MASK: [MASK, 1.5, True, f"{MASK}7"]}
+
+    def test_masks_the_whole_of_a_secret_that_contains_another(self) -> None:
+        assert Masker(["abcd", "xxabcdxx"]).text("a xxabcdxx b") == f"a {MASK} b"
+
+    def test_masks_each_line_of_a_long_secret(self) -> None:
+        key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
+
+        assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
+
+    def test_keeps_json_valid_that_is_too_deep_to_look_through(self) -> None:
+        deep = b"[" * 900 + b'"secret"' + b"]" * 900
+
+        assert b"secret" not in Masker(["secret"]).json(deep)
