@@ -73,6 +73,10 @@ class Kind:
         """The ports of a node with this config, in which templates are not filled in yet."""
         return self.ports
 
+    def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
+        """The config of a node whose ``next`` names these ports, if that says more about it."""
+        return config
+
     def faults_of(self, config: Any) -> Sequence[str | Fault]:
         """What is wrong with a config beyond its types, before templates are filled in."""
         return []

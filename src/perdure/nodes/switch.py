@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.client.context import Context
@@ -26,7 +26,10 @@ class Switch(Kind):
     class Config(Settings):
         value: Any
         cases: list[str | int | float | bool | None] | None = None
-        """The values there are ports for; ``default`` among them takes all others."""
+        """The values there are ports for; ``default`` among them takes all others.
+
+        Unless told, they are the ports that ``next`` names.
+        """
 
     def execute(self, config: Config, ctx: Context) -> Complete | Fail:
         if config.cases is None:
@@ -48,6 +51,12 @@ class Switch(Kind):
             return ()
         ports = [port_text(case) for case in cases if not _fault(case)]
         return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
+
+    def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
+        """The ports that ``next`` names are the cases, unless they are told."""
+        if not ports or not isinstance(config, Mapping) or config.get("cases") is not None:
+            return config
+        return {**config, "cases": list(ports)}
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
         cases = config.get("cases")

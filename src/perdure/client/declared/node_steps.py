@@ -52,15 +52,18 @@ class StepMaker:
             raise NodeRefused(("kind",), self._unknown_kind(kind))
         found = self._library.kinds[kind]
         options = self._options(id, node)
-        extra = [each for each in node.get("ports", ()) if each not in self._own(found, node)]
+        named = {options.get("on_error"), options.get("on_timeout")}
+        followed = [key for key in keys_of_next(node.get("next")) if key not in named]
+        config = found.followed_by(node.get("config"), followed)
+        extra = [each for each in node.get("ports", ()) if each not in self._own(found, config)]
         if extra:
             options["ports"] = extra
-        return UseStep(found, node.get("config"), _named(id), None, options)  # type: ignore[arg-type]
+        return UseStep(found, config, _named(id), None, options)  # type: ignore[arg-type]
 
-    def _own(self, kind: Any, node: _Data) -> tuple[str, ...]:
+    def _own(self, kind: Any, told: Any) -> tuple[str, ...]:
         from perdure.nodes.config import config_faults
 
-        config = node.get("config") or {}
+        config = told or {}
         return () if config_faults(kind, config) else tuple(kind.ports_of(config))
 
     def _unknown_kind(self, kind: str) -> str:
