@@ -198,9 +198,9 @@ class TestDecide:
 
     async def test_is_refused_with_the_faults_of_each_field(self, client: AsyncClient) -> None:
         run = await client.submit(paying, ORDER, id="order-7")
+        data = {"amount": 900, "color": "red"}
 
         with pytest.raises(InvalidAnswer, match="order-7:review") as caught:
-            data = {"amount": 900, "color": "red"}
             await client.decide("order-7:review", "approve", data=data, roles=["finance"])
 
         assert set(caught.value.faults) == {"amount", "color"}
@@ -211,13 +211,13 @@ class TestDecide:
     ) -> None:
         await client.submit(sorting, ORDER, id="order-7")
 
-        with pytest.raises(InvalidAnswer, match="'reject'.*'approve', 'hold'"):
+        with pytest.raises(InvalidAnswer, match=r"'reject'.*'approve', 'hold'"):
             await client.decide("order-7:review", "reject")
 
     async def test_is_refused_from_who_may_not(self, client: AsyncClient) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
 
-        with pytest.raises(NotADecider, match="'eve'.*'finance', 'ann'") as caught:
+        with pytest.raises(NotADecider, match=r"'eve'.*'finance', 'ann'") as caught:
             await client.decide("order-7:review", "approve", by="eve", roles=["sales"])
 
         assert caught.value.deciders == ("finance", "ann")

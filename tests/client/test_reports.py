@@ -1,0 +1,305 @@
+"""Reports of outside parties: which count, which are repeated, and which come too late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    AsyncRunHandle,
+    Context,
+    Flow,
+    InvalidInput,
+    NodeNotFound,
+    NodeNotWaiting,
+    PayloadTooLarge,
+    Reception,
+    RunEnded,
+    RunNotFound,
+    RunStatus,
+    WaitKind,
+    Worker,
+    task,
+)
+from perdure.clock import ManualClock
+from perdure.model.report import Report
+from perdure.store.contract import Store
+from tests.client.people import PEOPLE_FLOWS, answering, hand_over, outside, refunds
+from tests.client.runs import until, worker_at
+
+
+@task
+def ask_twice(value: Any, ctx: Context) -> Any:
+    return ctx.pause("agent").result
+
+
+again = Flow("again").loop(ask_twice, until="done", max_iterations=3, name="ask").build()
+many = Flow("many").map(hand_over, name="each").build()
+slow = Flow("slow").then(hand_over).wait_for_signal("go").build()
+FLOWS = [*PEOPLE_FLOWS, again, many, slow]
+
+
+@pytest.fixture
+async def working(store: Store) -> AsyncIterator[Worker]:
+    async with worker_at(store, FLOWS) as worker:
+        yield worker
+
+
+@pytest.fixture
+async def paused(client: AsyncClient, working: Worker) -> AsyncRunHandle:
+    """``order-7``, whose node ``hand_over`` waits for a report."""
+    run = await client.submit(outside, 7, id="order-7")
+    await until(run, RunStatus.WAITING)
+    return run
+
+
+class TestReport:
+    async def test_completed_lets_the_run_go_on_with_the_result(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        answer = await client.report(
+            "order-7", "hand_over", status="completed", result={"ok": True}, by="agent-3"
+        )
+
+        assert (answer.reception, answer.is_accepted) == (Reception.ACCEPTED, True)
+        assert (answer.run, answer.node, answer.status) == ("order-7", "hand_over", "running")
+        assert await paused.result(timeout=20) == {"ok": True}
+        [event] = [each for each in await paused.events() if each.kind == "node_reported"]
+        assert (event.details["status"], event.details["by"]) == ("completed", "agent-3")
+        assert event.value == {"status": "completed", "result": {"ok": True}}
+
+    async def test_failed_reaches_the_body_with_why(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        await client.report("order-7", "hand_over", status="failed", error="out of paper")
+
+        events = await until(paused, RunStatus.FAILED)
+        assert next(each.failure.message for each in events if each.failure) == "out of paper"
+
+    async def test_progress_is_kept_and_the_run_goes_on_waiting(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        one = await client.report("order-7", "hand_over", progress={"pages": 1})
+        two = await client.report("order-7", "hand_over", progress={"pages": 2})
+
+        assert (one.reception, two.reception) == ("accepted", "accepted")
+        assert await paused.status() is RunStatus.WAITING
+        values = [each.value for each in await paused.events() if each.kind == "node_reported"]
+        assert [value["progress"] for value in values] == [{"pages": 1}, {"pages": 2}]
+
+    async def test_repeated_with_its_key_counts_once(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        first = await client.report("order-7", "hand_over", progress=1, key="a")
+        count = len(await paused.events())
+
+        second = await client.report("order-7", "hand_over", progress=1, key="a")
+        third = await client.report("order-7", "hand_over", progress=2, key="b")
+
+        receptions = [first.reception, second.reception, third.reception]
+        assert receptions == ["accepted", "repeated", "accepted"]
+        assert len(await paused.events()) == count + 1
+
+    async def test_of_two_last_ones_the_first_counts(
+        self, client: AsyncClient, working: Worker
+    ) -> None:
+        run = await client.submit(slow, 7, id="order-8")
+        await until(run, RunStatus.WAITING)
+        await client.report("order-8", "hand_over", status="completed", result=1, key="a")
+        async for event in run.watch():
+            if event.kind == "node_completed":
+                break
+
+        other = await client.report("order-8", "hand_over", status="failed", error="no", key="b")
+        same = await client.report("order-8", "hand_over", status="completed", result=1, key="a")
+
+        assert (other.reception, other.is_accepted) == (Reception.IGNORED, False)
+        assert other.first == Report(status="completed", result=1)  # type: ignore[arg-type]
+        assert same.reception is Reception.REPEATED
+        assert (await run.outputs())["hand_over"] == 1
+        ignored = [each for each in await run.events() if each.kind == "report_ignored"]
+        assert [(each.node, each.details["status"]) for each in ignored] == [
+            ("hand_over", "failed")
+        ]
+
+    async def test_of_two_last_ones_the_first_counts_before_the_body_goes_on(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        run = await client.submit(outside, 7, id="order-7")
+        async with worker_at(store, FLOWS):
+            await until(run, RunStatus.WAITING)
+        await client.report("order-7", "hand_over", status="completed", result=1)
+
+        await client.report("order-7", "hand_over", status="failed", error="no")
+
+        async with worker_at(store, FLOWS):
+            assert await run.result(timeout=20) == 1
+
+    async def test_after_the_run_has_ended_is_answered_as_before(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        await client.report("order-7", "hand_over", status="completed", result=1, key="a")
+        await paused.result(timeout=20)
+        count = len(await paused.events())
+
+        same = await client.report("order-7", "hand_over", status="completed", result=1, key="a")
+        other = await client.report("order-7", "hand_over", status="failed", error="no")
+
+        assert (same.reception, other.reception) == ("repeated", "ignored")
+        assert other.first is not None
+        assert (other.first.result, other.status) == (1, "completed")
+        assert len(await paused.events()) == count
+
+    async def test_of_several_last_ones_at_once_one_counts(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        answers = await asyncio.gather(
+            *(
+                client.report("order-7", "hand_over", status="completed", result=1, key="same")
+                for _ in range(4)
+            )
+        )
+
+        receptions = sorted(answer.reception for answer in answers)
+        assert receptions == ["accepted", "repeated", "repeated", "repeated"]
+
+    async def test_before_the_body_has_paused_is_kept(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        run = await client.submit(outside, 7, id="order-7")
+
+        answer = await client.report("order-7", "hand_over", status="completed", result="early")
+
+        assert answer.reception is Reception.ACCEPTED
+        async with worker_at(store, FLOWS):
+            assert await run.result(timeout=20) == "early"
+
+    async def test_may_name_the_part_of_a_loop_or_leave_it_to_the_run(
+        self, client: AsyncClient, working: Worker
+    ) -> None:
+        run = await client.submit(again, 7, id="loop")
+        await until(run, RunStatus.WAITING)
+
+        first = await client.report("loop", "ask", status="completed", result={"done": False})
+        async for event in run.watch():
+            if event.kind == "node_paused" and event.key == "ask#2":
+                break
+        second = await client.report("loop", "ask#2", status="completed", result={"done": True})
+
+        assert (first.node, second.node) == ("ask#1", "ask#2")
+        assert await run.result(timeout=20) == {"done": True}
+
+    async def test_names_the_item_of_a_map(self, client: AsyncClient, working: Worker) -> None:
+        run = await client.submit(many, ["a", "b"], id="map")
+        await until(run, RunStatus.WAITING)
+
+        for item in (1, 0):
+            await client.report("map", f"each[{item}]", status="completed", result=item * 10)
+
+        assert await run.result(timeout=20) == [0, 10]
+
+
+class TestRefusals:
+    async def test_of_a_node_that_there_is_not_names_the_nearest(self, client: AsyncClient) -> None:
+        run = await client.submit(outside, 7, id="order-7")
+
+        for node in ("hand_ovr", "hand over", "poll:hand_over"):
+            with pytest.raises(NodeNotFound, match=r"'order-7' has no node .*'hand_over'"):
+                await client.report("order-7", node)
+        assert len(await run.events()) == 1
+
+    async def test_of_a_node_that_waits_for_no_report(
+        self, client: AsyncClient, paused: AsyncRunHandle
+    ) -> None:
+        await client.submit(answering, 7, id="signal")
+        await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
+        count = len(await paused.events())
+
+        for run, node in (("order-7", "keep"), ("signal", "payment"), ("refund", "review")):
+            with pytest.raises(NodeNotWaiting, match=f"node '{node}' of run '{run}'"):
+                await client.report(run, node, status="completed")
+        assert len(await paused.events()) == count
+
+    async def test_of_a_run_that_ended_without_any(self, client: AsyncClient) -> None:
+        await client.submit(outside, 7, id="order-7")
+        await client.cancel("order-7")
+
+        with pytest.raises(RunEnded, match=r"node 'hand_over'.*'order-7': it is cancelled"):
+            await client.report("order-7", "hand_over", status="completed")
+
+    async def test_of_a_run_that_there_is_not(self, client: AsyncClient) -> None:
+        with pytest.raises(RunNotFound, match="'order-9'"):
+            await client.report("order-9", "hand_over")
+
+    @pytest.mark.parametrize(
+        "wrong, named",
+        [
+            ({"status": "done"}, "status='done' must be one of progress, completed, failed"),
+            ({"result": 1}, "result comes with status=\"completed\", not with 'progress'"),
+            ({"status": "completed", "error": "no"}, 'error comes with status="failed"'),
+            ({"status": "failed", "port": "x"}, 'port comes with status="completed"'),
+            ({"status": "failed", "error": 3}, "error=3"),
+            ({"key": ""}, "key"),
+            ({"by": 3}, "by"),
+            ({"progress": object()}, "the report cannot be stored"),
+        ],
+    )
+    async def test_of_what_is_no_report(
+        self, client: AsyncClient, wrong: dict[str, Any], named: str
+    ) -> None:
+        run = await client.submit(outside, 7, id="order-7")
+
+        with pytest.raises(InvalidInput) as caught:
+            await client.report("order-7", "hand_over", **wrong)
+        assert named in str(caught.value)
+        assert len(await run.events()) == 1
+
+    async def test_of_what_is_too_large(self, store: Store) -> None:
+        async with AsyncClient(store, payload_max_bytes=1000) as client:
+            await client.submit(outside, 7, id="order-7")
+
+            with pytest.raises(PayloadTooLarge, match="the report"):
+                await client.report("order-7", "hand_over", progress="x" * 1000)
+
+
+class TestWaits:
+    async def test_tell_what_outside_parties_need(
+        self, client: AsyncClient, paused: AsyncRunHandle, clock: ManualClock
+    ) -> None:
+        [wait] = await client.waits(kind="outside")
+
+        assert (wait.run, wait.node, wait.key) == ("order-7", "hand_over", "hand_over")
+        assert (wait.kind, wait.name) == (WaitKind.OUTSIDE, "agent")
+        assert wait.detail == {"ticket": "T-7"}
+        assert (wait.opened_at, wait.due_at) == (clock(), clock() + timedelta(hours=2))
+
+    async def test_are_listed_by_kind_run_and_name_page_by_page(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        for number in range(3):
+            await client.submit(answering, 7, id=f"signal-{number}")
+            clock.advance(timedelta(seconds=1))
+        await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
+
+        first = await client.waits(limit=2)
+        second = await client.waits(limit=2, after=first[-1])
+
+        listed = [(each.run, each.kind) for each in first + second]
+        assert listed == [
+            ("signal-0", "signal"),
+            ("signal-1", "signal"),
+            ("signal-2", "signal"),
+            ("refund", "approval"),
+        ]
+        assert [each.run for each in await client.waits(run="refund")] == ["refund"]
+        assert len(await client.waits(name="paid")) == 3
+        assert await client.waits(kind="timer") == []
+
+    async def test_are_not_of_a_kind_that_there_is_not(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput, match="kind='timers' must be one of timer, signal"):
+            await client.waits(kind="timers")
