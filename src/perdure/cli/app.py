@@ -12,6 +12,7 @@ from perdure.cli.decide import decide
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.inbox import inbox
 from perdure.cli.report import broadcast, report
+from perdure.cli.validate import validate
 from perdure.cli.waits import waits
 from perdure.cli.worker import worker
 
@@ -34,6 +35,7 @@ app.command()(report)
 app.command()(broadcast)
 app.command()(waits)
 app.command()(check)
+app.command()(validate)
 app.command()(queues.depth)
 app.command()(queues.workers)
 

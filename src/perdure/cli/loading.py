@@ -61,6 +61,11 @@ def load_flows(target: str) -> tuple[BuiltFlow, ...]:
     return tuple(named.values())
 
 
+def load_module(target: str) -> ModuleType:
+    """Import the module that ``target`` names, with or without something in it."""
+    return _parts(target)[0]
+
+
 def _parts(target: str) -> tuple[ModuleType, str]:
     module_name, _, name = target.partition(":")
     return _module(module_name, target), name

@@ -82,6 +82,7 @@ class Assembly:
         """Plain functions by their names as tasks, with the settings that were given for them."""
         self._flows: dict[str, BuiltFlow] = {}
         self._merges: list[str] = []
+        self._ended: set[Exit] = set()
         self._inputs: dict[str, Inputs] = {}
         self._reads: dict[str, Set[str]] = {}
 
@@ -212,6 +213,10 @@ class Assembly:
         """This node takes one of several values: only one of them may ever be there."""
         self._merges.append(id)
 
+    def end(self, id: str, port: str) -> None:
+        """Nothing follows this port, and that is meant: the run may end there."""
+        self._ended.add((id, port))
+
     def declare(self, id: str, inputs: Inputs) -> None:
         """This node takes its input by name. Which nodes that is from, is read when all are known.
 
@@ -233,7 +238,7 @@ class Assembly:
             on_failure=on_failure,
             cooldown_ms=cooldown_ms,
         )
-        faults = check_definition(definition, self._labels, self._reads)
+        faults = check_definition(definition, self._labels, self._reads, self._ended)
         if not faults:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)

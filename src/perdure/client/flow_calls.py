@@ -15,7 +15,7 @@ from perdure.model.graph import Call
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.policy import encode_policy
 from perdure.model.retry import Retry
-from perdure.model.task import PlainFunction, Task, checked_name, checked_priority, checked_tags
+from perdure.model.task import PlainFunction, checked_name, checked_priority, checked_tags
 from perdure.rules.condition import holds, parse_condition
 from perdure.rules.graph_check import nearest
 

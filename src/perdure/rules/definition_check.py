@@ -15,13 +15,15 @@ def check_definition(
     definition: Definition,
     labels: Mapping[str, str] | None = None,
     reads: Mapping[str, Set[str]] | None = None,
+    ended: Set[tuple[str, str]] = frozenset(),
 ) -> list[str]:
     """All faults; ``labels`` are what nodes are called in them, by id.
 
     ``reads`` are the inputs that kinds look at by themselves, besides their templates, by node.
+    ``ended`` are ports, each with its node, that nothing is meant to follow.
     """
     labels = labels or {}
-    faults = check_graph(definition, labels)
+    faults = check_graph(definition, labels, ended)
     if len(definition.nodes) > NODES_MAX:
         return faults
     faults += check_inputs(definition, labels, reads or {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 
 from perdure.model.graph import (
@@ -36,8 +36,15 @@ _RANKED_MAX = 200
 """How many names are compared in full, to find the nearest where none is near."""
 
 
-def check_graph(definition: Definition, labels: Mapping[str, str] | None = None) -> list[str]:
-    """The faults of a definition; ``labels`` are what its nodes are called in them, by id."""
+def check_graph(
+    definition: Definition,
+    labels: Mapping[str, str] | None = None,
+    ended: Set[tuple[str, str]] = frozenset(),
+) -> list[str]:
+    """The faults of a definition; ``labels`` are what its nodes are called in them, by id.
+
+    ``ended`` are ports, each with its node, that nothing is meant to follow.
+    """
     if not definition.nodes:
         return ["it has no nodes: add one, for example with .then(task)"]
     if len(definition.nodes) > NODES_MAX:
@@ -47,7 +54,7 @@ def check_graph(definition: Definition, labels: Mapping[str, str] | None = None)
         *checking.duplicates(),
         *(fault for node in definition.nodes for fault in checking.faults_of(node)),
         *checking.edge_faults(),
-        *checking.unused_ports(),
+        *checking.unused_ports(ended),
         *checking.reach_faults(),
     ]
 
@@ -129,8 +136,8 @@ class _Checking:
         near = nearest(edge.port, named)
         return f"follows port {edge.port!r} of {source!r}, which is unknown; {known}{near}"
 
-    def unused_ports(self) -> Iterator[str]:
-        used = {(edge.source, edge.port) for edge in self._definition.edges}
+    def unused_ports(self, ended: Set[tuple[str, str]]) -> Iterator[str]:
+        used = {(edge.source, edge.port) for edge in self._definition.edges} | ended
         for id, node in self._nodes.items():
             for option in PORT_OPTIONS:
                 port = getattr(node, option, FAIL)

@@ -30,6 +30,19 @@ _KEYS = {
 """What the builder calls otherwise."""
 
 
+_WORDS = {
+    "use .loop(...)": "use a node of kind 'loop'",
+    "over=... is": "over is",
+    "over= names": "over names",
+    "with inputs=, it": "with inputs, it",
+    "inputs={...}": "inputs",
+    "deciders=[...]": "deciders",
+    "a deadline=...": "a deadline",
+    "a timeout=...": "a timeout",
+}
+"""How the builder speaks, and what that is in a file."""
+
+
 def place_of(index: int) -> str:
     """What a node's place is called while the builder looks for faults."""
     return f"\x01{index}\x02"
@@ -62,6 +75,8 @@ class BuilderFaults:
                 line = f" (line {mark.line})" if mark else ""
                 label = self._assembly.label(node.id)
                 text = text.replace(label, f"node {node.id!r}{line}")
+        for python, yaml in _WORDS.items():
+            text = text.replace(python, yaml)
         return _PLACE.sub("", text)
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from perdure.client.declared.builder_faults import BuilderFaults, place_of
 from perdure.client.declared.document import Document, FlowFault, invalid
-from perdure.client.declared.edges import ToldEdge, is_several, keys_of_next
+from perdure.client.declared.edges import ToldEdge, is_several, keys_of_next, port_of_key
 from perdure.client.declared.gathering import gathering_nodes
 from perdure.client.declared.library import Library, LoadFile
 from perdure.client.declared.node_steps import NodeRefused, StepMaker
@@ -66,11 +66,13 @@ class _Compiling:
         self._nodes: list[ToldNode] = []
         self._by_id: dict[str, ToldNode] = {}
         self._edges: list[ToldEdge] = []
+        self._ended: set[tuple[str, str]] = set()
 
     def flow(self) -> BuiltFlow:
         self._read()
         for index, node in enumerate(self._nodes):
             self._add(node, place_of(index))
+        self._end_branches()
         ends = self._ends()
         self._check_unused_ports()
         gathering = self._gathering(ends)
@@ -185,6 +187,16 @@ class _Compiling:
                     )
                     self._fault((*node.path, "next"), message, node.id)
 
+    def _end_branches(self) -> None:
+        """Ports that ``next`` leads to nothing."""
+        for node in self._nodes:
+            told = node.data.get("next")
+            for key in keys_of_next(told):
+                if told is not None and told[key] is None:
+                    self._ended.add((node.id, port_of_key(node.kind, key)))
+        for id, port in self._ended:
+            self._assembly.end(id, port)
+
     def _declared_ports(self, id: str) -> tuple[str, ...]:
         node = self._assembly.nodes[id]
         match node:
@@ -216,7 +228,7 @@ class _Compiling:
                 for end in each
             ),
         )
-        if check_graph(definition):
+        if check_graph(definition, ended=self._ended):
             return set()
         return gathering_nodes(Graph(in_order(definition)), candidates)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perdure.client.flow_calls import named_task
+from perdure.client.task import task
 from perdure.errors import InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.task import PlainFunction, Task, checked_list
@@ -57,8 +57,8 @@ class Library:
             return self._tasks[name]
         if not self._is_open:
             near = nearest(name, self._tasks) or _known(self._tasks)
-            raise InvalidInput(f"there is no task {name!r} among tasks=[...]{near}")
-        return self.made_up.setdefault(name, named_task(_any_call, name))
+            raise InvalidInput(f"there is no task {name!r}{near}")
+        return self.made_up.setdefault(name, task(name=name)(_any_call))
 
     def body(self, name: str, own_name: str) -> Any:
         """What a node calls: a task, or the plain function that ``own_name`` stands for."""
@@ -83,7 +83,7 @@ class Library:
             self.made_up_flows.add(name)
             return _made_up_flow(name)
         near = nearest(name, self._names()) or _known(self._names())
-        raise InvalidInput(f"there is no flow {name!r} among flows=[...]{near}")
+        raise InvalidInput(f"there is no flow {name!r}{near}")
 
     def _names(self) -> list[str]:
         return [flow.name for flow in self._flows.values()]
@@ -101,6 +101,20 @@ class Library:
             self._ambiguous.add(given.name)
 
 
+def kinds_among(values: Iterable[object], module: str) -> list[Kind | type[Kind]]:
+    """The kinds that a module offers: instances, and classes of its own that have none."""
+    instances = {each.name: each for each in values if isinstance(each, Kind)}
+    classes = {
+        each.name: each
+        for each in values
+        if isinstance(each, type)
+        and issubclass(each, Kind)
+        and each.__module__ == module
+        and isinstance(getattr(each, "name", None), str)
+    }
+    return [*instances.values(), *(made for name, made in classes.items() if name not in instances)]
+
+
 def _known(names: Iterable[str]) -> str:
     some = ", ".join(sorted(names)[:12])
     return f"; there are {some}" if some else "; there are none"
@@ -114,4 +128,4 @@ def _made_up_flow(name: str) -> BuiltFlow:
     from perdure.client.flow import Flow
 
     plain = name.partition("@")[0] or "flow"
-    return Flow(plain).then(named_task(_any_call, "any")).build()
+    return Flow(plain).then(task(name="any")(_any_call)).build()

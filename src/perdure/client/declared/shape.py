@@ -138,6 +138,9 @@ def _worded(error: ValidationError, kind: str) -> ShapeFault:
     if error.validator == "anyOf":
         ways = " or ".join(dict.fromkeys(_ways(error.validator_value)))
         return path, f"{where} must be {ways}, not {type_name(error.instance)}"
+    if error.validator == "enum" and isinstance(error.instance, str):
+        known = [each for each in error.validator_value if isinstance(each, str)]  # type: ignore[union-attr]
+        return path, f"{where} {message}{nearest(cut(error.instance), known)}"
     if error.validator == "type":
         return path, f"{where} {message}, not {type_name(error.instance)}"
     return path, f"{where} {message}"

@@ -76,12 +76,15 @@ class ToldNodes:
         shape = node_faults(data, kind) if kind else []
         for place, message in shape:
             self._fault((*path, *place), message, own_id)
-        wrong = {str(place[0]) if place else "" for place, _ in shape}
+        wrong = {str(place[0]) if place else "" for place, _ in shape if not _is_one_input(place)}
         usable = {key: value for key, value in data.items() if key not in wrong}
+        unread = {place[1]: "input" for place, _ in shape if _is_one_input(place)}
+        if unread and "inputs" in usable:
+            usable["inputs"] = {**usable["inputs"], **unread}
         missing = self._missing(kind, usable) if kind and not wrong else ""
         if missing:
             self._fault(path, missing, own_id)
-        is_usable = bool(kind) and not missing and wrong.isdisjoint(("", "config", "task"))
+        is_usable = bool(kind) and not missing and wrong.isdisjoint(_NEEDED_KEYS)
         yield ToldNode(own_id, kind, usable, path, is_usable)
 
     def _id(self, id: str | None, data: Mapping[str, Any], path: Path) -> str:
@@ -128,6 +131,7 @@ class ToldNodes:
         self.faults.append(self._document.fault(path, message, node))
 
 
+_NEEDED_KEYS = ("", "config", "task", "inputs")
 _NEEDED = {
     "route": "{key: ...} or {task: ...}",
     "map": "{task: ...} or {flow: ...}",
@@ -142,6 +146,11 @@ _CHOICES = {
     "loop": ("task", "flow"),
     "delay": ("for", "until"),
 }
+
+
+def _is_one_input(place: Path) -> bool:
+    """It stays declared, so that what names it is not told to be wrong too."""
+    return len(place) > 1 and place[0] == "inputs"
 
 
 def _hint(data: Mapping[str, Any]) -> str:

@@ -82,8 +82,8 @@ class WrittenEdges:
             if _is_hidden(node, port):
                 continue
             targets = self._targets(id, port)
-            is_declared = isinstance(node, TaskNode | RouteNode) and port in node.ports
-            if targets or (is_declared and port not in elsewhere):
+            is_open = port != ORDINARY and port not in elsewhere
+            if targets or is_open:
                 found[key_of_port(node, port)] = targets
         return found
 
