@@ -70,6 +70,7 @@ class Scheduling:
 
     def prepared(self, name: str, target: AnyTarget, options: ScheduleOptions) -> ScheduleRequest:
         self._access.own("make a schedule")
+        checked = _schedule_name(name)
         timetable = _timetable(options)
         meant = self._meant(target)
         call: FlowCall | TaskCall
@@ -78,7 +79,7 @@ class Scheduling:
         else:
             call = self._task_call(meant, options)
         return ScheduleRequest(
-            name=_schedule_name(name),
+            name=checked,
             definition=ScheduleDefinition(
                 timetable=timetable,
                 call=call,

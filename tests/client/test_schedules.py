@@ -1,0 +1,447 @@
+"""What clients do with schedules, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncRunHandle,
+    Client,
+    Flow,
+    InvalidFlow,
+    InvalidInput,
+    RunEnded,
+    RunHandle,
+    RunNotRetryable,
+    RunSkipped,
+    RunStatus,
+    ScheduleNotFound,
+    TickResult,
+    task,
+)
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from tests.client.flows import asking, keep, ordering, parent, shouting
+from tests.client.runs import worker_at
+from tests.client.tasks import add
+from tests.worker.ticking import ids_of_runs, outcomes, tick
+
+HOUR = timedelta(hours=1)
+MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
+NOWHERE = datetime(2030, 1, 1)  # noqa: DTZ001 (that it has no zone is what is wrong with it)
+
+cooling = Flow("cooling", cooldown="1h").then(keep).build()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    flows = [ordering, asking, parent, cooling, shouting]
+    async with AsyncClient(store, tasks=[add], flows=flows) as client:
+        yield client
+
+
+class TestSchedule:
+    async def test_tells_what_it_made(self, client: AsyncClient) -> None:
+        made = await client.schedule(
+            "nightly",
+            ordering,
+            cron="0  3 * * *",
+            timezone="Europe/Berlin",
+            input=7,
+            overlap="queue",
+            catch_up="all",
+            end_at=MIDNIGHT + 1000 * HOUR,
+        )
+
+        assert (made.name, made.flow, made.version, made.task) == (
+            "nightly",
+            "ordering",
+            ordering.version,
+            None,
+        )
+        assert (made.cron, made.every, made.timezone) == ("0 3 * * *", None, "Europe/Berlin")
+        assert (made.overlap, made.catch_up) == ("queue", "all")
+        assert made.next_at == MIDNIGHT + 2 * HOUR
+        assert (made.created_at, made.end_at) == (MIDNIGHT, MIDNIGHT + 1000 * HOUR)
+        assert (made.last_at, made.last_run, made.started, made.history) == (None, None, 0, ())
+        assert await client.schedule_record("nightly") == made
+        assert await client.schedules() == [made]
+
+    async def test_takes_flows_and_tasks_by_name(self, client: AsyncClient) -> None:
+        of_flow = await client.schedule("a", "ordering", every="15m", input=1)
+        of_task = await client.schedule("b", "add", every=timedelta(minutes=15), args=(1, 2))
+
+        assert (of_flow.flow, of_flow.task) == ("ordering", None)
+        assert (of_task.flow, of_task.task) == (None, "add")
+        assert of_flow.every == of_task.every == timedelta(minutes=15)
+        assert of_flow.next_at == MIDNIGHT + timedelta(minutes=15)
+
+    async def test_said_again_keeps_its_next_time(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        first = await client.schedule("often", ordering, every="1h", input=1)
+        clock.advance(HOUR / 2)
+        again = await client.schedule("often", ordering, every="1h", input=1)
+        other_input = await client.schedule("often", ordering, every="1h", input=2)
+
+        assert again == first
+        assert other_input.next_at == first.next_at == MIDNIGHT + HOUR
+        assert other_input.changed_at == MIDNIGHT + HOUR / 2
+
+    async def test_with_other_times_keeps_its_past(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("often", ordering, every="1h", input=1)
+        clock.advance(HOUR)
+        await tick(store)
+        changed = await client.schedule("often", add, every="2h", args=[1, 2])
+
+        assert changed.next_at == MIDNIGHT + 3 * HOUR
+        assert (changed.task, changed.started, changed.last_at) == ("add", 1, MIDNIGHT + HOUR)
+        assert changed.created_at == MIDNIGHT
+
+    async def test_leaves_the_pause_of_an_operator_alone(self, client: AsyncClient) -> None:
+        await client.schedule("often", ordering, every="1h", input=1)
+        await client.pause_schedule("often", by="ann")
+        again = await client.schedule("often", ordering, every="2h", input=1)
+
+        assert again.is_paused
+        assert (again.paused_by, again.next_at) == ("ann", None)
+
+    async def test_may_begin_paused(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        made = await client.schedule("often", ordering, every="1h", input=1, paused=True)
+        clock.advance(5 * HOUR)
+
+        assert made.is_paused
+        assert await tick(store) == 0
+
+    async def test_keeps_between_its_start_and_its_end(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule(
+            "often",
+            add,
+            every="1h",
+            args=[1, 2],
+            start_at=MIDNIGHT + 2 * HOUR,
+            end_at=MIDNIGHT + 3 * HOUR,
+            overlap="cancel",
+        )
+        for _ in range(6):
+            clock.advance(HOUR)
+            await tick(store)
+
+        record = await client.schedule_record("often")
+        assert outcomes(record) == [(2, "started"), (3, "started")]
+        assert record.next_at is None
+
+    async def test_many_at_once_make_one(self, client: AsyncClient) -> None:
+        made = await asyncio.gather(
+            *(client.schedule("often", ordering, every="1h", input=n % 2) for n in range(8))
+        )
+
+        assert len(await client.schedules()) == 1
+        assert {each.next_at for each in made} == {MIDNIGHT + HOUR}
+
+    @pytest.mark.parametrize(
+        "options, complaint",
+        [
+            ({}, "either cron"),
+            ({"cron": "0 3 * * *", "every": "1h"}, "either cron"),
+            ({"cron": "at three"}, "cron='at three'"),
+            ({"cron": ""}, "cron=''"),
+            ({"cron": 3}, "cron=3"),
+            ({"cron": "0 0 30 2 *"}, "cron='0 0 30 2"),
+            ({"every": "soon"}, "every='soon'"),
+            ({"every": 0}, "every=0"),
+            ({"every": "10ms"}, "every=10 ms"),
+            ({"every": "1h", "timezone": "Berlin"}, "timezone='Berlin'"),
+            ({"every": "1h", "timezone": None}, "timezone=None"),
+            ({"every": "1h", "overlap": "wait"}, "overlap='wait' must be one of 'skip'"),
+            ({"every": "1h", "catch_up": True}, "catch_up=True must be one of 'one'"),
+            ({"every": "1h", "paused": "yes"}, "paused='yes'"),
+            ({"every": "1h", "start_at": "now"}, "start_at='now'"),
+            ({"every": "1h", "end_at": NOWHERE}, "end_at="),
+            ({"every": "1h", "start_at": MIDNIGHT, "end_at": MIDNIGHT - HOUR}, "end_at="),
+            ({"every": "1h", "input": object()}, "input of flow 'ordering'"),
+            ({"every": "1h", "input": "seven"}, "input of flow 'ordering'|argument 'id'"),
+            ({"every": "1h", "args": [1]}, "takes input="),
+        ],
+    )
+    async def test_refuses_what_cannot_be(
+        self, client: AsyncClient, options: dict[str, Any], complaint: str
+    ) -> None:
+        options = {"input": 7, **options}
+        with pytest.raises(InvalidInput, match=complaint):
+            await client.schedule("nightly", ordering, **options)
+
+        assert await client.schedules() == []
+
+    @pytest.mark.parametrize(
+        "name, target, options, complaint",
+        [
+            ("", ordering, {}, "schedule ''"),
+            ("a/b", ordering, {}, "must not contain '/'"),
+            ("ä" * 150, ordering, {}, "bytes"),
+            (None, ordering, {}, "schedule None"),
+            ("nightly", "orderin", {}, "did you mean 'ordering'"),
+            ("nightly", 7, {}, "7 is not a flow"),
+            ("nightly", add, {"input": 1}, "takes args="),
+            ("nightly", add, {"args": "12"}, "args='12'"),
+            ("nightly", add, {"args": ["one", 2]}, "argument"),
+            ("nightly", add, {"args": [1, 2], "kwargs": {"third": 1}}, "'third'"),
+            ("nightly", shouting, {"input": 7}, "flow 'shouting'"),
+        ],
+    )
+    async def test_refuses_what_cannot_be_started(
+        self, client: AsyncClient, name: Any, target: Any, options: dict[str, Any], complaint: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match=complaint):
+            await client.schedule(name, target, every="1h", **options)
+
+        assert await client.schedules() == []
+
+    async def test_refuses_a_name_that_is_of_both(self, store: Store) -> None:
+        @task(name="ordering")
+        def other(id: int) -> int:
+            return id
+
+        async with AsyncClient(store, tasks=[other], flows=[ordering]) as client:
+            with pytest.raises(InvalidInput, match="both a flow and a task"):
+                await client.schedule("nightly", "ordering", every="1h")
+
+    async def test_refuses_a_client_of_all_namespaces(self, store: Store) -> None:
+        async with AsyncClient(store, namespace="*") as operator:
+            with pytest.raises(InvalidInput, match="cannot make a schedule"):
+                await operator.schedule("nightly", ordering, every="1h", input=1)
+
+
+class TestReading:
+    async def test_a_namespace_has_its_own_and_an_operator_sees_all(self, store: Store) -> None:
+        for namespace in ("team-a", "team-b"):
+            async with AsyncClient(store, namespace=namespace) as client:
+                await client.schedule("nightly", ordering, every="1h", input=1)
+                assert [each.namespace for each in await client.schedules()] == [namespace]
+
+        async with AsyncClient(store, namespace="*") as operator:
+            found = await operator.schedules()
+            assert [each.namespace for each in found] == ["team-a", "team-b"]
+
+    @pytest.mark.parametrize(
+        "act",
+        ["schedule_record", "pause_schedule", "resume_schedule", "trigger", "delete_schedule"],
+    )
+    async def test_an_unknown_name_is_told_with_the_nearest(
+        self, client: AsyncClient, act: str
+    ) -> None:
+        await client.schedule("nightly", ordering, every="1h", input=1)
+
+        with pytest.raises(ScheduleNotFound, match=r"'nigthly'.*did you mean 'nightly'") as error:
+            await getattr(client, act)("nigthly")
+        assert error.value.name == "nigthly"
+
+
+class TestPausing:
+    async def test_starts_nothing_and_catches_up_with_nothing(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("often", ordering, every="1h", input=1, catch_up="all")
+        paused = await client.pause_schedule("often", by="ann")
+        clock.advance(5.5 * HOUR)
+        await tick(store)
+        resumed = await client.resume_schedule("often")
+        await tick(store)
+
+        assert (paused.paused_at, paused.paused_by) == (MIDNIGHT, "ann")
+        assert (resumed.is_paused, resumed.next_at) == (False, MIDNIGHT + 6 * HOUR)
+        assert await ids_of_runs(client) == []
+        clock.advance(HOUR / 2)
+        await tick(store)
+        assert await ids_of_runs(client) == ["often@2030-01-01T06:00:00Z"]
+
+    async def test_twice_keeps_the_first_and_resuming_what_goes_on_changes_nothing(
+        self, client: AsyncClient
+    ) -> None:
+        made = await client.schedule("often", ordering, every="1h", input=1)
+
+        assert await client.resume_schedule("often") == made
+        first = await client.pause_schedule("often", by="ann")
+        assert await client.pause_schedule("often", by="bob") == first
+
+
+class TestTrigger:
+    async def test_starts_a_run_at_once_and_leaves_the_times_alone(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        made = await client.schedule("often", ordering, every="1h", input=7)
+        handle = await client.trigger("often", by="ann")
+
+        assert isinstance(handle, AsyncRunHandle)
+        assert handle.id.startswith("often@manual-")
+        async with worker_at(store):
+            assert await handle.result(20) == 14
+        record = await client.schedule_record("often")
+        assert record.next_at == made.next_at
+        assert (record.started, record.last_run) == (1, handle.id)
+        [tick] = record.history
+        assert (tick.at, tick.result, tick.run) == (MIDNIGHT, TickResult.STARTED, handle.id)
+        assert tick.reason == "triggered by ann"
+
+    async def test_starts_a_job(self, client: AsyncClient) -> None:
+        await client.schedule("sums", add, every="1h", args=[2, 3])
+        handle = await client.trigger("sums")
+
+        assert isinstance(handle, AsyncJobHandle)
+        assert (await handle.record()).task == "add"
+
+    async def test_starts_even_while_paused_or_busy(self, client: AsyncClient) -> None:
+        await client.schedule("ask", asking, every="1h", paused=True)
+        first, second = await client.trigger("ask"), await client.trigger("ask")
+
+        assert first.id != second.id
+        assert len(await ids_of_runs(client)) == 2
+        assert (await client.schedule_record("ask")).is_paused
+
+    async def test_many_at_once_start_each(self, client: AsyncClient) -> None:
+        await client.schedule("ask", asking, every="1h")
+        handles = await asyncio.gather(*(client.trigger("ask") for _ in range(5)))
+
+        assert len({handle.id for handle in handles}) == 5
+        assert (await client.schedule_record("ask")).started == 5
+        assert len(await ids_of_runs(client)) == 5
+
+    async def test_a_tick_overlaps_with_what_was_triggered(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("ask", asking, every="1h")
+        await client.trigger("ask")
+        clock.advance(HOUR)
+        await tick(store)
+
+        assert (await client.schedule_record("ask")).skipped == 1
+
+    async def test_within_a_cooldown_gives_the_skipped_run(self, client: AsyncClient) -> None:
+        await client.schedule("cool", cooling, every="1h", input=1)
+        await client.trigger("cool")
+        handle = await client.trigger("cool")
+
+        with pytest.raises(RunSkipped):
+            await handle.result()
+        record = await client.schedule_record("cool")
+        assert (record.started, record.skipped) == (1, 1)
+
+
+class TestDelete:
+    async def test_lets_nothing_tick_any_more_and_what_runs_go_on(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("ask", asking, every="1h")
+        handle = await client.trigger("ask")
+        await client.delete_schedule("ask")
+        clock.advance(2 * HOUR)
+        await tick(store)
+
+        assert await client.schedules() == []
+        assert await ids_of_runs(client) == [handle.id]
+        assert (await client.run(handle.id)).status is RunStatus.RUNNING
+
+
+class TestCooldown:
+    async def test_a_second_submit_is_skipped_and_says_until_when(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        first = await client.submit(cooling, 1)
+        clock.advance(HOUR / 2)
+        second = await client.submit(cooling, 2)
+
+        with pytest.raises(RunSkipped, match="until 2030-01-01T01:00:00Z") as error:
+            await second.result()
+        assert first.id in str(error.value)
+        assert error.value.run_id == second.id
+        record = await second.record()
+        assert (record.status, record.is_ended) == (RunStatus.SKIPPED, True)
+        assert [run.id for run in await client.runs(status="skipped")] == [second.id]
+
+    async def test_its_log_says_what_happened_and_keeps_the_input(
+        self, client: AsyncClient
+    ) -> None:
+        first = await client.submit(cooling, 1)
+        second = await client.submit(cooling, 2)
+
+        submitted, skipped = await second.events()
+        assert (submitted.kind, submitted.value) == ("run_submitted", 2)
+        assert (skipped.kind, skipped.status) == ("run_skipped", RunStatus.SKIPPED)
+        assert skipped.details["last"] == first.id
+        assert await second.outputs() == {}
+        explanation = await client.explain(second.id)
+        assert explanation.summary.startswith("It was skipped: flow 'cooling' is cooling down")
+
+    async def test_is_final_but_may_be_forked(self, client: AsyncClient, store: Store) -> None:
+        await client.submit(cooling, 1)
+        skipped = await client.submit(cooling, 2)
+
+        with pytest.raises(RunNotRetryable, match="it is skipped"):
+            await skipped.retry()
+        with pytest.raises(RunEnded, match="fork"):
+            await skipped.cancel()
+        forked = await client.fork(skipped.id)
+        async with worker_at(store, [cooling]):
+            assert await forked.result(20) == 2
+
+    async def test_after_it_the_next_one_runs(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        await client.submit(cooling, 1)
+        clock.advance(HOUR)
+
+        assert await (await client.submit(cooling, 2)).status() is RunStatus.RUNNING
+
+    async def test_of_many_at_once_one_runs(self, client: AsyncClient) -> None:
+        handles = await asyncio.gather(*(client.submit(cooling, n) for n in range(10)))
+
+        statuses = [await handle.status() for handle in handles]
+        assert statuses.count(RunStatus.SKIPPED) == 9
+
+    async def test_runs_of_other_runs_do_not_mind(self, client: AsyncClient, store: Store) -> None:
+        outer = Flow("outer").flow(cooling).build()
+        first = await client.submit(outer, 1)
+        second = await client.submit(outer, 2)
+
+        async with worker_at(store, [outer]):
+            assert [await first.result(20), await second.result(20)] == [1, 2]
+
+    async def test_is_a_part_of_the_version(self) -> None:
+        without = Flow("cooling").then(keep).build()
+        longer = Flow("cooling", cooldown="2h").then(keep).build()
+
+        assert len({without.version, cooling.version, longer.version}) == 3
+
+    @pytest.mark.parametrize("cooldown", ["never", 0, -1])
+    def test_what_is_no_duration_is_refused(self, cooldown: Any) -> None:
+        with pytest.raises(InvalidFlow, match="cooldown="):
+            Flow("cooling", cooldown=cooldown).then(keep).build()
+
+
+class TestBlockingClient:
+    def test_does_the_same(self, sqlite_url: str) -> None:
+        with Client(sqlite_url, flows=[asking]) as client:
+            made = client.schedule("ask", "asking", cron="0 3 * * *", timezone="Europe/Berlin")
+            handle = client.trigger("ask", by="ann")
+
+            assert isinstance(handle, RunHandle)
+            assert handle.status is RunStatus.RUNNING
+            assert client.pause_schedule("ask", by="ann").is_paused
+            assert client.resume_schedule("ask").next_at == made.next_at
+            assert [each.name for each in client.schedules()] == ["ask"]
+            assert client.schedule_record("ask").started == 1
+            client.delete_schedule("ask")
+            assert client.schedules() == []

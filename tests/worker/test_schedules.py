@@ -1,0 +1,462 @@
+"""Workers and schedules: one run for each tick, whoever is there, and whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, TickResult, Worker, task
+from perdure.clock import ManualClock
+from perdure.model.ids import RunId
+from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit, ScheduleCommitState
+from perdure.rules.schedule import QUEUE_LOOK
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.worker.harness import Running, until
+from tests.worker.ticking import NAMESPACE, ids_of_runs, outcomes, tick, ticking_at
+
+HOUR = timedelta(hours=1)
+MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
+POLL = 0.05
+"""Seconds after which a worker looks at a clock that was turned."""
+
+
+@task
+async def keep(value: Any) -> Any:
+    return value
+
+
+@task
+async def add(left: int, right: int = 0) -> int:
+    return left + right
+
+
+keeping = Flow("keeping").then(keep).build()
+asking = Flow("asking").wait_for_signal("answer").build()
+parent = Flow("parent").flow(asking).build()
+cooling = Flow("cooling", cooldown="90m").then(keep).build()
+FLOWS = [keeping, asking, parent, cooling]
+
+Hire = Callable[..., Awaitable[Running]]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(MIDNIGHT)
+
+
+@pytest.fixture
+async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    store = store_at(store_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, flows=FLOWS, tasks=[add]) as client:
+        yield client
+
+
+@pytest.fixture
+async def hire(store: Store) -> AsyncIterator[Hire]:
+    hired: list[Running] = []
+
+    async def start(**settings: Any) -> Running:
+        settings = {"flows": FLOWS, "tasks": [add], "poll": POLL, **settings}
+        running = Running(Worker(store.twin(), **settings))
+        hired.append(running)
+        return await running.start()
+
+    yield start
+    for running in hired:
+        await running.stop()
+
+
+async def ticked(client: AsyncClient, name: str, count: int) -> ScheduleRecord:
+    """Wait until so many ticks of a schedule have been seen to."""
+
+    async def is_so() -> bool:
+        return len((await client.schedule_record(name)).history) >= count
+
+    await until(is_so)
+    return await client.schedule_record(name)
+
+
+async def reads(store: Store, name: str) -> Schedule:
+    found = await store.get_schedule(NAMESPACE, name)
+    assert found is not None
+    return found
+
+
+class TestWorkers:
+    async def test_three_of_them_start_one_run_for_each_tick(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        for _ in range(3):
+            await hire()
+        await client.schedule("nightly", "keeping", every="1h", input=7)
+
+        wanted = [f"nightly@2030-01-01T0{hour}:00:00Z" for hour in range(1, 6)]
+        for count, id in enumerate(wanted, 1):
+            clock.advance(HOUR)
+            await ticked(client, "nightly", count)
+            assert await client.run_handle(id).result(20) == 7
+
+        assert await ids_of_runs(client) == wanted
+        record = await client.schedule_record("nightly")
+        assert (record.started, record.skipped, record.missed, record.failed) == (5, 0, 0, 0)
+
+    async def test_a_tick_starts_a_job_of_a_task(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        await hire()
+        await client.schedule("sums", add, every="1h", args=(2,), kwargs={"right": 3})
+
+        clock.advance(HOUR)
+        record = await ticked(client, "sums", 1)
+
+        assert record.last_job is not None
+        assert await client.handle(record.last_job).result(20) == 5
+
+    async def test_what_was_due_while_none_was_there_is_seen_to(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        await client.schedule("nightly", "keeping", cron="0 * * * *", input=1)
+        clock.advance(3.5 * HOUR)
+
+        await hire()
+
+        record = await ticked(client, "nightly", 3)
+        assert outcomes(record) == [(1, "missed"), (2, "missed"), (3, "started")]
+        assert await client.run_handle("nightly@2030-01-01T03:00:00Z").result(20) == 1
+
+    async def test_one_without_the_code_starts_the_run(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        await hire(flows=[], tasks=[add])
+        await client.schedule("families", "parent", every="1h")
+
+        clock.advance(HOUR)
+        record = await ticked(client, "families", 1)
+
+        assert record.last_run is not None
+        handle = client.run_handle(record.last_run)
+        assert await handle.status() is RunStatus.WAITING
+        assert len(await handle.children()) == 1
+
+    async def test_a_schedule_that_cannot_start_stops_no_other(
+        self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        await hire()
+        await client.schedule("good", "keeping", every="1h", input=1)
+        await client.schedule("bad", "keeping", every="1h", input=1)
+        await forget_definition(store, "bad")
+
+        clock.advance(HOUR)
+        await ticked(client, "good", 1)
+        await client.run_handle("good@2030-01-01T01:00:00Z").result(20)
+        await ticked(client, "bad", 1)
+        clock.advance(HOUR)
+        await ticked(client, "good", 2)
+        bad = await ticked(client, "bad", 2)
+
+        assert (bad.failed, bad.started) == (2, 0)
+        assert "keeping@gone" in bad.history[0].reason
+        assert (await client.schedule_record("good")).started == 2
+
+
+async def forget_definition(store: Store, name: str) -> None:
+    """Let a schedule refer to a version that is not stored."""
+    before = await reads(store, name)
+    assert isinstance(before.definition.call, FlowCall)
+    call = replace(before.definition.call, version="gone")
+    after = replace(before, revision=1, definition=replace(before.definition, call=call))
+    await store.commit_schedule(ScheduleCommit(schedule=after, expected=before.revision))
+
+
+class TestOnceOnly:
+    async def test_who_read_it_before_another_advanced_it_starts_nothing(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        clock.advance(HOUR)
+        [slow] = await store.due_schedules(NAMESPACE, 10)
+
+        assert await tick(store) > 0
+        assert await ticking_at(store).advance(slow, await store.now()) is None
+
+        assert len(await ids_of_runs(client)) == 1
+        assert (await client.schedule_record("nightly")).started == 1
+
+    async def test_many_at_once_start_one(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        clock.advance(HOUR)
+        twins = [store.twin() for _ in range(4)]
+        for twin in twins:
+            await twin.open()
+
+        await asyncio.gather(*(tick(twin) for twin in twins * 2))
+
+        assert len(await ids_of_runs(client)) == 1
+        for twin in twins:
+            await twin.close()
+
+    async def test_one_killed_before_it_wrote_leaves_the_tick_to_others(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        clock.advance(HOUR)
+        [due] = await store.due_schedules(NAMESPACE, 10)
+
+        await ticking_at(store).start(due, RunId("never written"))
+        await tick(store)
+
+        assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
+
+    async def test_one_killed_after_it_wrote_has_done_it(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        clock.advance(HOUR)
+        [due] = await store.due_schedules(NAMESPACE, 10)
+
+        await ticking_at(store).advance(due, await store.now())
+        assert await tick(store) == 0
+
+        assert len(await ids_of_runs(client)) == 1
+
+    async def test_a_pause_that_comes_first_starts_nothing(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        clock.advance(HOUR)
+        [due] = await store.due_schedules(NAMESPACE, 10)
+        await client.pause_schedule("nightly")
+
+        assert await ticking_at(store).advance(due, await store.now()) is None
+        assert await ids_of_runs(client) == []
+
+    async def test_an_id_that_is_taken_is_recorded_and_the_next_tick_starts(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        await client.submit("keeping", 0, id="nightly@2030-01-01T01:00:00Z")
+        clock.advance(HOUR)
+        await tick(store)
+        clock.advance(HOUR)
+        await tick(store)
+
+        record = await client.schedule_record("nightly")
+        assert outcomes(record) == [(1, "failed"), (2, "started")]
+        assert "exists already" in record.history[0].reason
+
+    async def test_a_commit_with_an_old_revision_changes_nothing(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.schedule("nightly", "keeping", every="1h", input=1)
+        old = await reads(store, "nightly")
+        await client.schedule("nightly", "keeping", every="2h", input=1)
+
+        late = ScheduleCommit(schedule=replace(old, revision=5), expected=old.revision)
+        assert (await store.commit_schedule(late)).state is ScheduleCommitState.CONFLICT
+        assert (await client.schedule_record("nightly")).every == 2 * HOUR
+
+
+AFTER_DOWNTIME = {
+    ("skip", "one"): [(2, "missed"), (3, "missed"), (4, "skipped")],
+    ("skip", "all"): [(2, "skipped"), (3, "skipped"), (4, "skipped")],
+    ("skip", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
+    ("queue", "one"): [(2, "missed"), (3, "missed")],
+    ("queue", "all"): [],
+    ("queue", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
+    ("cancel", "one"): [(2, "missed"), (3, "missed"), (4, "started")],
+    ("cancel", "all"): [(2, "started"), (3, "started"), (4, "started")],
+    ("cancel", "none"): [(2, "missed"), (3, "missed"), (4, "missed")],
+}
+"""What becomes of three ticks that nobody was there for, while the first run goes on."""
+AFTER_ITS_END = {("queue", "one"): [(4, "started")], ("queue", "all"): [(2, "started")]}
+"""What is started once that run has ended."""
+LIVE = {
+    ("cancel", "one"): [4],
+    ("cancel", "all"): [4],
+    ("queue", "one"): [4],
+    ("queue", "all"): [2],
+}
+"""The hours of the runs that go on in the end."""
+
+
+@pytest.mark.parametrize("overlap, catch_up", AFTER_DOWNTIME)
+class TestEveryRule:
+    async def test_says_what_becomes_of_ticks(
+        self, client: AsyncClient, store: Store, clock: ManualClock, overlap: Any, catch_up: Any
+    ) -> None:
+        rules = overlap, catch_up
+        await client.schedule("ask", asking, every="1h", overlap=overlap, catch_up=catch_up)
+        clock.advance(HOUR)
+        await tick(store)
+        first = client.run_handle("ask@2030-01-01T01:00:00Z")
+
+        clock.advance(3.5 * HOUR)
+        await tick(store)
+
+        record = await client.schedule_record("ask")
+        assert outcomes(record) == [(1, "started"), *AFTER_DOWNTIME[rules]]
+        assert record.next_at == MIDNIGHT + 5 * HOUR
+        is_cancelled = await first.status() is RunStatus.CANCELLED
+        assert is_cancelled == (overlap == "cancel" and catch_up != "none")
+        if not is_cancelled:
+            await first.cancel()
+        clock.advance(QUEUE_LOOK)
+        await tick(store)
+        after = await client.schedule_record("ask")
+        assert outcomes(after)[len(record.history) :] == AFTER_ITS_END.get(rules, [])
+        live = [run.id for run in await client.runs(status="waiting")]
+        assert live == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in LIVE.get(rules, [])]
+
+
+class TestOverlap:
+    async def test_queued_ticks_start_in_order_each_after_the_one_before(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("ask", asking, every="1h", overlap="queue", catch_up="all")
+        clock.advance(3 * HOUR)
+        starts = []
+        for _ in range(3):
+            await tick(store)
+            [run] = await client.runs(status="waiting")
+            starts.append(run.id)
+            await client.signal(run.id, "answer", 1)
+            clock.advance(QUEUE_LOOK)
+
+        assert starts == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in (1, 2, 3)]
+        assert (await client.schedule_record("ask")).queued == ()
+
+    async def test_a_queued_tick_is_looked_at_every_few_seconds_and_not_more(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("ask", asking, every="1h", overlap="queue")
+        clock.advance(HOUR)
+        await tick(store)
+        clock.advance(HOUR)
+        await tick(store)
+
+        assert await tick(store) == 0
+        survey = await store.survey(NAMESPACE)
+        assert survey.next_tick_at == await store.now() + QUEUE_LOOK
+
+    async def test_a_worker_starts_a_queued_tick_once_the_last_run_has_ended(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        await hire()
+        await client.schedule("ask", asking, every="1h", overlap="queue")
+        clock.advance(HOUR)
+        await ticked(client, "ask", 1)
+        clock.advance(HOUR)
+
+        async def is_queued() -> bool:
+            return bool((await client.schedule_record("ask")).queued)
+
+        await until(is_queued)
+        await client.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
+        clock.advance(QUEUE_LOOK)
+
+        record = await ticked(client, "ask", 2)
+        assert record.last_run == "ask@2030-01-01T02:00:00Z"
+
+    async def test_cancelling_ends_the_children_of_the_last_run_too(
+        self, client: AsyncClient, clock: ManualClock, hire: Hire
+    ) -> None:
+        await hire()
+        await client.schedule("families", parent, every="1h", overlap="cancel")
+        clock.advance(HOUR)
+        first = (await ticked(client, "families", 1)).last_run
+        assert first is not None
+        [child] = await client.run_handle(first).children()
+        clock.advance(HOUR)
+        await ticked(client, "families", 2)
+
+        async def is_cancelled() -> bool:
+            return (await client.run(child.id)).status is RunStatus.CANCELLED
+
+        await until(is_cancelled)
+        assert (await client.run(first)).reason == "schedule 'families' starts the next one"
+
+    async def test_a_job_that_goes_on_counts_as_well(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("sums", add, every="1h", args=[1])
+        clock.advance(HOUR)
+        await tick(store)
+        clock.advance(HOUR)
+        await tick(store)
+
+        record = await client.schedule_record("sums")
+        assert outcomes(record) == [(1, "started"), (2, "skipped")]
+        assert f"job {record.last_job} was still going on" in record.history[1].reason
+
+    async def test_a_job_is_aborted_where_the_next_one_cancels_it(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("sums", add, every="1h", args=[1], overlap="cancel")
+        clock.advance(HOUR)
+        await tick(store)
+        clock.advance(HOUR)
+        await tick(store)
+
+        assert sorted(job.status for job in await client.jobs()) == ["cancelled", "waiting"]
+
+
+class TestCooldown:
+    async def test_a_tick_within_it_is_recorded_with_its_skipped_run(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("often", cooling, every="1h", input=1, overlap="cancel")
+        for _ in range(3):
+            clock.advance(HOUR)
+            await tick(store)
+
+        record = await client.schedule_record("often")
+        assert [each.result for each in record.history] == [
+            TickResult.STARTED,
+            TickResult.SKIPPED,
+            TickResult.STARTED,
+        ]
+        skipped = record.history[1]
+        assert skipped.run == "often@2030-01-01T02:00:00Z"
+        assert "cooling down" in skipped.reason
+        assert (await client.run(skipped.run)).status is RunStatus.SKIPPED
+        assert (record.started, record.skipped) == (2, 1)
+
+
+class TestTimeZones:
+    async def test_a_nightly_tick_follows_the_clocks_of_its_zone(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        berlin = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "overlap": "cancel"}
+        start = datetime(2030, 3, 30, 12, tzinfo=UTC)  # the day before clocks are put forward
+        await client.schedule("nightly", "keeping", input=1, start_at=start, **berlin)  # type: ignore[arg-type]
+
+        record = await client.schedule_record("nightly")
+        assert record.next_at == datetime(2030, 3, 31, 1, tzinfo=UTC)
+
+    async def test_an_autumn_night_ticks_once(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        clock.advance(datetime(2030, 10, 26, 12, tzinfo=UTC) - MIDNIGHT)
+        await client.schedule(
+            "nightly", "keeping", input=1, cron="30 2 * * *", timezone="Europe/Berlin"
+        )
+        for _ in range(48):
+            clock.advance(HOUR / 2)
+            await tick(store)
+
+        assert await ids_of_runs(client) == ["nightly@2030-10-27T00:30:00Z"]
