@@ -60,6 +60,46 @@ def test_shows_every_kind_and_what_leads_where() -> None:
     )
 
 
+def test_shows_who_decides_and_what_a_node_is() -> None:
+    flow = (
+        Flow("orders")
+        .use("note", {"text": "x"}, name="begin")
+        .use("note", {"text": "y"})
+        .approve("Pay?")
+        .approve("Really?", name="b", deciders=["lead"], deadline="3d", on_reject="refused")
+        .approve("Sure?", name="c", deciders=["lead", "cfo"], answers=["approve", "later"])
+        .approve("All?", name="d", deciders=["lead", "cfo"], policy="all")
+        .approve("Two?", name="e", deciders=["board"], policy=2)
+        .delay(until="{{ value.due_at }}")
+        .then(pack, after="b:refused")
+        .then(charge, after="c:later")
+        .build()
+    )
+
+    assert flow.mermaid() == (
+        "flowchart TD\n"
+        '    n1["begin<br/>kind note"]\n'
+        '    n2["note"]\n'
+        '    n3[/"approve<br/>Pay?<br/>decided by anyone"\\]\n'
+        '    n4[/"b<br/>Really?<br/>decided by lead, within 3d"\\]\n'
+        '    n5[/"c<br/>Sure?<br/>decided by one of lead, cfo"\\]\n'
+        '    n6["charge"]\n'
+        '    n7[/"d<br/>All?<br/>decided by all of lead, cfo"\\]\n'
+        '    n8[/"e<br/>Two?<br/>decided by 2 of board"\\]\n'
+        '    n9("delay<br/>until {{ value.due_at }}")\n'
+        '    n10["pack"]\n'
+        "    n1 --> n2\n"
+        "    n2 --> n3\n"
+        "    n3 --> n4\n"
+        "    n4 --> n5\n"
+        '    n4 -.->|"refused"| n10\n'
+        '    n5 -->|"later"| n6\n'
+        "    n5 --> n7\n"
+        "    n7 --> n8\n"
+        "    n8 --> n9\n"
+    )
+
+
 def test_takes_no_text_for_markup() -> None:
     flow = Flow("f").route("k", {'a"]|<b>\n#1;': fetch}).wait_for_signal('go "now"').build()
 

@@ -48,6 +48,14 @@ def charge(order: Any) -> Any: ...
 def pack(order: Any) -> Any: ...
 
 
+@task
+def tell(order: Any) -> Any: ...
+
+
+@task
+def takes_all(**fields: Any) -> Any: ...
+
+
 def base() -> Flow:
     return Flow("orders").then(fetch).fork(a=charge, b=pack)
 
@@ -102,6 +110,22 @@ SAME: list[tuple[Callable[[], Flow], Callable[[], Flow]]] = [
         lambda: Flow("o").then(fetch, timeout="60s"),
         lambda: Flow("o").then(fetch, timeout="1m"),
     ),
+    (
+        lambda: Flow("o").then(takes_all, inputs={"a": "input.a", "b": "input.b"}),
+        lambda: Flow("o").then(takes_all, inputs={"b": "input.b", "a": {"from": "input.a"}}),
+    ),
+    (
+        lambda: Flow("o").then(takes_all, config={"a": 1, "b": [2]}),
+        lambda: Flow("o").then(takes_all, config={"b": (2,), "a": 1}),
+    ),
+    (
+        lambda: Flow("o").then(fetch, inputs={}, on_missing="error", ports=[], check=None),
+        lambda: Flow("o").then(fetch),
+    ),
+    (
+        lambda: Flow("o").approve("Go?", deadline="24h", reminders=["2h", "1h"], policy="any"),
+        lambda: Flow("o").approve("Go?", deadline="1d", reminders=["1h", "120m"], policy=1),
+    ),
 ]
 
 DIFFERENT: list[Callable[[], Flow]] = [
@@ -122,6 +146,30 @@ DIFFERENT: list[Callable[[], Flow]] = [
     lambda: Flow("orders").loop(fetch, until="done"),
     lambda: Flow("orders").loop(fetch, until="ended"),
     lambda: Flow("orders").loop(fetch, until="done", max_iterations=3),
+    lambda: Flow("orders").loop(fetch, until={"property": "done", "op": "exists"}),
+    lambda: Flow("orders").loop(fetch, until={"property": "ended", "op": "exists"}),
+    lambda: Flow("orders").then(takes_all),
+    lambda: Flow("orders").then(takes_all, config={}),
+    lambda: Flow("orders").then(takes_all, config={"a": 1}),
+    lambda: Flow("orders").then(takes_all, inputs={"a": "input"}),
+    lambda: Flow("orders").then(takes_all, inputs={"a": "input.a"}),
+    lambda: Flow("orders").then(takes_all, inputs={"a": "secret.a"}),
+    lambda: Flow("orders").then(takes_all, inputs={"a": "input.a"}, on_missing="skip"),
+    lambda: Flow("orders").then(fetch, ports=["a"]),
+    lambda: Flow("orders").then(fetch, on_timeout="continue"),
+    lambda: Flow("orders").then(fetch, input_schema={"type": "object"}),
+    lambda: Flow("orders").then(fetch, output_schema={"type": "object"}),
+    lambda: Flow("orders").then(fetch, check={"schema": {"type": "object"}}),
+    lambda: Flow("orders").then(fetch, check={"schema": {"type": "object"}, "advisory": True}),
+    lambda: Flow("orders").approve("Go?"),
+    lambda: Flow("orders").approve("Go on?"),
+    lambda: Flow("orders").approve("Go?", deciders=["a"]),
+    lambda: Flow("orders").approve("Go?", deciders=["a"], policy="all"),
+    lambda: Flow("orders").approve("Go?", form={"type": "object"}),
+    lambda: Flow("orders").delay("1d"),
+    lambda: Flow("orders").delay(until="{{ value }}"),
+    lambda: Flow("orders").wait_for_signal("go"),
+    lambda: Flow("orders").wait_for_signal("go", where={"property": "a", "op": "exists"}),
     lambda: Flow("orders").map(fetch),
     lambda: Flow("orders").map(fetch, concurrency=3),
     lambda: Flow("orders").flow(child_of(fetch)),
@@ -159,3 +207,43 @@ def test_comes_back_with_the_stored_definition() -> None:
     flow = base().build()
 
     assert Graph.parse(flow.graph.data).version == flow.version
+
+
+KNOWN: dict[str, Callable[[], Flow]] = {
+    "c544fc299443a6cc": lambda: (
+        Flow("line")
+        .then(fetch)
+        .then(charge, retries=2, timeout="5s", undo=pack, on_error="continue")
+    ),
+    "309035b6e2a43b41": lambda: Flow("fork").then(fetch).fork(a=charge, b=pack).join(tell),
+    "3d285500aa797a17": lambda: (
+        Flow("graph")
+        .node("a", fetch, on_error="bad")
+        .node("b", charge, after="a:bad")
+        .node("c", pack, after={"x": "a"})
+    ),
+    "74ee98b9a504c18c": lambda: Flow("route").route(
+        lambda v: v, {"a": charge, "b": None}, default=pack
+    ),
+    "7316e017facba0ba": lambda: Flow("map").map(fetch, over="lines", concurrency=3),
+    "ca2351c85ed8ead5": lambda: (
+        Flow("loop")
+        .loop(fetch, until=lambda v: v, max_iterations=3, on_max="late")
+        .then(charge, after="fetch:late")
+    ),
+    "4b9fc6e012dc5bd6": lambda: (
+        Flow("wait")
+        .delay("2h")
+        .wait_for_signal("go", timeout="3d", on_timeout="late")
+        .then(charge, after="go:late")
+    ),
+    "0678bd1dcba0e3ae": lambda: Flow("parent", on_failure="finish").flow(
+        Flow("child").then(fetch).build()
+    ),
+}
+
+
+@pytest.mark.parametrize("version", KNOWN)
+def test_stays_what_it_was(version: str) -> None:
+    """Runs are under way in versions: what nodes can do more must not change those of others."""
+    assert KNOWN[version]().build().version == version

@@ -1,0 +1,409 @@
+"""Inputs by name: what a source means, which arguments a task gets, what a node then follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import Flow, task
+from perdure.errors import InvalidFlow
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import Check, Input, TaskNode, inputs_of
+from tests.unit.flow_samples import charge, decide, fetch, links, pack, shipping, task_at
+
+
+@task
+def send(order: Any, who: str = "nobody", *, urgent: bool = False) -> Any:
+    return order, who, urgent
+
+
+@task
+def takes_all(**fields: Any) -> Any:
+    return fields
+
+
+@task
+def by_position(order: Any, /, who: str = "") -> Any:
+    return order
+
+
+def faults(flow: Flow) -> list[str]:
+    with pytest.raises(InvalidFlow) as caught:
+        flow.build()
+    return list(caught.value.errors)
+
+
+def only_fault(flow: Flow) -> str:
+    [fault] = faults(flow)
+    return fault
+
+
+def sent(inputs: Any, **options: Any) -> Flow:
+    return Flow("orders").then(fetch).then(takes_all, name="send", inputs=inputs, **options)
+
+
+def input_named(flow: BuiltFlow, name: str, id: str = "send") -> Input:
+    [found] = [each for each in inputs_of(flow.graph.nodes[id]) if each.name == name]
+    return found
+
+
+class TestSources:
+    @pytest.mark.parametrize(
+        "source,expected",
+        [
+            ("fetch.output", Input(name="x", source="fetch")),
+            ("fetch.output.a.0.b", Input(name="x", source="fetch", path=("a", "0", "b"))),
+            ("fetch.output.output", Input(name="x", source="fetch", path=("output",))),
+            ("fetch.output.outputs", Input(name="x", source="fetch", path=("outputs",))),
+            ("input", Input(name="x")),
+            ("input.customer.name", Input(name="x", path=("customer", "name"))),
+            ("input.output.name", Input(name="x", path=("output", "name"))),
+            ("secret.API_KEY", Input(name="x", secret="API_KEY")),
+        ],
+    )
+    def test_are_a_node_the_input_of_the_run_or_a_secret(
+        self, source: str, expected: Input
+    ) -> None:
+        assert input_named(sent({"x": source}).build(), "x") == expected
+
+    @pytest.mark.parametrize(
+        "source,node,path",
+        [
+            ("a.output", "a", ()),
+            ("a.output.b", "a", ("b",)),
+            ("a.b.output", "a.b", ()),
+            ("a.output.output", "a.output", ()),
+            ("a.output.output.output", "a.output", ("output",)),
+            ("input.output.x", "input", ("x",)),
+            ("secret.output", "secret", ()),
+        ],
+    )
+    def test_mean_the_node_with_the_longest_id_that_fits(
+        self, source: str, node: str, path: tuple[str, ...]
+    ) -> None:
+        flow = Flow("orders")
+        for id in ("a", "a.b", "a.output", "input", "secret"):
+            flow.then(decide, name=id)
+        flow.then(takes_all, name="send", inputs={"x": source})
+
+        assert input_named(flow.build(), "x") == Input(name="x", source=node, path=path)
+
+    def test_may_be_nodes_that_are_added_later(self) -> None:
+        flow = (
+            Flow("orders")
+            .node("send", takes_all, after="last", inputs={"x": "first.output"})
+            .node("first", fetch)
+            .node("last", decide, after="first")
+        )
+
+        assert input_named(flow.build(), "x").source == "first"
+
+    def test_may_have_a_default(self) -> None:
+        flow = sent({"x": {"from": "fetch.output.a", "default": [1]}}, on_missing="default").build()
+
+        assert input_named(flow, "x") == Input(name="x", source="fetch", path=("a",), default=[1])
+        assert task_at(flow, "send").on_missing == "default"
+
+    def test_are_kept_in_the_order_of_their_names(self) -> None:
+        flow = sent({"b": "input.b", "a": "input.a"}).build()
+
+        assert [each.name for each in task_at(flow, "send").inputs] == ["a", "b"]
+        assert flow.version == sent({"a": "input.a", "b": "input.b"}).build().version
+
+    @pytest.mark.parametrize(
+        "inputs,told",
+        [
+            ({"x": "fetch.total"}, "'fetch.total' names no output; write 'fetch.output.total'"),
+            ({"x": "fetch"}, "'fetch' names no output; write 'fetch.output'"),
+            ({"x": "fetched"}, "'fetched' is no source; write '<node>.output', 'input' or"),
+            ({"x": ".output"}, "'.output' is no source"),
+            ({"x": ""}, "'' is no source"),
+            ({"x": "secret"}, "'secret' is no source"),
+            ({"x": "secret."}, "'' cannot be the name of a secret"),
+            ({"x": "secret.a.b"}, "'a.b' cannot be the name of a secret"),
+            ({"x": "fetch.output..a"}, "a part of it is empty"),
+            ({"x": "input."}, "a part of it is empty"),
+            ({"x": 7}, "input 'x': 7 is no source"),
+            ({"x": {"default": 0}}, "is no source"),
+            ({"x": {"from": "input", "defualt": 0}}, "no 'defualt'; did you mean 'default'?"),
+            ({7: "input"}, "the name 7 must be a text"),
+            ({"a.b": "input"}, "input 'a.b' cannot be called so"),
+            (["fetch.output"], "must be an object"),
+            ({"run": "input"}, "no input can be called 'run', which templates know already"),
+            ({"input": "input.a"}, "no input can be called 'input'"),
+            ({"x": {"from": "input.a", "default": 0}}, 'only where the node says on_missing="def'),
+        ],
+    )
+    def test_are_refused_where_they_mean_nothing(self, inputs: Any, told: str) -> None:
+        fault = only_fault(sent(inputs))
+
+        assert fault.startswith("node 'send' (.then number 2): ")
+        assert told in fault
+
+    def test_have_no_default_if_they_are_secrets(self) -> None:
+        source = {"from": "secret.KEY", "default": "x"}
+
+        assert "a secret has no default" in only_fault(sent({"x": source}, on_missing="default"))
+
+    def test_that_are_missing_mean_one_of_three_things(self) -> None:
+        fault = only_fault(sent({"x": "input"}, on_missing="ignore"))
+
+        assert fault.endswith("on_missing='ignore' must be error, default or skip")
+
+    def test_all_faults_are_told_at_once(self) -> None:
+        told = faults(sent({"a": "fetch", "b": 7, "c": "later.output", "run": "input"}))
+
+        assert len(told) == 4
+        for text in ("'fetch' names no output", "input 'b': 7", "node 'later'", "called 'run'"):
+            assert sum(text in each for each in told) == 1
+
+
+class TestUpstream:
+    def test_is_everything_that_an_edge_leads_from(self) -> None:
+        flow = (
+            Flow("orders")
+            .then(fetch)
+            .fork(a=charge, b=[decide, pack])
+            .join(takes_all, name="send", inputs={"x": "fetch.output", "y": "decide.output"})
+        )
+
+        assert input_named(flow.build(), "y").source == "decide"
+
+    @pytest.mark.parametrize("source", ["charge", "send", "last"])
+    def test_is_nothing_beside_it_behind_it_or_itself(self, source: str) -> None:
+        flow = (
+            Flow("orders")
+            .then(fetch)
+            .then(takes_all, name="send", inputs={"x": f"{source}.output"})
+            .then(decide, name="last")
+            .then(charge, after="fetch")
+        )
+
+        assert only_fault(flow) == (
+            f"node 'send' (.then number 2): input 'x' refers to node '{source}', which is not "
+            "upstream: no edge leads from it to here; let this node follow it, also through others"
+        )
+
+    def test_has_only_nodes_that_there_are(self) -> None:
+        assert only_fault(sent({"x": "fetsh.output.a"})) == (
+            "node 'send' (.then number 2): input 'x' refers to node 'fetsh', which is unknown; "
+            "did you mean 'fetch'?"
+        )
+        assert only_fault(sent({"x": "other.output"})).endswith("unknown; known: 'fetch'")
+
+    def test_may_be_skipped_on_a_way_to_it(self) -> None:
+        flow = (
+            Flow("orders")
+            .route("kind", {"a": charge, "b": decide})
+            .then(takes_all, name="send", inputs={"x": "charge.output"}, on_missing="skip")
+        )
+
+        assert input_named(flow.build(), "x").source == "charge"
+
+    def test_is_not_asked_for_behind_a_cycle(self) -> None:
+        flow = (
+            Flow("orders")
+            .node("a", fetch, after="b")
+            .node("b", decide, after="a")
+            .node("send", takes_all, after="b", inputs={"x": "a.output"})
+        )
+
+        assert all("upstream" not in each for each in faults(flow))
+        assert "a cycle: a → b → a" in faults(flow)[0]
+
+    def test_is_found_in_large_flows_in_time(self) -> None:
+        flow = Flow("large").then(decide, name="n0")
+        for number in range(1, 3_000):
+            source = f"n{number // 2}.output"
+            flow.then(takes_all, name=f"n{number}", inputs={"x": source if number > 1 else "input"})
+
+        assert len(flow.build().graph.nodes) == 3_000
+
+
+class TestArguments:
+    def test_are_the_inputs_by_name(self) -> None:
+        flow = Flow("o").then(fetch).then(send, inputs={"order": "fetch.output", "who": "input"})
+
+        node = task_at(flow.build(), "send")
+        assert not node.is_plain
+        assert node.config is None
+
+    def test_are_the_config_by_name_if_there_is_one(self) -> None:
+        config = {"order": "{{ o.id }}", "urgent": True}
+        flow = Flow("o").then(fetch).then(send, inputs={"o": "fetch.output"}, config=config)
+
+        assert task_at(flow.build(), "send").config == config
+
+    def test_may_be_none_at_all(self) -> None:
+        flow = Flow("o").then(takes_all, config={}).build()
+
+        assert task_at(flow, "takes_all").config == {}
+
+    @pytest.mark.parametrize(
+        "options,told",
+        [
+            ({"inputs": {"ordr": "input"}}, "has no parameter 'ordr'; did you mean 'order'?"),
+            ({"inputs": {"x": "input"}}, "no parameter 'x'; it has 'order', 'who', 'urgent'"),
+            ({"inputs": {"who": "input"}}, "needs 'order', which is not among 'who'"),
+            ({"config": {"who": "me"}}, "needs 'order', which is not among 'who'"),
+            ({"config": {}}, "needs 'order', which is not among its arguments: there are none"),
+            ({"config": {"order": 1, "when": 2}}, "no parameter 'when'"),
+        ],
+    )
+    def test_must_fit_the_parameters(self, options: Any, told: str) -> None:
+        assert any(told in fault for fault in faults(Flow("o").then(send, **options)))
+
+    def test_are_not_given_by_name_where_they_go_by_position(self) -> None:
+        flow = Flow("o").then(by_position, inputs={"order": "input"})
+
+        assert any("takes 'order' by position only" in fault for fault in faults(flow))
+
+    def test_that_are_wrong_are_told_all_at_once(self) -> None:
+        assert len(faults(Flow("o").then(send, inputs={"a": "input", "b": "input"}))) == 3
+
+    def test_do_not_count_the_context(self) -> None:
+        def body(order: Any, ctx: Any) -> Any: ...
+
+        flow = Flow("o").then(body, name="body", inputs={"order": "input"})
+        assert task_at(flow.build(), "body").call.task == "o.body"
+
+    def test_of_a_task_with_several_need_names(self) -> None:
+        @task
+        def two(one: Any, other: Any) -> Any: ...
+
+        assert "give it inputs={...} by name" in only_fault(Flow("o").then(two))
+        assert Flow("o").then(two, inputs={"one": "input.a", "other": "input.b"}).build().name == "o"
+
+    @pytest.mark.parametrize("config", [7, ["a"], "text"])
+    def test_are_an_object(self, config: Any) -> None:
+        assert "must be an object" in faults(Flow("o").then(takes_all, config=config))[0]
+
+    def test_can_be_stored(self) -> None:
+        assert "cannot be stored" in faults(Flow("o").then(takes_all, config={"a": object()}))[0]
+
+
+class TestNodesWithInputs:
+    def test_gather_nothing_along_their_edges(self) -> None:
+        flow = (
+            Flow("orders")
+            .fork(a=fetch, b=charge)
+            .join(takes_all, name="send", inputs={"x": "fetch.output"})
+            .build()
+        )
+
+        assert not task_at(flow, "send").gathers
+        assert links(flow) == {("fetch", "send"), ("charge", "send")}
+
+    def test_may_follow_several_that_are_there_together(self) -> None:
+        after = ["fetch", "charge"]
+        inputs = {"x": "fetch.output"}
+        flow = (
+            Flow("orders")
+            .fork(a=fetch, b=charge)
+            .delay("1s", after=after, inputs=inputs)
+            .loop(decide, until="done", name="loop", after=after, inputs=inputs)
+            .map(decide, over="x", name="map", after=after, inputs=inputs)
+            .flow(shipping, after=after, inputs=inputs)
+            .wait_for_signal("go", after=after, inputs=inputs, where=where_x())
+            .approve("Go?", after=after, inputs=inputs)
+            .build()
+        )
+
+        taking = [id for id, node in flow.graph.nodes.items() if inputs_of(node)]
+        assert sorted(taking) == ["approve", "delay", "go", "loop", "map", "shipping"]
+
+    def test_may_be_child_flows_after_then(self) -> None:
+        flow = Flow("o").then(fetch).then(shipping, inputs={"x": "fetch.output"}).build()
+
+        assert input_named(flow, "x", "shipping").source == "fetch"
+
+    @pytest.mark.parametrize("option", ["config", "ports", "check", "input_schema", "on_timeout"])
+    def test_that_are_child_flows_have_no_settings_of_tasks(self, option: str) -> None:
+        options: Any = {option: {}}
+
+        assert f"{option}= is for tasks" in only_fault(Flow("o").then(shipping, **options))
+
+    def test_that_map_name_the_list(self) -> None:
+        def mapped(**options: Any) -> Flow:
+            return Flow("o").then(fetch).map(decide, **options)
+
+        assert mapped(inputs={"lines": "fetch.output.lines"}, over="lines").build().name == "o"
+        assert "over=... is missing; with inputs=, it names the one that is the list: 'a'" in (
+            only_fault(mapped(inputs={"a": "input"}))
+        )
+        assert "over= names none of its inputs" in (
+            only_fault(mapped(inputs={"a": "input"}, over="b"))
+        )
+        assert "input 'b' is never used; only 'a' is" in (
+            only_fault(mapped(inputs={"a": "input", "b": "input"}, over="a"))
+        )
+
+
+class TestSettings:
+    def test_become_part_of_the_node(self) -> None:
+        schema = {"type": "object"}
+        condition = {"property": "total", "op": "gt", "value": 0}
+        flow = (
+            Flow("o")
+            .then(
+                fetch,
+                ports=["late"],
+                on_timeout="overdue",
+                input_schema=schema,
+                output_schema=True,
+                check={"schema": schema, "condition": condition, "advisory": True},
+            )
+            .then(charge, after="fetch:late")
+            .then(pack, after="fetch:overdue")
+            .build()
+        )
+
+        assert task_at(flow, "fetch") == TaskNode(
+            id="fetch",
+            call=task_at(Flow("o").then(fetch).build(), "fetch").call,
+            ports=("late",),
+            on_timeout="overdue",
+            input_schema=schema,
+            output_schema=True,
+            check=Check(schema=schema, condition=condition, is_advisory=True),
+        )
+        assert task_at(flow, "fetch").is_plain
+
+    @pytest.mark.parametrize(
+        "options,told",
+        [
+            ({"check": {"type": "object"}}, "no 'type'; write check={\"schema\": {...}} or"),
+            ({"check": {"shema": {}}}, "there is no 'shema'; did you mean 'schema'?"),
+            ({"check": {}}, "there is nothing to check"),
+            ({"check": {"advisory": True}}, "there is nothing to check"),
+            ({"check": {"schema": {}, "advisory": 1}}, "advisory=1 must be true or false"),
+            ({"check": {"schema": 7}}, "schema=7 must be a JSON Schema"),
+            ({"check": {"schema": {"type": "objekt"}}}, "schema of check: type: "),
+            ({"check": {"condition": {"property": "a"}}}, "condition of check: needs 'op'"),
+            ({"check": 7}, "check=7 must be an object"),
+            ({"input_schema": {"type": "objekt"}}, "input_schema: type: "),
+            ({"output_schema": {"minimum": "a"}}, "output_schema: minimum: "),
+            ({"output_schema": [1]}, "output_schema=[1] must be a JSON Schema"),
+            ({"ports": "late"}, "ports='late' must be a list"),
+            ({"ports": ["a", "a"]}, "the port 'a' is there 2 times"),
+            ({"ports": ["default"]}, "no port can be called 'default'"),
+            ({"ports": [""]}, "ports '' must be a text"),
+            ({"on_timeout": "late"}, "on_timeout='late' is a port that nothing follows"),
+        ],
+    )
+    def test_are_refused_where_they_cannot_work(self, options: Any, told: str) -> None:
+        fault = only_fault(Flow("o").then(fetch, **options))
+
+        assert fault.startswith("node 'fetch' (.then number 1): ")
+        assert told in fault
+
+    def test_a_port_that_nothing_follows_ends_there(self) -> None:
+        flow = Flow("o").then(fetch, ports=["late"]).then(charge).build()
+
+        assert flow.graph.ends == ["fetch", "charge"]
+        assert not flow.graph.definition.gathers
+
+
+def where_x() -> dict[str, Any]:
+    return {"property": "id", "op": "eq", "value": "{{ x }}"}

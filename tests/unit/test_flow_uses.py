@@ -1,0 +1,220 @@
+"""Nodes of kinds in the builder, and decisions that are told as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from perdure import Flow
+from perdure.errors import InvalidFlow
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import Input, LoopNode, RouteNode
+from perdure.nodes.kind import Kind, Settings
+from tests.unit.flow_samples import charge, decide, fetch, links, score, task_at
+
+IS_LARGE: Any = {"conditions": {"property": "total", "op": "gt", "value": 100}}
+
+
+class Translate(Kind):
+    """Says it in other words."""
+
+    name = "translate"
+    ports = ("unsure",)
+
+    class Config(Settings):
+        text: str
+        to: str = "en"
+
+    def execute(self, config: Any, ctx: Any) -> Any: ...
+
+    def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return (*self.ports, f"in_{config.get('to', 'en')}")
+
+
+class Nameless(Kind):
+    def execute(self, config: Any, ctx: Any) -> Any: ...
+
+
+def faults(flow: Flow) -> list[str]:
+    with pytest.raises(InvalidFlow) as caught:
+        flow.build()
+    return list(caught.value.errors)
+
+
+def only_fault(flow: Flow) -> str:
+    [fault] = faults(flow)
+    return fault
+
+
+class TestKinds:
+    @pytest.mark.parametrize("kind", [Translate, Translate()])
+    def test_may_be_yours(self, kind: Any) -> None:
+        flow = Flow("o").use(kind, {"text": "{{ text }}"}, inputs={"text": "input.text"}).build()
+
+        node = task_at(flow, "translate")
+        assert node.kind == "translate"
+        assert node.config == {"text": "{{ text }}"}
+        assert node.inputs == (Input(name="text", path=("text",)),)
+        assert node.ports == ("unsure", "in_en")
+        assert node.call.task == "o.translate"
+        assert list(flow.tasks) == ["o.translate"]
+
+    def test_may_be_those_that_come_with_it_by_name(self) -> None:
+        flow = (
+            Flow("o")
+            .then(fetch)
+            .use("match", IS_LARGE, inputs={"total": "fetch.output.total"})
+            .then(charge, after="match:true")
+            .then(decide, after="match:false")
+            .build()
+        )
+
+        assert task_at(flow, "match").ports == ("true", "false")
+        assert ("match:true", "charge") in links(flow)
+
+    def test_have_ports_by_their_config_and_more(self) -> None:
+        flow = Flow("o").use(Translate, {"text": "a", "to": "de"}, ports=["else"]).build()
+
+        assert task_at(flow, "translate").ports == ("unsure", "in_de", "else")
+
+    def test_stand_where_they_are_told(self) -> None:
+        flow = (
+            Flow("o")
+            .then(score)
+            .use(Translate, {"text": "a"}, name="one", retries=2, timeout="5s", undo=charge)
+            .use(Translate, {"text": "b"}, after="score")
+            .use(Translate, {"text": "c"}, queue="other", priority=2)
+            .build()
+        )
+
+        assert links(flow) == {
+            ("score", "one"),
+            ("score", "translate"),
+            ("translate", "translate-2"),
+        }
+        assert (task_at(flow, "one").call.queue, task_at(flow, "one").call.priority) == ("slow", 1)
+        assert task_at(flow, "translate-2").call.queue == "other"
+        undo = task_at(flow, "one").undo
+        assert undo is not None
+        assert undo.task == "charge"
+
+    def test_need_no_config_if_there_is_nothing_to_set(self) -> None:
+        class Idle(Kind):
+            name = "idle"
+
+            def execute(self, config: Any, ctx: Any) -> Any: ...
+
+        assert task_at(Flow("o").use(Idle).build(), "idle").config == {}
+
+    @pytest.mark.parametrize(
+        "kind,config,told",
+        [
+            (Translate, {}, "config: needs 'text'"),
+            (Translate, {"txt": "a", "text": "b"}, "config 'txt': there is no setting 'txt'; did"),
+            (Translate, {"text": 7}, "config 'text': "),
+            (Translate, ["text"], "config=['text'] must be an object"),
+            ("match", {"conditions": {"op": "eq"}}, "needs 'property'"),
+            ("translate", {}, "there is no kind 'translate'"),
+            ("htp", {}, "there is no kind 'htp'; did you mean 'http'?"),
+            ("delay", {}, "'delay' is not added by .use: it has a call of its own"),
+            (Nameless, {}, "has the name None"),
+            (7, {}, "7 is not a kind"),
+            (fetch, {}, "is not a kind"),
+        ],
+    )
+    def test_are_refused_where_they_cannot_work(self, kind: Any, config: Any, told: str) -> None:
+        assert any(told in fault for fault in faults(Flow("o").use(kind, config)))
+
+    def test_are_told_of_everything_at_once(self) -> None:
+        options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}
+        flow = Flow("o").use(Translate, {"text": "{{ a }}"}, on_error="bad", **options)
+
+        told = faults(flow)
+        assert len(told) == 5
+        for text in ("'a' is none", "'unsure' is there 2", "output_schema", "retrys", "on_error="):
+            assert sum(text in each for each in told) == 1
+
+    def test_that_are_added_as_tasks_are_refused(self) -> None:
+        body: Any = Translate
+        assert "is a kind; add it with .use(kind, config)" in only_fault(
+            Flow("o").then(body, name="a")
+        )
+
+    def test_count_inputs_that_they_look_at_as_used(self) -> None:
+        inputs = {"total": "fetch.output.total", "other": "fetch.output"}
+
+        assert only_fault(Flow("o").then(fetch).use("match", IS_LARGE, inputs=inputs)) == (
+            "node 'match' (.use number 1): input 'other' is never used: no template of its config "
+            "names it"
+        )
+        checked = Flow("o").then(fetch).use("check", {"schema": {"type": "object"}}, inputs=inputs)
+        assert checked.build().name == "o"
+
+    def test_look_at_declared_inputs_only(self) -> None:
+        assert only_fault(Flow("o").use("match", IS_LARGE)) == (
+            "node 'match' (.use number 1): its config names 'total', which is none of its inputs, "
+            'as it declares none; declare it: inputs={"total": ...}'
+        )
+
+    def test_may_look_at_the_input_of_the_run(self) -> None:
+        conditions = {"property": "input.total", "op": "gt", "value": 1}
+
+        node = task_at(Flow("o").use("match", {"conditions": conditions}).build(), "match")
+        assert node.inputs == (Input(name="input"),)
+
+
+class TestDecisionsAsData:
+    def test_routes_keep_their_key(self) -> None:
+        assert route_of(Flow("o").route("kind", {"a": charge}).build()).key == "kind"
+        assert route_of(Flow("o").route(lambda order: "a", {"a": charge}).build()).key == ""
+
+    def test_loops_keep_their_key_or_condition(self) -> None:
+        condition = {"property": "done", "op": "eq", "value": True}
+
+        assert loop_of(Flow("o").loop(fetch, until="done").build()).until == "done"
+        assert loop_of(Flow("o").loop(fetch, until=condition).build()).until == condition
+        assert loop_of(Flow("o").loop(fetch, until=[condition]).build()).until == [condition]
+        assert loop_of(Flow("o").loop(fetch, until=lambda order: True).build()).until is None
+
+    def test_a_condition_is_asked_about_the_output(self) -> None:
+        condition = {"property": "order.total", "op": "ge", "value": 3}
+        flow = Flow("o").loop(fetch, until=condition).build()
+
+        is_done = flow.tasks[loop_of(flow).check.task]
+        assert [is_done({"order": {"total": n}}) for n in (2, 3)] == [False, True]
+        assert is_done("text") is False
+
+    def test_functions_of_two_conditions_have_two_names(self) -> None:
+        def check_of(value: int) -> str:
+            condition = {"property": "total", "op": "ge", "value": value}
+            return loop_of(Flow("o").loop(fetch, until=condition).build()).check.task
+
+        assert check_of(1) == check_of(1)
+        assert check_of(1) != check_of(2)
+        assert check_of(1).startswith("o.fetch.until:")
+
+    @pytest.mark.parametrize(
+        "until,told",
+        [
+            ({"property": "a", "op": "is", "value": 1}, 'until at op: "is" is not an operator'),
+            ({"property": "a", "op": "eq"}, "until: needs 'value'"),
+            ({"all": {}}, "until at all: must be a list"),
+            ({"property": "a", "op": "eq", "value": object()}, "until cannot be stored"),
+        ],
+    )
+    def test_conditions_are_checked(self, until: Any, told: str) -> None:
+        assert any(told in fault for fault in faults(Flow("o").loop(fetch, until=until)))
+
+
+def route_of(flow: BuiltFlow) -> RouteNode:
+    node = flow.graph.nodes["route"]
+    assert isinstance(node, RouteNode)
+    return node
+
+
+def loop_of(flow: BuiltFlow) -> LoopNode:
+    node = flow.graph.nodes["fetch"]
+    assert isinstance(node, LoopNode)
+    return node
