@@ -93,4 +93,7 @@ class Lineage(Value):
     nodes: tuple[NodeLineage, ...]
 
     def __getitem__(self, node: str) -> NodeLineage:
-        return next(each for each in self.nodes if each.id == node)
+        for each in self.nodes:
+            if each.id == node:
+                return each
+        raise KeyError(node)

@@ -22,7 +22,6 @@ from perdure.model.event import (
     SignalReceived,
 )
 from perdure.model.graph import (
-    ApprovalNode,
     Edge,
     FlowRef,
     Graph,
@@ -64,27 +63,31 @@ class _Log:
 
     def __init__(self, events: Iterable[Numbered]) -> None:
         self.by: dict[int, str | None] = {}
-        self.said: dict[str, list[int]] = {}
-        """Answers to approvals and reports, by key."""
+        self.answers: dict[str, list[int]] = {}
+        self.reports: dict[str, list[int]] = {}
         self.ended: dict[str, int] = {}
         """Items and iterations that are done."""
+        self.mapped: dict[str, int] = {}
+        """How many items the maps have."""
         for number, event in events:
             self._take(number, event)
 
     def _take(self, number: int, event: Event) -> None:
-        for key in getattr(event, "then", NOTHING).waiting:
-            self.said.pop(key, None)  # it is opened anew: what was said before does not count
+        then = getattr(event, "then", NOTHING)
+        for key in then.waiting:
+            self.answers.pop(key, None)  # it is asked anew: what was said before does not count
+        self.mapped.update(then.mapped)
         match event:
             case SignalReceived():
                 self.by[number] = event.by
             case ApprovalAnswered():
                 self.by[number] = event.by
-                self.said.setdefault(event.node, []).append(number)
+                self.answers.setdefault(event.node, []).append(number)
             case NodeReported():
                 self.by[number] = event.by
-                self.said.setdefault(event.key, []).append(number)
+                self.reports.setdefault(event.key, []).append(number)
             case ItemCompleted() | IterationCompleted():
-                self.ended.setdefault(event.key, number)
+                self.ended[event.key] = number
             case NodeFailed(handled=handled) if handled and "[" in event.key:
                 self.ended[event.key] = number
             case NodeCompleted(iteration=iteration) if iteration:
@@ -173,18 +176,19 @@ class _Tracing:
             if state.ref in self._log.by:
                 yield self._said(UseOrigin.SIGNAL, node.signal, state.ref)
             return
-        origin = UseOrigin.ANSWER if isinstance(node, ApprovalNode) else UseOrigin.REPORT
-        for number in self._log.said.get(node.id, ()):
-            yield self._said(origin, "", number)
+        for number in self._log.answers.get(node.id, ()):
+            yield self._said(UseOrigin.ANSWER, "", number)
+        for number in self._log.reports.get(node.id, ()):
+            yield self._said(UseOrigin.REPORT, "", number)
 
     def _said(self, origin: UseOrigin, source: str, number: int) -> Use:
         return Use(origin=origin, source=source, number=number, by=self._log.by[number])
 
     def _parts(self, node: Node, taken: Sequence[Use]) -> Iterator[PartLineage]:
-        if isinstance(node, MapNode) and (progress := self._state.maps.get(node.id)) is not None:
-            for item in range(progress.launched):
+        if isinstance(node, MapNode):
+            for item in range(self._items(node.id)):
                 key = Key(node=node.id, item=item).text
-                yield self._part(key, _of_item(node, taken, item), progress.refs.get(item, 0))
+                yield self._part(key, _of_item(node, taken, item), self._log.ended.get(key, 0))
         elif isinstance(node, LoopNode):
             uses = tuple(taken)
             for iteration in range(1, self._state.nodes[node.id].iteration + 1):
@@ -193,9 +197,14 @@ class _Tracing:
                 yield self._part(key, uses, output)
                 uses = (Use(origin=UseOrigin.NODE, source=key, number=output),)
 
+    def _items(self, id: str) -> int:
+        """How many items of a map have been started: of one that is done, all."""
+        progress = self._state.maps.get(id)
+        return self._log.mapped.get(id, 0) if progress is None else progress.launched
+
     def _part(self, key: str, uses: Sequence[Use], output: int) -> PartLineage:
         reports = [
-            self._said(UseOrigin.REPORT, "", number) for number in self._log.said.get(key, ())
+            self._said(UseOrigin.REPORT, "", number) for number in self._log.reports.get(key, ())
         ]
         return PartLineage(key=key, uses=(*uses, *reports), output=output)
 
