@@ -18,7 +18,7 @@ from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
 from perdure.model.happening import CancelAsked
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, NewJob
-from perdure.model.payload import Codec
+from perdure.model.payload import Codec, from_json
 from perdure.model.run import ENDED, NewRun, RunStatus
 from perdure.model.schedule import (
     FlowCall,
@@ -96,12 +96,19 @@ class Ticking:
         call = schedule.definition.call
         if not isinstance(call, FlowCall):
             return Start(job=replace(call.job, id=JobId(clock.new_id())))
-        namespace = schedule.namespace
+        namespace, input = schedule.namespace, self._codec.decode(call.input)
+        try:
+            from_json(input)
+        except (ValueError, UnicodeDecodeError):
+            raise InvalidInput(
+                f"the input of schedule {schedule.name!r} cannot be read here: it was stored with "
+                "another codec"
+            ) from None
         graph = await self._graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
         decision, state = decide.submit(
             graph,
             id,
-            self._codec.decode(call.input),
+            input,
             RunValues(self._codec),
             aging_ms=call.aging_ms,
         )

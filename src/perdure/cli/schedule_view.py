@@ -1,0 +1,115 @@
+"""Schedules in a list, and one in full, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Console
+
+from perdure.cli.present import Column, brief, moment, shortened
+from perdure.cli.run_view import VALUE_LENGTH_MAX
+from perdure.cli.terminal import print_pairs, print_table
+from perdure.client.schedule_records import ScheduleRecord
+from perdure.model.schedule import TickRecord
+
+PAUSED = "paused"
+
+
+def schedule_columns(
+    schedules: Sequence[ScheduleRecord], now: datetime, *, is_across: bool
+) -> list[Column]:
+    """A list of schedules; ``is_across`` when they are of several namespaces."""
+    namespaces = [each.namespace if is_across else "" for each in schedules]
+    return [
+        Column(title="SCHEDULE", cells=[each.name for each in schedules], room_min=12),
+        Column(title="NAMESPACE", cells=namespaces, rank=3, room_min=9),
+        Column(title="STATUS", cells=[_status(each) for each in schedules]),
+        Column(title="STARTS", cells=[_target(each) for each in schedules], rank=2, room_min=10),
+        Column(title="WHEN", cells=[_when(each) for each in schedules], rank=1, room_min=10),
+        Column(title="NEXT", cells=[_brief(each.next_at, now) for each in schedules]),
+        Column(title="LAST", cells=[_brief(each.last_at, now) for each in schedules], rank=4),
+        Column(
+            title="STARTED",
+            cells=[str(each.started) for each in schedules],
+            rank=5,
+            is_number=True,
+        ),
+    ]
+
+
+def print_schedule(console: Console, record: ScheduleRecord, now: datetime) -> None:
+    pairs = [*_definition(record, now), *_state(record, now)]
+    print_pairs(console, [(name, value) for name, value in pairs if value])
+    if record.history:
+        console.print()
+        print_table(console, tick_columns(record.history[::-1]))
+
+
+def tick_columns(ticks: Sequence[TickRecord]) -> list[Column]:
+    """What became of ticks, newest first."""
+    started = [each.run or each.job or "" for each in ticks]
+    reasons = [shortened(each.reason, VALUE_LENGTH_MAX) for each in ticks]
+    return [
+        Column(title="TICK", cells=[_local(each.at) for each in ticks]),
+        Column(title="RESULT", cells=[each.result.value for each in ticks]),
+        Column(title="STARTED", cells=started, rank=1, room_min=16),
+        Column(title="WHY", cells=reasons, rank=2, room_min=16),
+    ]
+
+
+def _definition(record: ScheduleRecord, now: datetime) -> list[tuple[str, str]]:
+    return [
+        ("schedule", record.name),
+        ("namespace", record.namespace),
+        ("starts", _target(record)),
+        ("when", f"{_when(record)} ({record.timezone})" if record.cron else _when(record)),
+        ("from", moment(record.start_at, now)),
+        ("until", moment(record.end_at, now)),
+        ("overlap", record.overlap),
+        ("catch up", record.catch_up),
+    ]
+
+
+def _state(record: ScheduleRecord, now: datetime) -> list[tuple[str, str]]:
+    who = f", by {record.paused_by}" if record.paused_by else ""
+    counts = {
+        "started": record.started,
+        "skipped": record.skipped,
+        "missed": record.missed,
+        "failed": record.failed,
+    }
+    return [
+        ("status", _status(record)),
+        ("paused", f"{moment(record.paused_at, now)}{who}" if record.is_paused else ""),
+        ("next", moment(record.next_at, now)),
+        ("last", moment(record.last_at, now)),
+        ("last run", record.last_run or ""),
+        ("last job", record.last_job or ""),
+        ("queued", str(len(record.queued)) if record.queued else ""),
+        ("ticks", ", ".join(f"{count} {name}" for name, count in counts.items())),
+    ]
+
+
+def _status(record: ScheduleRecord) -> str:
+    if record.is_paused:
+        return PAUSED
+    return "active" if record.next_at is not None or record.queued else "over"
+
+
+def _target(record: ScheduleRecord) -> str:
+    return f"task {record.task}" if record.flow is None else f"flow {record.flow}"
+
+
+def _when(record: ScheduleRecord) -> str:
+    return record.cron or (f"every {record.every}" if record.every else "")
+
+
+def _brief(at: datetime | None, now: datetime) -> str:
+    if at is None:
+        return ""
+    return f"in {brief(at - now)}" if at > now else f"{brief(now - at)} ago"
+
+
+def _local(at: datetime) -> str:
+    return at.astimezone().isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,137 @@
+"""``perdure schedules``: see them, stop them, start them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from perdure import Client
+from tests.cli import sample_flows as sample
+from tests.cli.commands import Commands
+
+FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+def nightly(client: Client) -> str:
+    """A schedule of a flow whose first tick is far away."""
+    client.schedule(
+        "nightly",
+        sample.orders,
+        input=5,
+        cron="0 3 * * *",
+        timezone="Europe/Berlin",
+        start_at=FAR,
+        overlap="queue",
+    )
+    return "nightly"
+
+
+class TestList:
+    def test_shows_what_each_starts_and_when(
+        self, perdure: Commands, client: Client, nightly: str
+    ) -> None:
+        client.schedule("sweeping", sample.fetch, args=[1], every="15m", paused=True)
+        shown = perdure("schedules", "list")
+
+        assert shown.exit_code == 0
+        heads, first, second = shown.rows
+        assert heads[:3] == ["SCHEDULE", "STATUS", "STARTS"]
+        assert first[:4] == ["nightly", "active", "flow", "orders"]
+        assert second[:4] == ["sweeping", "paused", "task", "fetch"]
+        assert "0 3 * * *" in shown.out
+        assert "every 0:15:00" in shown.out
+
+    def test_says_that_there_are_none(self, perdure: Commands, client: Client) -> None:
+        assert perdure("schedules", "list").out == "no schedules\n"
+
+    def test_gives_json(self, perdure: Commands, nightly: str) -> None:
+        [found] = perdure("schedules", "list", "--json").json
+
+        assert (found["name"], found["cron"], found["flow"]) == ("nightly", "0 3 * * *", "orders")
+        assert found["next_at"] == "2100-01-02T02:00:00Z"
+
+    def test_of_all_namespaces_says_whose_each_is(
+        self, perdure: Commands, url: str, nightly: str
+    ) -> None:
+        with Client(url, namespace="team-b") as other:
+            other.schedule("hourly", sample.fetch, args=[1], every="1h")
+        shown = perdure("schedules", "list", "--namespace", "*")
+
+        assert "NAMESPACE" in shown.out
+        assert "team-b" in shown.out
+
+
+class TestShow:
+    def test_tells_all_of_one(self, perdure: Commands, client: Client, nightly: str) -> None:
+        run = client.trigger("nightly", by="ann")
+        shown = perdure("schedules", "show", "nightly")
+
+        assert shown.exit_code == 0
+        for text in (
+            "flow orders",
+            "0 3 * * * (Europe/Berlin)",
+            "queue",
+            "1 started, 0 skipped, 0 missed, 0 failed",
+            run.id,
+            "triggered by ann",
+        ):
+            assert text in shown.out
+
+    def test_gives_json(self, perdure: Commands, client: Client, nightly: str) -> None:
+        run = client.trigger("nightly")
+        found = perdure("schedules", "show", "nightly", "--json").json
+
+        assert found["history"][0]["run"] == run.id
+        assert found["started"] == 1
+
+    def test_of_an_unknown_one_names_the_nearest(self, perdure: Commands, nightly: str) -> None:
+        shown = perdure("schedules", "show", "nigthly")
+
+        assert shown.exit_code == 1
+        assert "there is no schedule 'nigthly'" in shown.error
+        assert "'nightly'" in shown.error
+
+
+class TestActing:
+    def test_pausing_and_resuming(self, perdure: Commands, client: Client, nightly: str) -> None:
+        assert perdure("schedules", "pause", "nightly", "--by", "ann").out == (
+            "nightly is paused by ann\n"
+        )
+        assert client.schedule_record("nightly").is_paused
+        assert "ann" in perdure("schedules", "show", "nightly").out
+        resumed = perdure("schedules", "resume", "nightly")
+        assert resumed.out.startswith("nightly goes on; next: 2100-01-02")
+        assert not client.schedule_record("nightly").is_paused
+
+    def test_triggering_a_flow(self, perdure: Commands, client: Client, nightly: str) -> None:
+        done = perdure("schedules", "trigger", "nightly", "--json").json
+
+        assert done["run"].startswith("nightly@manual-")
+        assert client.run(done["run"]).flow == "orders"
+        assert "started run nightly@manual-" in perdure("schedules", "trigger", "nightly").out
+
+    def test_triggering_a_task(self, perdure: Commands, client: Client) -> None:
+        client.schedule("fetching", sample.fetch, args=[1], every="1h")
+        done = perdure("schedules", "trigger", "fetching")
+
+        assert done.out.startswith("fetching started job ")
+        assert done.out.endswith("which is waiting\n")
+
+    def test_deleting(self, perdure: Commands, client: Client, nightly: str) -> None:
+        assert perdure("schedules", "delete", "nightly").out == "nightly is deleted\n"
+        assert client.schedules() == []
+        assert perdure("schedules", "delete", "nightly").exit_code == 1
+
+    @pytest.mark.parametrize("act", ["pause", "resume", "delete"])
+    def test_gives_json(self, perdure: Commands, nightly: str, act: str) -> None:
+        done = perdure("schedules", act, "nightly", "--json").json
+
+        assert "nightly" in (done.get("name"), done.get("deleted"))
+
+    def test_of_all_namespaces_is_refused(self, perdure: Commands, nightly: str) -> None:
+        done = perdure("schedules", "pause", "nightly", "--namespace", "*")
+
+        assert done.exit_code != 0
+        assert "cannot pause a schedule" in done.error
