@@ -119,7 +119,7 @@ class TestTheCommand:
 
 class TestTheEnd:
     def test_of_another_code_fails_with_the_end_of_stderr(self) -> None:
-        text = "import sys; print('x' * 5000 + 'no paper', file=sys.stderr); sys.exit(3)"
+        text = "import sys; print('x ' * 5000 + 'no paper', file=sys.stderr); sys.exit(3)"
 
         with pytest.raises(CommandFailed, match=r"ended with exit code 3: .*no paper$") as caught:
             executed(program(text))
@@ -170,18 +170,25 @@ class TestTheEnd:
 class TestLimits:
     def test_output_is_cut_with_a_mark(self) -> None:
         text = (
-            "import sys; print('A' + 'o' * 300_000 + 'Z'); "
-            "print('A' + 'e' * 300_000 + 'Z', file=sys.stderr)"
+            "import sys; print('A ' + 'oo ' * 100_000 + 'Z'); "
+            "print('A ' + 'ee ' * 100_000 + 'Z', file=sys.stderr)"
         )
 
         output = executed(program(text), max_bytes=1000).output
 
-        assert output["stdout"].startswith("Aooo")
-        assert output["stdout"].endswith("\n… (cut: 300003 bytes in all) …")
-        assert output["stderr"].startswith("… (cut: 300003 bytes in all) …\n")
-        assert output["stderr"].endswith("eeeZ\n")
+        assert output["stdout"].startswith("A oo oo ")
+        assert output["stdout"].endswith("\n… (cut: 300004 bytes in all) …")
+        assert output["stderr"].startswith("… (cut: 300004 bytes in all) …\n")
+        assert output["stderr"].endswith("ee ee Z\n")
         assert len(output["stdout"]) < 1100
         assert len(output["stderr"]) < 1100
+
+    def test_no_word_is_cut_in_two(self) -> None:
+        given = "sesame " * 1000
+        for length in range(20, 30):
+            kept = executed(["cat"], stdin=given, max_bytes=length).output["stdout"]
+
+            assert set(kept.partition("\n")[0].split()) == {"sesame"}
 
     def test_an_object_that_was_cut_is_no_json(self) -> None:
         written = '{"a": 1}' + " " * 100

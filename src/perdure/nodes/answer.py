@@ -13,6 +13,7 @@ from perdure.errors import PerdureError, Permanent, RetryLater
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json
 from perdure.model.result import Complete, complete
+from perdure.nodes.excerpt import beginning
 from perdure.nodes.exchange import Answer
 
 RETRY_AFTER_MAX = timedelta(hours=1)
@@ -47,7 +48,7 @@ def _failure(answer: Answer, what: str) -> PerdureError:
     body, encoding = _body(answer)
     if answer.body and encoding != "base64":
         text = body if isinstance(body, str) else answer.body.decode(errors="replace")
-        told += f": {text[:_TOLD_MAX]}"
+        told += f": {beginning(text, _TOLD_MAX)}"
     if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
         return RetryLater(told, after=min(delay, RETRY_AFTER_MAX))
     if answer.status in _TRANSIENT or answer.status >= 500:

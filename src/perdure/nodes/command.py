@@ -21,6 +21,7 @@ from perdure import clock
 from perdure.client.context import AbortSignal
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.value import Value
+from perdure.nodes.excerpt import beginning, ending
 from perdure.rules.showing import cut
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -249,5 +250,9 @@ class _Capture:
         text = kept.decode(errors="replace")
         if is_cut:
             mark = f"… (cut: {self._total} bytes in all) …"
-            text = f"{mark}\n{text}" if self._keeps_end else f"{text}\n{mark}"
+            # One character less, so that what was cut in two is left out.
+            if self._keeps_end:
+                text = f"{mark}\n{ending(text, len(text) - 1)}"
+            else:
+                text = f"{beginning(text, len(text) - 1)}\n{mark}"
         return Output(text=text, is_cut=is_cut)

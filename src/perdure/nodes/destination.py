@@ -38,25 +38,25 @@ class Destination(Value):
 
     @property
     def shown(self) -> str:
-        """As messages tell it: without the query, which is where keys are."""
-        return cut(f"{self.scheme}://{self.host_header}{self.target.partition('?')[0]}")
+        """As messages tell it: the rest of a URL may have keys in it."""
+        return f"{self.scheme}://{self.host_header}"
 
 
 def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination:
-    """Read a URL; ``InvalidInput`` says what is wrong with it."""
+    """Read a URL; ``InvalidInput`` says what is wrong with it, not what it is."""
     if len(url) > URL_MAX:
         raise InvalidInput(f"url has more than {URL_MAX} characters")
     if _MISLEADING.search(url):
-        raise InvalidInput(f"url {cut(url)!r} has a space, a backslash or a control character")
+        raise InvalidInput("url has a space, a backslash or a control character in it")
     parts = _parts(url)
     if parts.scheme not in _PORTS:
-        raise InvalidInput(f"url {cut(url)!r} must begin with http:// or https://")
+        raise InvalidInput("url must begin with http:// or https://")
     if "@" in parts.netloc:
         raise InvalidInput("url has a user or password before the host; use a header for them")
     return Destination(
         scheme=parts.scheme,
-        host=_host(parts, url),
-        port=_port(parts, url),
+        host=_host(parts),
+        port=_port(parts),
         target=_target(parts, query or {}),
     )
 
@@ -65,29 +65,29 @@ def _parts(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise InvalidInput(f"url {cut(url)!r} cannot be read: {error}") from error
+        raise InvalidInput("url cannot be read: its host is not one") from error
 
 
-def _host(parts: SplitResult, url: str) -> str:
+def _host(parts: SplitResult) -> str:
     host = parts.hostname or ""
     try:
         if not host.isascii() and len(host) <= HOST_MAX:
             host = host.encode("idna").decode()
     except UnicodeError as error:
-        raise InvalidInput(f"url {cut(url)!r} has no usable host: {error}") from error
+        raise InvalidInput("url has no usable host") from error
     host = host.removesuffix(".")
     if not host or len(host) > HOST_MAX or not _HOST.fullmatch(host):
-        raise InvalidInput(f"url {cut(url)!r} has no usable host")
+        raise InvalidInput("url has no usable host")
     return host.lower()
 
 
-def _port(parts: SplitResult, url: str) -> int:
+def _port(parts: SplitResult) -> int:
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port == 0:
-        raise InvalidInput(f"url {cut(url)!r} has a port that is not one of 1 to 65535")
+        raise InvalidInput("url has a port that is not one of 1 to 65535")
     return _PORTS[parts.scheme] if port is None else port
 
 

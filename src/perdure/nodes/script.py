@@ -13,6 +13,7 @@ from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.result import Complete, complete
 from perdure.model.task import checked_name
+from perdure.nodes import excerpt
 from perdure.nodes.config import Span, duration_faults, has_template, seconds_of
 from perdure.nodes.kind import Fault, Kind, Settings
 
@@ -140,7 +141,7 @@ def _told(command: Command, ending: Ending) -> str:
         if ending.exit_code < 0
         else f"ended with exit code {ending.exit_code}"
     )
-    last_words = ending.stderr.text.strip()[-_TOLD_MAX:]
+    last_words = excerpt.ending(ending.stderr.text.strip(), _TOLD_MAX)
     return f"{command.shown} {how}: {last_words}" if last_words else f"{command.shown} {how}"
 
 
