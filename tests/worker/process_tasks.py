@@ -130,3 +130,13 @@ async def tell_in_process(how: str, ctx: Context) -> object:
     if how == "step":
         return await ctx.step("kept", lambda: secret)
     return {"found": secret}
+
+
+@task(isolation="process")
+def inputs_in_process(amount: int, ctx: Context) -> list[object]:
+    return [amount, dict(ctx.inputs)]
+
+
+@task(isolation="process")
+def echo_in_process(value: object) -> object:
+    return value

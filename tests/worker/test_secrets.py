@@ -220,7 +220,7 @@ class TestNothingIsKept:
         running = await Running(Worker(sqlite_url, tasks=[tell])).start()
         async with AsyncClient(sqlite_url) as client:
             job = await client.enqueue(tell, how)
-            results: list[Any] = await asyncio.gather(job.result(30), return_exceptions=True)
+            results: Any = await asyncio.gather(job.result(30), return_exceptions=True)
         await running.stop()
 
         assert MASK in str(results[0])
