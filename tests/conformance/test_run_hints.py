@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perdure.clock import ManualClock
 from perdure.model.hint import HintKind
 from perdure.model.limit import LimitRule
@@ -16,6 +18,7 @@ from tests.conformance.run_builders import (
     NODE_LANE,
     PAUSED,
     RUN,
+    approval,
     child_wait,
     claim_node,
     ends,
@@ -72,6 +75,17 @@ class TestHintsAboutRuns:
         await lanes.hears(READY, NODE_LANE.text)
         await times.hears(SCHEDULED)
         await dues.hears(DUE)
+
+    @pytest.mark.parametrize("is_open", [False, True])
+    async def test_tell_of_a_wait_that_gets_a_time_to_be_due_at(
+        self, store: Store, twin: Store, clock: ManualClock, is_open: bool
+    ) -> None:
+        await submit(store, waits=(approval(),) if is_open else ())
+        ear = Ear(twin)
+
+        await go_on(store, waits=(approval(due_at=clock() + HOUR),))
+
+        await ear.hears(DUE)
 
     async def test_tell_of_a_job_that_goes_back_to_the_queue(
         self, store: Store, twin: Store
