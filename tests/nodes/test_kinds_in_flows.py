@@ -1,0 +1,403 @@
+"""Every kind in a flow as YAML, executed by a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Context, Flow, RunFailed
+from perdure.clock import ManualClock
+from perdure.model.flow import BuiltFlow
+from perdure.model.report import Report, ReportStatus
+from perdure.model.result import complete, paused, skipped
+from perdure.model.run import RunStatus
+from perdure.nodes.http import Http
+from perdure.nodes.kind import Kind, Settings
+from perdure.store.opening import store_at
+from tests.nodes.http_service import Service, reply, serving
+from tests.worker.conftest import Hire, client, hire
+from tests.worker.harness import until
+
+__all__ = ["client", "hire"]
+
+LOOPBACK = Http(allow=["127.0.0.1"])
+
+
+@pytest.fixture
+def store_url(memory_url: str) -> str:
+    """What kinds do has nothing to do with the store."""
+    return memory_url
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+@pytest.fixture
+def at_work(client: AsyncClient, hire: Hire) -> Any:
+    """Executes flows to their results."""
+
+    async def result(flow: BuiltFlow, input: Any = None, **settings: Any) -> Any:
+        await hire(flows=[flow], **settings)
+        run = await client.submit(flow, input)
+        return await run.result(20)
+
+    return result
+
+
+class TestMatchAndSwitch:
+    FLOW = """
+      flow: ship
+      nodes:
+        - id: large
+          kind: match
+          inputs: {order: input}
+          config:
+            conditions: {property: order.total, op: gt, value: 100}
+          next: {true: sort, false: small}
+        - id: sort
+          kind: switch
+          inputs: {order: input}
+          config: {value: "{{ order.to }}"}
+          next: {DE: home, 7: seven, default: abroad}
+        - {id: small, kind: note, config: {text: small}}
+        - {id: home, kind: note, config: {text: home}}
+        - {id: seven, kind: note, config: {text: seven}}
+        - {id: abroad, kind: note, config: {text: abroad}}
+    """
+
+    @pytest.mark.parametrize(
+        "order, text",
+        [
+            ({"total": 5, "to": "DE"}, "small"),
+            ({"total": 500, "to": "DE"}, "home"),
+            ({"total": 500, "to": 7}, "seven"),
+            ({"total": 500, "to": "FR"}, "abroad"),
+            ({"total": 500, "to": ["DE"]}, "abroad"),
+            ({"total": "500", "to": "DE"}, "small"),
+        ],
+    )
+    async def test_lead_to_one_end(self, at_work: Any, order: Any, text: str) -> None:
+        assert await at_work(Flow.from_yaml(self.FLOW), order) == text
+
+    async def test_a_value_without_a_case_fails_the_run(self, at_work: Any) -> None:
+        flow = Flow.from_yaml(self.FLOW.replace(", default: abroad", ", FR: abroad"))
+
+        with pytest.raises(RunFailed, match='the value is "IT", but the cases are'):
+            await at_work(flow, {"total": 500, "to": "IT"})
+
+    def test_are_the_same_once_written_and_read_again(self) -> None:
+        told = Flow.from_yaml(self.FLOW)
+
+        assert Flow.from_yaml(told.to_yaml()).graph.version == told.graph.version
+
+
+class TestCheck:
+    FLOW = """
+      flow: accept
+      nodes:
+        - id: look
+          kind: check
+          inputs: {order: input}
+          config:
+            value: "{{ order }}"
+            schema: {type: object, required: [id]}
+          next: {pass: good, fail: bad}
+        - id: good
+          kind: note
+          inputs: {passed: look.output.passed}
+          config: {text: "passed: {{ passed }}"}
+        - id: bad
+          kind: note
+          inputs: {faults: look.output.faults}
+          config: {text: "{{ faults }}"}
+    """
+
+    async def test_leads_by_the_answer_and_tells_the_faults(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        flow = Flow.from_yaml(self.FLOW)
+        await hire(flows=[flow])
+
+        good = await client.submit(flow, {"id": 3})
+        bad = await client.submit(flow, {"no": 3})
+
+        assert await good.result(20) == "passed: true"
+        assert "id" in await bad.result(20)
+
+
+class TestOutside:
+    FLOW = """
+      flow: print
+      nodes:
+        - id: printer
+          kind: outside
+          inputs: {pages: input}
+          config: {for: printer, data: {pages: "{{ pages }}"}, deadline: 1h}
+          on_timeout: late
+          next: {default: done, late: gave_up}
+        - {id: done, kind: note, inputs: {result: printer.output}, config: {text: "{{ result }}"}}
+        - {id: gave_up, kind: note, config: {text: nobody came}}
+    """
+
+    async def test_gives_what_is_reported(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow.from_yaml(self.FLOW)
+        await hire(flows=[flow])
+        run = await client.submit(flow, 3)
+        await waiting(client, run.id)
+
+        await client.report(run.id, "printer", status="completed", result={"sheets": 2})
+
+        assert await run.result(20) == '{"sheets":2}'
+
+    async def test_gives_up_once_nobody_came_in_time(self, memory_url: str, hire: Hire) -> None:
+        clock = ManualClock()
+        flow = Flow.from_yaml(self.FLOW)
+        await hire(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
+        async with AsyncClient(store_at(memory_url, clock=clock)) as client:
+            run = await client.submit(flow, 3)
+            await waiting(client, run.id)
+            [wait] = await client.waits(run=run.id)
+            clock.advance(timedelta(hours=1))
+
+            assert (wait.name, wait.detail) == ("printer", {"for": "printer", "data": {"pages": 3}})
+            assert await run.result(20) == "nobody came"
+
+    async def test_fails_with_what_is_reported(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow.from_yaml(self.FLOW)
+        await hire(flows=[flow])
+        run = await client.submit(flow, 3)
+        await waiting(client, run.id)
+
+        await client.report(run.id, "printer", status="failed", error="no paper")
+
+        with pytest.raises(RunFailed, match="no paper"):
+            await run.result(20)
+
+
+class TestHttp:
+    FLOW = """
+      flow: ask
+      nodes:
+        - id: ask
+          kind: http
+          inputs: {port: input.port, order: input.order}
+          config:
+            method: POST
+            url: "http://127.0.0.1:{{ port }}/orders/{{ order.id }}"
+            headers: {Authorization: "Bearer {{ secret.api_key }}"}
+            body: {lines: "{{ order.lines }}"}
+            status: {404: missing}
+          next: {default: told, missing: none}
+        - {id: told, kind: note, inputs: {answer: ask.output.body.answer}, config: {text: "{{ answer }}"}}
+        - {id: none, kind: note, config: {text: none}}
+    """  # noqa: E501
+
+    async def test_asks_with_what_the_flow_has(self, at_work: Any, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, body={"answer": [1]})
+        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        order = {"id": "a/b{{x}}", "lines": [{"sku": "{{ secret.api_key }}"}]}
+
+        found = await at_work(
+            flow, {"port": service.port, "order": order}, secrets={"api_key": "open sesame"}
+        )
+
+        assert found == "[1]"
+        [asked] = service.asked
+        assert asked.path == "/orders/a/b%7B%7Bx%7D%7D"
+        assert asked.header("authorization") == "Bearer open sesame"
+        assert asked.body == b'{"lines":[{"sku":"{{ secret.api_key }}"}]}'
+        assert (asked.header("idempotency-key") or "").endswith(":ask:0")
+
+    async def test_goes_where_the_status_says(self, at_work: Any, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 404)
+        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        given = {"port": service.port, "order": {"id": 1, "lines": []}}
+
+        assert await at_work(flow, given, secrets={"api_key": "open sesame"}) == "none"
+
+    async def test_no_error_tells_a_secret(self, at_work: Any, service: Service) -> None:
+        def echo(handler: Any) -> None:
+            reply(handler, 403, f"{'x ' * 92}{handler.headers['Authorization']}".encode())
+
+        service.answer = echo
+        flow = Flow.from_yaml(self.FLOW, kinds=[LOOPBACK])
+        given = {"port": service.port, "order": {"id": 1, "lines": []}}
+
+        with pytest.raises(RunFailed, match="answered with 403") as caught:
+            await at_work(flow, given, secrets={"api_key": "opensesame"})
+
+        assert "opense" not in str(caught.value)
+
+    async def test_retries_what_passes(self, at_work: Any, service: Service) -> None:
+        service.answer = lambda handler: reply(handler, 200 if len(service.asked) > 2 else 500)
+        text = f"""
+          flow: stubborn
+          nodes:
+            - id: ask
+              kind: http
+              config: {{url: "{service.url()}", method: POST}}
+              retry: {{retries: 3, first: 0}}
+        """
+        flow = Flow.from_yaml(text, kinds=[LOOPBACK])
+
+        assert (await at_work(flow, hold_off="0s"))["status"] == 200
+        assert len(service.asked) == 3
+        assert len({asked.header("idempotency-key") for asked in service.asked}) == 1
+
+    async def test_does_not_reach_this_machine_unless_allowed(
+        self, at_work: Any, service: Service
+    ) -> None:
+        given = {"port": service.port, "order": {"id": 1, "lines": []}}
+
+        with pytest.raises(RunFailed, match="not a public address"):
+            await at_work(Flow.from_yaml(self.FLOW), given, secrets={"api_key": "open sesame"})
+
+        assert service.asked == []
+
+
+class TestScript:
+    FLOW = """
+      flow: count
+      nodes:
+        - id: words
+          kind: script
+          inputs: {text: input}
+          config:
+            command: [sh, -c, 'cat; echo " $KEY" >&2; exit 2']
+            stdin: {text: "{{ text }}"}
+            env: {KEY: "{{ secret.key }}"}
+            exit: {2: odd}
+          next: {default: null, odd: told}
+        - id: told
+          kind: note
+          inputs: {json: words.output.json, errors: words.output.stderr}
+          config: {text: "{{ json.text }}{{ errors }}"}
+    """
+
+    async def test_is_executed_where_that_is_allowed(self, at_work: Any) -> None:
+        found = await at_work(
+            Flow.from_yaml(self.FLOW), "$(id)", allow_scripts=True, secrets={"key": "sesame!"}
+        )
+
+        assert found == "$(id) ***\n"
+
+    async def test_is_refused_elsewhere(self, at_work: Any) -> None:
+        with pytest.raises(RunFailed, match="allow_scripts=True"):
+            await at_work(Flow.from_yaml(self.FLOW), "x", secrets={"key": "sesame!"})
+
+    async def test_ends_with_its_run(self, client: AsyncClient, hire: Hire) -> None:
+        text = """
+          flow: long
+          nodes: [{id: sleep, kind: script, config: {command: [sleep, 60]}}]
+        """
+        flow = Flow.from_yaml(text)
+        worker = await hire(flows=[flow], allow_scripts=True)
+        run = await client.submit(flow)
+        await until(lambda: started(client))
+
+        await client.cancel(run.id)
+        await worker.stop(grace=10)
+
+        assert (await client.run(run.id)).status is RunStatus.CANCELLED
+
+
+class Haggle(Kind):
+    """Asks an outside party, twice if need be."""
+
+    name = "haggle"
+    ports = ("dear",)
+    poll_every = timedelta(minutes=3)
+
+    class Config(Settings):
+        offer: int
+
+    async def execute(self, config: Config, ctx: Context) -> Any:
+        if config.offer == 0:
+            return skipped("nothing to offer")
+        return paused({"offer": config.offer})
+
+    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+        if report.result == "more":
+            return paused({"offer": checkpoint["offer"] + 1})
+        return complete(checkpoint["offer"], "dear" if checkpoint["offer"] > 10 else "")
+
+    def poll(self, checkpoint: Any, ctx: Context) -> Report | None:
+        return Report(status=ReportStatus.COMPLETED, result="fine")
+
+
+class TestAKindOfYours:
+    FLOW = """
+      flow: buy
+      nodes:
+        - id: haggle
+          kind: haggle
+          inputs: {offer: input}
+          config: {offer: "{{ offer }}"}
+          next: {default: bought, dear: refused}
+        - {id: bought, kind: note, inputs: {price: haggle.output}, config: {text: "for {{ price }}"}}
+        - {id: refused, kind: note, inputs: {price: haggle.output}, config: {text: "not {{ price }}"}}
+    """  # noqa: E501
+
+    async def test_pauses_as_often_as_it_likes(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
+        await hire(flows=[flow])
+        run = await client.submit(flow, 10)
+        await waiting(client, run.id)
+        await client.report(run.id, "haggle", status="completed", result="more")
+        await until(lambda: offered(client, run.id, 11))
+        await client.report(run.id, "haggle", status="completed", result="fine")
+
+        assert await run.result(20) == "not 11"
+
+    async def test_is_asked_while_nobody_reports(self, memory_url: str, hire: Hire) -> None:
+        clock = ManualClock()
+        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
+        await hire(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
+        async with AsyncClient(store_at(memory_url, clock=clock)) as client:
+            run = await client.submit(flow, 4)
+            await waiting(client, run.id)
+            clock.advance(Haggle.poll_every)
+
+            assert await run.result(20) == "for 4"
+
+    async def test_may_skip_its_node(self, at_work: Any) -> None:
+        assert await at_work(Flow.from_yaml(self.FLOW, kinds=[Haggle]), 0) is None
+
+    async def test_takes_a_number_that_came_as_text(self, client: AsyncClient, hire: Hire) -> None:
+        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
+        await hire(flows=[flow])
+        run = await client.submit(flow, "7")
+        await waiting(client, run.id)
+        await client.report(run.id, "haggle", status="completed", result="fine")
+
+        assert await run.result(20) == "for 7"
+
+    async def test_is_refused_what_its_settings_do_not_take(self, at_work: Any) -> None:
+        flow = Flow.from_yaml(self.FLOW, kinds=[Haggle])
+
+        with pytest.raises(RunFailed, match="config 'offer' of kind 'haggle': expected int"):
+            await at_work(flow, "many")
+
+
+async def waiting(client: AsyncClient, run: str) -> None:
+    """Until the run waits for somebody outside."""
+
+    async def is_so() -> bool:
+        return bool(await client.waits(run=run, kind="outside"))
+
+    await until(is_so)
+
+
+async def offered(client: AsyncClient, run: str, offer: int) -> bool:
+    waits = await client.waits(run=run, kind="outside")
+    return [wait.detail for wait in waits] == [{"offer": offer}]
+
+
+async def started(client: AsyncClient) -> bool:
+    return bool(await client.jobs(status="active"))
