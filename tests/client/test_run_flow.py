@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import (
+    Context,
     Flow,
     InvalidInput,
     Retry,
@@ -19,6 +20,8 @@ from perdure import (
     run_flow_async,
     task,
 )
+from perdure.errors import NotADecider
+from perdure.model.report import Report, ReportStatus
 from tests.client.flows import (
     Order,
     asking,
@@ -127,6 +130,106 @@ class TestSignals:
     def test_that_nothing_waits_for_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match="has 'question', but flow 'parent' waits for 'ans"):
             run_flow(parent, 3, signals={"question": 1})
+
+
+@task
+async def send(number: int, ctx: Context) -> Any:
+    report = await ctx.pause("supplier")
+    return [number, report.status, report.result, report.error]
+
+
+sending = Flow("sending").then(send).build()
+deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=["ann", "bob"])
+
+
+class TestAnswers:
+    def test_decide_approvals(self) -> None:
+        flow = deciding.build()
+
+        found = run_flow(flow, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
+
+        assert [found["decision"], found["by"]] == ["approve", ["ann"]]
+
+    def test_say_who_decides_and_with_what(self) -> None:
+        flow = deciding.build()
+        answer = {"decision": "approve", "by": "bob", "note": "fine"}
+
+        found = run_flow(flow, 3, answers={"boss": answer}, timeout=TIMEOUT)
+
+        assert [each["by"] for each in found["answers"]] == ["bob"]
+        assert found["answers"][0]["note"] == "fine"
+
+    def test_are_several_in_a_list(self) -> None:
+        flow = Flow("both").approve("Go?", name="ok", deciders=["ann", "bob"], policy="all").build()
+
+        found = run_flow(flow, 3, answers={"ok": ["approve", "approve"]}, timeout=TIMEOUT)
+
+        assert found["by"] == ["ann", "bob"]
+        with pytest.raises(RunStuck, match="an answer at node 'ok' of flow 'both'"):
+            run_flow(flow, 3, answers={"ok": "approve"}, timeout=TIMEOUT)
+
+    def test_reach_child_flows(self) -> None:
+        outer = Flow("outer").flow(deciding.build()).build()
+
+        found = run_flow(outer, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
+
+        assert found["decision"] == "approve"
+
+    def test_that_cannot_be_are_refused(self) -> None:
+        flow = deciding.build()
+        from_eve = {"decision": "approve", "by": "eve"}
+
+        with pytest.raises(NotADecider, match="'eve' may not decide"):
+            run_flow(flow, 3, answers={"boss": from_eve}, timeout=TIMEOUT)
+        with pytest.raises(InvalidInput, match=r"'bos', which is no node .* may: 'boss'"):
+            run_flow(flow, 3, answers={"bos": "approve"})
+        with pytest.raises(InvalidInput, match="for 'boss'; give a decision"):
+            run_flow(flow, 3, answers={"boss": {"choice": "approve"}})
+        with pytest.raises(InvalidInput, match="must map the ids of nodes to answers"):
+            run_flow(flow, 3, answers=["approve"])  # type: ignore[arg-type]
+
+
+class TestReports:
+    def test_are_results(self) -> None:
+        found = run_flow(sending, 3, reports={"send": {"sent": True}}, timeout=TIMEOUT)
+
+        assert found == [3, "completed", {"sent": True}, None]
+
+    def test_may_be_more_than_a_result(self) -> None:
+        reports = [
+            Report(status=ReportStatus.PROGRESS, progress=50),
+            Report(status=ReportStatus.FAILED, error="no paper"),
+        ]
+
+        found = run_flow(sending, 3, reports={"send": reports}, timeout=TIMEOUT)
+
+        assert found == [3, "failed", None, "no paper"]
+
+    def test_reach_items_of_a_map(self) -> None:
+        flow = Flow("items").map(send).build()
+
+        reports = {"send": [["a"]], "send[1]": [["b"]]}
+        found = run_flow(flow, [1, 2], reports=reports, timeout=TIMEOUT)
+
+        assert [each[2] for each in found] == [["a"], ["b"]]
+
+    def test_that_nobody_brings_are_named(self) -> None:
+        with pytest.raises(RunStuck, match="a report on 'supplier' at node 'send'"):
+            run_flow(sending, 3, timeout=TIMEOUT)
+
+    def test_that_nothing_waits_for_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="'sned', which is no node"):
+            run_flow(sending, 3, reports={"sned": 1})
+
+
+def test_secrets_are_those_that_are_given() -> None:
+    @task
+    def length(text: str) -> int:
+        return len(text)
+
+    flow = Flow("secret").then(length, config={"text": "{{ secret.key }}"}).build()
+
+    assert run_flow(flow, secrets={"key": "0123456789"}, timeout=TIMEOUT) == 10
 
 
 class TestSkipDelays:

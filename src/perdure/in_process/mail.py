@@ -1,4 +1,4 @@
-"""The signals that are given to a run along with its input."""
+"""What is given to a run along with its input: signals, answers and reports."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Any
 
 from perdure.client.client import AsyncClient
 from perdure.errors import InvalidInput
+from perdure.in_process.replies import Replies
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
-from perdure.model.run import RunFilter, WaitKind
+from perdure.model.run import RunFilter, Wait, WaitKind
 from perdure.store.contract import Store
 
 RUNS_MAX = 10_000
 
 
 class Mail:
-    """Payloads by the name of their signal, each of them delivered once.
+    """Payloads by the name of their signal, each of them delivered once, and replies.
 
-    What only the flow itself waits for is delivered up front; what a child flow waits for, to
-    the first run that does.
+    Signals that only the flow itself waits for are delivered up front; those that a child flow
+    waits for, and all replies, to the first run that does.
     """
 
-    def __init__(self, flow: BuiltFlow, signals: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, flow: BuiltFlow, signals: Mapping[str, Any] | None, replies: Replies
+    ) -> None:
+        self._replies = replies
         graphs = [each.graph for each in flow.with_children().values()]
         in_children = {
             name for graph in graphs if graph.text != flow.graph.text for name in graph.signals
@@ -46,13 +50,20 @@ class Mail:
 
     async def deliver_kept(self, client: AsyncClient, store: Store) -> None:
         """Hand what is left to the runs that wait for it."""
-        if not self._kept:
+        if not self._kept and not self._replies:
             return
         live = RunFilter(namespace=client.namespace, is_ended=False)
         for run in await store.list_runs(live, RUNS_MAX):
             for wait in await store.run_waits(run.namespace, run.id):
-                if wait.kind is WaitKind.SIGNAL and (payloads := self._kept.get(wait.name)):
-                    await client.signal(run.id, wait.name, payloads.pop(0))
+                await self._deliver(client, wait)
+
+    async def _deliver(self, client: AsyncClient, wait: Wait) -> None:
+        if wait.kind is WaitKind.APPROVAL:
+            await self._replies.answer(client, wait)
+        elif wait.kind is WaitKind.OUTSIDE:
+            await self._replies.report(client, wait)
+        elif wait.kind is WaitKind.SIGNAL and (payloads := self._kept.get(wait.name)):
+            await client.signal(wait.run, wait.name, payloads.pop(0))
 
 
 def _checked(signals: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from perdure.errors import RunStuck
 from perdure.in_process.mail import RUNS_MAX, Mail
 from perdure.in_process.private_store import PrivateStore
 from perdure.model.ids import RunId
-from perdure.model.run import ENDED, RunFilter, WaitKind
+from perdure.model.run import ENDED, RunFilter, Wait, WaitKind
 from perdure.model.worker import Survey
 
 SPACING_SECONDS = 0.01
@@ -61,17 +61,31 @@ class Supervision:
     async def _why_stuck(self, run: RunId) -> str:
         live = RunFilter(namespace=self._client.namespace, is_ended=False)
         missing = [
-            f"signal {wait.name!r} at node {wait.key!r} of flow {each.flow!r}"
+            f"{name} at node {wait.key!r} of flow {each.flow!r}"
             for each in await self._store.list_runs(live, RUNS_MAX)
             for wait in await self._store.run_waits(each.namespace, each.id)
-            if wait.kind is WaitKind.SIGNAL
+            if (name := _named(wait))
         ]
         if not missing:
             return f"run {run!r} has not ended, and nothing of it is left to do"
         return (
             f"the run waits for {' and '.join(sorted(missing))}, which nothing here will bring; "
-            "pass it in signals={...}, or submit the flow to a store"
+            "pass it in signals={...}, answers={...} or reports={...}, or submit the flow to a "
+            "store"
         )
+
+
+def _named(wait: Wait) -> str:
+    """What only somebody else can bring."""
+    match wait.kind:
+        case WaitKind.SIGNAL:
+            return f"signal {wait.name!r}"
+        case WaitKind.APPROVAL:
+            return "an answer"
+        case WaitKind.OUTSIDE:
+            return f"a report on {wait.name!r}" if wait.name else "a report"
+        case _:
+            return ""
 
 
 def _next_due(survey: Survey) -> datetime | None:

@@ -1,0 +1,111 @@
+"""The answers to approvals and the reports on outside work that are given with a run's input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.client.client import AsyncClient
+from perdure.errors import InvalidInput
+from perdure.model.flow import BuiltFlow
+from perdure.model.graph import ApprovalNode, LoopNode, MapNode, TaskNode
+from perdure.model.key import Key
+from perdure.model.report import Report, ReportStatus
+from perdure.model.run import Wait
+
+ANSWER_FIELDS = frozenset({"decision", "data", "by", "roles", "note"})
+
+
+class Replies:
+    """What people and outside parties say, by the node that waits for it; each of them once."""
+
+    def __init__(
+        self,
+        flow: BuiltFlow,
+        answers: Mapping[str, Any] | None,
+        reports: Mapping[str, Any] | None,
+    ) -> None:
+        nodes = [
+            node for each in flow.with_children().values() for node in each.graph.nodes.values()
+        ]
+        approvals = {node.id for node in nodes if isinstance(node, ApprovalNode)}
+        workers = {node.id for node in nodes if isinstance(node, TaskNode | MapNode | LoopNode)}
+        self._answers = {
+            node: [_answer(node, each) for each in given]
+            for node, given in _by_node(answers, "answers", approvals).items()
+        }
+        self._reports = _by_node(reports, "reports", workers)
+
+    def __bool__(self) -> bool:
+        return bool(self._answers or self._reports)
+
+    async def answer(self, client: AsyncClient, wait: Wait) -> None:
+        """Decide on an approval, as the next of its deciders where it is not said as whom."""
+        for answer in _all_of(self._answers.get(wait.key)):
+            record = await client.approval(f"{wait.run}:{wait.key}")
+            if not record.is_open:
+                return
+            answered = {each.by for each in record.answers}
+            others = (name for name in record.deciders if name not in answered)
+            await client.decide(record.id, **{"by": next(others, None), **answer})
+            self._answers[wait.key].pop(0)
+
+    async def report(self, client: AsyncClient, wait: Wait) -> None:
+        """Report on the work of a node, or of one item or iteration of it."""
+        name = wait.key if wait.key in self._reports else Key.parse(wait.key).node
+        for given in _all_of(self._reports.get(name)):
+            self._reports[name].pop(0)
+            report = given if isinstance(given, Report) else _completed(given)
+            await client.report(
+                wait.run,
+                wait.key,
+                status=report.status,
+                result=report.result,
+                error=report.error,
+                progress=report.progress,
+                port=report.port,
+            )
+            if report.status is not ReportStatus.PROGRESS:
+                return
+
+
+def _completed(result: Any) -> Report:
+    return Report(status=ReportStatus.COMPLETED, result=result)
+
+
+def _all_of(given: list[Any] | None) -> list[Any]:
+    return list(given or ())
+
+
+def _by_node(given: Any, name: str, known: set[str]) -> dict[str, list[Any]]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(node, str) for node in given):
+        raise InvalidInput(f"{name}={given!r} must map the ids of nodes to {name}")
+    for text in given:
+        if _node_of(text) not in known:
+            listed = ", ".join(map(repr, sorted(known))) or "none at all"
+            raise InvalidInput(
+                f"{name} has {text!r}, which is no node that may wait for them; those that may: "
+                f"{listed}"
+            )
+    return {node: each if isinstance(each, list) else [each] for node, each in given.items()}
+
+
+def _node_of(text: str) -> str:
+    try:
+        return Key.parse(text).node
+    except ValueError:
+        return text
+
+
+def _answer(node: str, given: Any) -> dict[str, Any]:
+    """As ``client.decide`` takes it."""
+    answer = {"decision": given} if isinstance(given, str) else given
+    if not isinstance(answer, Mapping) or "decision" not in answer or answer.keys() - ANSWER_FIELDS:
+        fields = ", ".join(sorted(ANSWER_FIELDS))
+        raise InvalidInput(
+            f"answers has {given!r} for {node!r}; give a decision such as 'approve', or an object "
+            f"with a decision and any of {fields}"
+        )
+    return dict(answer)
