@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Job, NodeRef, Progress, QueueInfo, Status
-from perdure.model.run import RunStatus, Wait, WaitKind
+from perdure.model.run import AnswerState, ApprovalState, RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.rules.explain import FINDINGS_MAX, explain_run
 from tests.engine.graphs import chain, child, delay, graph, signal, task
@@ -66,7 +68,13 @@ def worker(*flows: str, seen_at: datetime = NOW, **fields: Any) -> WorkerState:
     return WorkerState(info=info, started_at=NOW - MINUTE, seen_at=seen_at, running=())
 
 
-def wait(key: str, kind: WaitKind, name: str = "", due_at: datetime | None = None) -> Wait:
+def wait(
+    key: str,
+    kind: WaitKind,
+    name: str = "",
+    due_at: datetime | None = None,
+    deciders: tuple[str, ...] = (),
+) -> Wait:
     return Wait(
         run=RunId("run"),
         namespace="default",
@@ -75,6 +83,7 @@ def wait(key: str, kind: WaitKind, name: str = "", due_at: datetime | None = Non
         name=name,
         opened_at=NOW - MINUTE,
         due_at=due_at,
+        deciders=deciders,
     )
 
 
@@ -202,6 +211,59 @@ class TestWaits:
         )
         forever = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go"),))
         assert only(forever).text == "it waits for signal 'go'"
+
+    def test_a_signal_with_a_filter(self) -> None:
+        where = {"property": "sum", "op": "gt", "value": 5}
+        waits = (wait("charge", WaitKind.SIGNAL, "paid"),)
+        told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
+
+        assert only(told).text == (
+            'it waits for signal \'paid\' whose payload fits {"property":"sum","op":"gt","value":5}'
+        )
+
+    def test_an_approval(self) -> None:
+        open_one = wait(
+            "charge", WaitKind.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("finance", "ann")
+        )
+        told = explain(Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}})
+
+        assert told.summary == "1 approval is waited for."
+        assert only(told) == Finding(
+            kind=FindingKind.APPROVAL,
+            key="charge",
+            text="it waits for 'finance' or 'ann' to decide on 'Pay 5?' since "
+            "2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00",
+            help="client.decide('run:charge', 'pay', by=...)",
+        )
+
+    def test_an_approval_that_some_have_answered(self) -> None:
+        run = Played(GRAPH)
+        answer = AnswerState(decision="approve", by="ann", stands_for=("ann",), ref=2)
+        approvals = run.state.approvals.set("charge", ApprovalState(answers=(answer,)))
+        state = msgspec.structs.replace(run.state, approvals=approvals)
+        around = Surroundings(waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),))
+
+        told = explain_run(run.id, state, around, NOW)
+
+        assert only(told).text.startswith("it waits for whoever comes to decide on 'Pay?'")
+        assert only(told).text.endswith("; answers so far: ann: approve")
+        assert only(told).help == "client.decide('run:charge', 'approve', by=...)"
+
+    def test_a_report(self) -> None:
+        waits = (
+            wait("charge", WaitKind.OUTSIDE, "agent", NOW + MINUTE),
+            wait("poll:charge", WaitKind.TIMER, due_at=NOW + 2 * MINUTE),
+        )
+        told = explain(Played(GRAPH), waits=waits)
+
+        assert told.summary == "1 report is waited for."
+        assert only(told) == Finding(
+            kind=FindingKind.OUTSIDE,
+            key="charge",
+            text="it waits for a report at 'agent' since 2030-01-01 11:59:00+00:00, until "
+            "2030-01-01 12:01:00+00:00; it is asked for at 2030-01-01 12:02:00+00:00",
+            help="client.report('run', 'charge', status='completed', result=...)",
+        )
 
     def test_a_timer(self) -> None:
         run = Played(chain(delay("d")))

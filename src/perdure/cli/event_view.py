@@ -90,7 +90,7 @@ def _shown(value: Any) -> str:
             return f"{run}:{key}"
         case {"run": run, "number": number}:
             return f"{run}:{number}"
-        case list():
+        case list() | tuple():
             return ",".join(map(str, value))
         case str() if " " in value:
             return as_json_line(value)

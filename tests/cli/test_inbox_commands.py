@@ -1,0 +1,194 @@
+"""``perdure inbox`` and ``perdure decide``: what people see, and how they answer."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+import pytest
+
+from perdure import Client, Flow
+from tests.cli.commands import Commands
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "integer", "minimum": 1},
+        "paid": {"type": "boolean"},
+        "reason": {"type": "string"},
+    },
+    "required": ["amount"],
+}
+
+
+def approving(name: str, **options: Any) -> Any:
+    flow = Flow(name).approve("Refund {{ value.id }}?", name="review", **options)
+    return flow.then(lambda answer: answer, name="pay").build()
+
+
+refunds = approving("refunds", message="Please look.", deciders=["finance"])
+paying = approving("paying", form=FORM)
+several = approving("several", policy={"at_least": 2})
+ORDER = {"id": 7, "amount": 120}
+
+
+@pytest.fixture
+def asked(client: Client) -> Client:
+    """``order-7`` waits for finance, ``order-8`` for anybody with a form."""
+    client.submit(refunds, ORDER, id="order-7")
+    client.submit(paying, ORDER, id="order-8")
+    return client
+
+
+class TestInbox:
+    @pytest.mark.usefixtures("asked")
+    def test_lists_what_is_to_be_decided(self, perdure: Commands) -> None:
+        head, first, second = perdure("inbox").rows
+
+        assert head == ["APPROVAL", "TITLE", "FOR", "OPEN", "FLOW"]
+        assert [*first[:4], *first[-1:]] == ["order-7:review", "Refund", "7?", "finance", "refunds"]
+        assert second[0] == "order-8:review"
+
+    @pytest.mark.usefixtures("asked")
+    def test_is_of_somebody(self, perdure: Commands) -> None:
+        ids = [each["id"] for each in perdure("inbox", "--for", "ann", "--json").json]
+        of_two = perdure("inbox", "--for", "ann", "--for", "finance", "--json").json
+
+        assert ids == ["order-8:review"]
+        assert len(of_two) == 2
+
+    @pytest.mark.usefixtures("asked")
+    def test_pages_on(self, perdure: Commands) -> None:
+        first = perdure("inbox", "--limit", "1")
+        second = perdure("inbox", "--limit", "5", "--after", "order-7:review")
+
+        assert "--after order-7:review" in first.error
+        assert [row[0] for row in second.rows[1:]] == ["order-8:review"]
+
+    def test_may_be_empty(self, perdure: Commands, client: Client) -> None:
+        client.open()
+
+        assert perdure("inbox").out == "nothing to decide\n"
+        assert perdure("inbox", "--json").json == []
+
+    @pytest.mark.usefixtures("asked")
+    def test_shows_one_in_full(self, perdure: Commands) -> None:
+        shown = perdure("inbox", "order-7:review").out
+
+        assert shown.startswith("Refund 7?\nPlease look.\n")
+        for text in (
+            "for       finance",
+            "choices   approve, reject",
+            "amount  120",
+            "status    open",
+        ):
+            assert text in shown
+
+    def test_shows_one_that_is_decided_with_who_said_what(
+        self, perdure: Commands, asked: Client
+    ) -> None:
+        asked.decide("order-7:review", "approve", roles=["finance"], by="lea", note="fine")
+
+        shown = perdure("inbox", "order-7:review").out
+
+        assert "status    decided" in shown
+        assert 'lea  approve: "fine"' in shown
+        fields = perdure("inbox", "order-7:review", "--json").json
+        assert (fields["decision"], fields["answers"][0]["by"]) == ("approve", "lea")
+
+    @pytest.mark.usefixtures("asked")
+    def test_of_one_that_there_is_not_says_so(self, perdure: Commands) -> None:
+        done = perdure("inbox", "order-7:reviw")
+
+        assert done.exit_code == 1
+        assert "did you mean 'review'" in done.error
+
+
+class TestDecide:
+    def test_takes_everything_from_the_command_line(self, perdure: Commands, asked: Client) -> None:
+        done = perdure(
+            "decide",
+            "order-7:review",
+            "approve",
+            "--role",
+            "finance",
+            "--by",
+            "lea",
+            "--note",
+            "ok",
+        )
+
+        assert (done.exit_code, done.out) == (0, "order-7:review is decided: approve\n")
+        [answer] = asked.approval("order-7:review").answers
+        assert (answer.by, answer.note, answer.stands_for) == ("lea", "ok", ("finance",))
+
+    def test_is_by_the_one_who_is_logged_in(self, perdure: Commands, asked: Client) -> None:
+        perdure("decide", "order-8:review", "approve")
+
+        assert asked.approval("order-8:review").answers[0].by == getpass.getuser()
+
+    def test_takes_data_as_json_and_fields_by_name(self, perdure: Commands, asked: Client) -> None:
+        done = perdure(
+            "decide", "order-8:review", "approve", "--data", '{"amount": 5, "paid": false}',
+            "--field", "paid=y", "--field", "reason=12", "--json",
+        )  # fmt: skip
+
+        assert done.json["status"] == "decided"
+        [answer] = asked.approval("order-8:review").answers
+        assert answer.data == {"amount": 5, "paid": True, "reason": "12"}
+
+    def test_says_what_is_wrong_with_each_field(self, perdure: Commands, asked: Client) -> None:
+        done = perdure("decide", "order-8:review", "approve", "--field", "amount=0")
+
+        assert done.exit_code == 2
+        assert "amount: " in done.error
+        assert asked.approval("order-8:review").is_open
+
+    @pytest.mark.parametrize(
+        "arguments, reason",
+        [
+            (["--field", "amount"], "--field 'amount' must be NAME=VALUE"),
+            (["--field", "amount=x"], "--field amount: write a whole number"),
+            (["--data", "[1]", "--field", "amount=3"], "--data must be an object"),
+            (["--data", "{"], "--data '{' is not JSON"),
+        ],
+    )
+    @pytest.mark.usefixtures("asked")
+    def test_refuses_data_that_it_does_not_understand(
+        self, perdure: Commands, arguments: list[str], reason: str
+    ) -> None:
+        done = perdure("decide", "order-8:review", "approve", *arguments)
+
+        assert done.exit_code == 2
+        assert reason in done.error
+
+    @pytest.mark.usefixtures("asked")
+    def test_without_a_decision_says_which_there_are(self, perdure: Commands) -> None:
+        done = perdure("decide", "order-7:review")
+
+        assert done.exit_code == 2
+        assert "which decision? perdure decide order-7:review approve|reject" in done.error
+
+    @pytest.mark.usefixtures("asked")
+    def test_is_refused_to_who_may_not(self, perdure: Commands) -> None:
+        done = perdure("decide", "order-7:review", "approve", "--by", "eve")
+
+        assert done.exit_code == 1
+        assert "'eve' may not decide" in done.error
+
+    @pytest.mark.usefixtures("asked")
+    def test_twice_says_who_was_first(self, perdure: Commands) -> None:
+        perdure("decide", "order-8:review", "approve", "--by", "ann")
+
+        done = perdure("decide", "order-8:review", "reject", "--by", "bob")
+
+        assert done.exit_code == 1
+        assert "is closed: approve by ann" in done.error
+
+    def test_of_several_says_what_is_missing(self, perdure: Commands, client: Client) -> None:
+        client.submit(several, ORDER, id="order-9")
+
+        done = perdure("decide", "order-9:review", "approve", "--by", "ann")
+
+        assert done.out == "order-9:review is open: 1 answer, needs 2 that agree\n"
+        assert perdure("inbox").rows[1][-2:] == ["1/2", "several"]
