@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Errors = Iterator[ValidationError]
     Keyword = Callable[[Any, Any, Any, Any], Any]
 
-CHECKS_MAX = 500_000
+CHECKS_MAX = 250_000
 """How many checks one value may take, each element of a keyword and some text counting as one."""
 
 NESTING_MAX = 120
