@@ -12,7 +12,7 @@ import pytest
 
 from perdure import BuiltFlow, Flow
 from perdure.client.flow_assembly import NESTING_MAX
-from perdure.client.flow_calls import NodeOptions
+from perdure.client.flow_options import ApprovalOptions, NodeOptions, TaskOptions
 from perdure.rules.graph_check import NODES_MAX
 from tests.docs.pages import page
 
@@ -43,10 +43,21 @@ def test_every_option_of_a_call_is_there_with_its_default(name: str) -> None:
     assert shown == options_of(described)
 
 
-def test_every_option_of_a_node_is_there() -> None:
-    rows = PAGE.table_under("Options of a node")
+@pytest.mark.parametrize(
+    "heading,options",
+    [
+        ("Options of a node", NodeOptions.__optional_keys__),
+        ("Options of an approval", ApprovalOptions.__optional_keys__),
+        (
+            "Options of tasks and kinds",
+            TaskOptions.__optional_keys__ - NodeOptions.__optional_keys__,
+        ),
+    ],
+)
+def test_every_option_of_a_node_is_there(heading: str, options: frozenset[str]) -> None:
+    rows = PAGE.table_under(heading)
 
-    assert {NAME.findall(row[0])[0] for row in rows} == NodeOptions.__optional_keys__
+    assert {NAME.findall(row[0])[0] for row in rows} == options
 
 
 def test_every_name_on_a_built_flow_is_there() -> None:

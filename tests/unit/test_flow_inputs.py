@@ -273,7 +273,8 @@ class TestArguments:
         def two(one: Any, other: Any) -> Any: ...
 
         assert "give it inputs={...} by name" in only_fault(Flow("o").then(two))
-        assert Flow("o").then(two, inputs={"one": "input.a", "other": "input.b"}).build().name == "o"
+        named = Flow("o").then(two, inputs={"one": "input.a", "other": "input.b"}).build()
+        assert len(task_at(named, "two").inputs) == 2
 
     @pytest.mark.parametrize("config", [7, ["a"], "text"])
     def test_are_an_object(self, config: Any) -> None:
@@ -301,7 +302,6 @@ class TestNodesWithInputs:
         flow = (
             Flow("orders")
             .fork(a=fetch, b=charge)
-            .delay("1s", after=after, inputs=inputs)
             .loop(decide, until="done", name="loop", after=after, inputs=inputs)
             .map(decide, over="x", name="map", after=after, inputs=inputs)
             .flow(shipping, after=after, inputs=inputs)
@@ -311,7 +311,19 @@ class TestNodesWithInputs:
         )
 
         taking = [id for id, node in flow.graph.nodes.items() if inputs_of(node)]
-        assert sorted(taking) == ["approve", "delay", "go", "loop", "map", "shipping"]
+        assert sorted(taking) == ["approve", "go", "loop", "map", "shipping"]
+
+    def test_that_wait_for_a_time_still_hand_on_one_value(self) -> None:
+        inputs = {"x": "fetch.output"}
+        one = Flow("o").then(fetch).delay(until="{{ x.due_at }}", inputs=inputs).build()
+        several = (
+            Flow("o")
+            .fork(a=fetch, b=charge)
+            .delay(until="{{ x.due_at }}", after=["fetch", "charge"], inputs=inputs)
+        )
+
+        assert input_named(one, "x", "delay").source == "fetch"
+        assert "takes one value, but more than one" in only_fault(several)
 
     def test_may_be_child_flows_after_then(self) -> None:
         flow = Flow("o").then(fetch).then(shipping, inputs={"x": "fetch.output"}).build()

@@ -122,7 +122,6 @@ class TestUsedInputs:
             Flow("o")
             .then(fetch)
             .then(takes_all, inputs=inputs)
-            .delay("1s", inputs=inputs)
             .loop(decide, until="done", inputs=inputs)
             .flow(shipping, inputs=inputs)
             .approve("Go?", inputs=inputs)
@@ -145,6 +144,11 @@ class TestUsedInputs:
         flow = Flow("o").wait_for_signal("go", where=where, inputs={"x": "input", "y": "input"})
 
         assert only_fault(flow).endswith("'y' is never used: where= has no template that names it")
+
+    def test_of_delays_are_named_by_their_times(self) -> None:
+        assert only_fault(Flow("o").delay("1s", inputs={"x": "input"})).endswith(
+            "input 'x' is never used: until= has no template that names it"
+        )
 
 
 class TestWhereTheEngineRenders:
@@ -189,7 +193,7 @@ class TestWhereTheEngineRenders:
         flow = (
             Flow("o")
             .approve("{{ x }}", inputs=inputs)
-            .delay("1s", inputs=inputs)
+            .delay(until="{{ x }}", inputs=inputs)
             .loop(decide, until="done", inputs=inputs)
             .flow(shipping, inputs=inputs)
         )
@@ -222,7 +226,7 @@ class TestWhereTheEngineRenders:
             ({"until": "2030-01-31T08:00:00"}, "needs a time zone"),
             ({"until": "{{ whenn }}"}, "'whenn' is none of its inputs"),
             ({"until": "{{ a b }}"}, "until: '{{ a b }}' is not a template"),
-            ({"until": "{{ value }}", "inputs": {"when": "input"}}, "'value' is none of its"),
+            ({"until": "{{ when }} {{ value }}", "inputs": {"when": "input"}}, "'value' is none"),
             ({"until": 7}, "until=7 is not a datetime"),
         ],
     )

@@ -217,7 +217,8 @@ class Flow(Steps):
     ) -> Self:
         """Wait, holding nothing meanwhile, and hand the output before it on.
 
-        ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``.
+        ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``, or of what
+        ``inputs=`` name for it.
         """
         return self._record("delay", DelayStep(delay, until, Named(name, after), options))
 

@@ -39,7 +39,8 @@ class DelayStep(Step):
             until=assembly.attempt(label, lambda: _time(self.until), ""),
             on_missing=inputs.on_missing,
         )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after, inputs))
+        # It hands on what comes before it, and that is one value; inputs are for its time alone.
+        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
 
     def _delay_ms(self) -> int:
         if self.delay is None:

@@ -169,11 +169,11 @@ def _used(node: Node, names: Sequence[str]) -> Set[str]:
             return {node.over or ""}
         case ApprovalNode() if node.data is None or node.shows is None:
             return set(names)
-        case TaskNode() | SignalNode() | ApprovalNode():
+        case TaskNode() | SignalNode() | ApprovalNode() | DelayNode():
             shown = node.shows or () if isinstance(node, ApprovalNode) else ()
             return {use.name for _, part in _templates(node) for use in _uses(part)} | set(shown)
         case _:
-            return set(names)  # handed on, or to what it calls, all together
+            return set(names)  # handed to what it calls, all together
 
 
 def _how_to_use(node: Node) -> str:
@@ -184,6 +184,8 @@ def _how_to_use(node: Node) -> str:
             return ": no template names it, and it is not shown"
         case SignalNode():
             return ": where= has no template that names it"
+        case DelayNode():
+            return ": until= has no template that names it"
         case _:
             return ": no template of its config names it"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perdure.model.graph import (
+    ApprovalNode,
     Call,
     DelayNode,
     FlowNode,
@@ -21,6 +22,7 @@ from perdure.model.run import NodeState, NodeStatus, RunState
 from perdure.rules.readiness import count_edges, is_decided, verdict
 
 _KINDS: dict[type[Node], str] = {
+    ApprovalNode: "wait for people",
     DelayNode: "delay",
     FlowNode: "child flow",
     LoopNode: "loop",
@@ -72,7 +74,10 @@ def _differences_while_live(before: Node, after: Node) -> Iterator[str]:
     """Why a job, wait or child that was started by ``before`` cannot end as one of ``after``."""
     yield from _different_calls(before, after, "call", "calls")
     yield from _different_calls(before, after, "body", "calls")
-    yield from _different_calls(before, after, "check", "asks")
+    if isinstance(before, LoopNode) and isinstance(after, LoopNode):
+        yield from _different_calls(before, after, "check", "asks")
+    if isinstance(before, TaskNode) and isinstance(after, TaskNode) and before.kind != after.kind:
+        yield f"it was of kind {before.kind!r} and is of kind {after.kind!r} in the new version"
     if isinstance(before, MapNode) and isinstance(after, MapNode) and before.over != after.over:
         yield f"it went over {_list(before)} and goes over {_list(after)} in the new version"
     was, now = getattr(before, "signal", ""), getattr(after, "signal", "")
