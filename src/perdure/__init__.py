@@ -22,6 +22,7 @@ from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
     AttemptTimeout,
+    CheckFailed,
     DeadlineExceeded,
     DuplicateTask,
     EventLogCorrupt,
@@ -40,6 +41,7 @@ from perdure.errors import (
     JobNotFound,
     LoopExhausted,
     MigrationRefused,
+    MissingSecret,
     NodeNotFound,
     NodeNotWaiting,
     NoResult,
@@ -67,8 +69,10 @@ from perdure.errors import (
     StaleClaim,
     StoreError,
     StoreUnreachable,
+    TemplateMissing,
     UnknownEvent,
     UnknownFlow,
+    UnknownKind,
     UnknownTask,
     WaitTimedOut,
 )
@@ -80,10 +84,13 @@ from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
 from perdure.model.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
 from perdure.model.payload import Codec
+from perdure.model.report import Report, ReportStatus
+from perdure.model.result import complete, failed, paused, skipped
 from perdure.model.retry import Retry
 from perdure.model.run import RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult
 from perdure.model.task import Task
+from perdure.nodes.kind import Kind, Settings
 from perdure.worker.worker import Worker
 
 __version__ = "0.1.0"
@@ -105,6 +112,7 @@ __all__ = [
     "AttemptTimeout",
     "BroadcastResult",
     "BuiltFlow",
+    "CheckFailed",
     "ChildRun",
     "Client",
     "Codec",
@@ -139,9 +147,11 @@ __all__ = [
     "JobQueue",
     "JobRecord",
     "JobUpdate",
+    "Kind",
     "Lineage",
     "LoopExhausted",
     "MigrationRefused",
+    "MissingSecret",
     "NoResult",
     "NodeLineage",
     "NodeNotFound",
@@ -158,7 +168,9 @@ __all__ = [
     "Reception",
     "Rejected",
     "Reminder",
+    "Report",
     "ReportAnswer",
+    "ReportStatus",
     "ResultTimeout",
     "Retry",
     "RetryLater",
@@ -180,16 +192,19 @@ __all__ = [
     "ScheduleNotFound",
     "ScheduleRecord",
     "SchemaMismatch",
+    "Settings",
     "Spacing",
     "StaleClaim",
     "Status",
     "StoreError",
     "StoreUnreachable",
     "Task",
+    "TemplateMissing",
     "TickRecord",
     "TickResult",
     "UnknownEvent",
     "UnknownFlow",
+    "UnknownKind",
     "UnknownTask",
     "Use",
     "UseOrigin",
@@ -197,7 +212,11 @@ __all__ = [
     "WaitRecord",
     "WaitTimedOut",
     "Worker",
+    "complete",
+    "failed",
+    "paused",
     "run_flow",
     "run_flow_async",
+    "skipped",
     "task",
 ]

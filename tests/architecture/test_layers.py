@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 # The root package says which names are public; it may fetch them from these.
-PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "in_process"}
+PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "nodes", "in_process"}
 
 # "importing module -> imported module": why this one import against the table is right.
 EXCEPTIONS: dict[str, str] = {
