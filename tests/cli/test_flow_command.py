@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from perdure import Flow
+from perdure.cli.flow_view import node_columns
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 
@@ -18,6 +20,27 @@ class TestShow:
         assert ["fetch", "task", "fetch", "default"] in shown.rows
         assert "waits for approval, 3d at most" in shown.out
         assert shown.out.endswith(sample.orders.mermaid())
+
+    def test_says_what_nodes_do_and_who_decides(self) -> None:
+        flow = (
+            Flow("refunds")
+            .then(sample.fetch)
+            .use("note", {"text": "asked"}, queue="notes")
+            .approve("Refund?", deciders=["finance", "lead"], deadline="3d")
+            .delay("1h30m")
+            .delay(until="{{ value.due_at }}", name="later")
+            .build()
+        )
+
+        columns = {column.title: list(column.cells) for column in node_columns(flow.graph)}
+        assert columns["KIND"] == ["task", "note", "approval", "delay", "delay"]
+        assert columns["DOES"][1:] == [
+            "refunds.note",
+            "Refund?, decided by one of finance, lead, within 3d",
+            "waits for 1h30m",
+            "waits until {{ value.due_at }}",
+        ]
+        assert columns["QUEUE"] == ["default", "notes", "", "", ""]
 
     def test_gives_the_definition_as_json(self) -> None:
         shown = Commands(None)("flow", "show", f"{MODULE}:orders", "--json").json

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.errors import RunEnded
 from perdure.model.event import Arrival, RunMigrated, Then
-from perdure.model.graph import FlowRef, Graph, Node
+from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
 from perdure.rules.migration import differences
 from tests.engine.graphs import (
@@ -98,6 +98,16 @@ class TestDifferences:
                 "it waited for the signal 'go' and waits for 'stop' in the new version",
             ),
             (
+                TaskNode(id="a", call=call("a"), kind="http"),
+                TaskNode(id="a", call=call("a"), kind="script"),
+                "it was of kind 'http' and is of kind 'script' in the new version",
+            ),
+            (
+                signal("a"),
+                ApprovalNode(id="a", title="Go?"),
+                "it was a wait for a signal and is a wait for people in the new version",
+            ),
+            (
                 child("a"),
                 child("a", FlowRef(name="niece", version="c1")),
                 "it calls flow 'niece' instead of flow 'child' in the new version",
@@ -117,6 +127,11 @@ class TestDifferences:
             (delay("a", 1), delay("a", 2)),
             (signal("a"), signal("a", timeout_ms=5)),
             (task("a"), task("a", on_error="continue")),
+            (
+                TaskNode(id="a", call=call("a"), check=Check(schema=True)),
+                TaskNode(id="a", call=call("a"), check=Check(schema={"type": "object"})),
+            ),
+            (ApprovalNode(id="a", title="Go?"), ApprovalNode(id="a", title="Go on?")),
         ],
     )
     def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old: Node, new: Node) -> None:
