@@ -13,7 +13,8 @@ from perdure.model.path import Path
 
 _PLACE = re.compile("\x01(\\d+)\x02")
 _OPTION = re.compile(r"^(?:, |: )([a-z_]+)=?:? ?")
-_AT = re.compile(r"^: [a-z_ ]+ at ([\w.-]+): ")
+_AT = re.compile(r"^: ([a-z_]+)(?: of ([a-z]+))? at ([\w.-]+): ")
+_PATH = re.compile(r"^: (\w+(?:\.[\w-]+)+): ")
 _TEMPLATE = re.compile(r"^: template .*? in ([\w.-]+): ", re.DOTALL)
 _CONFIG = re.compile(r"^: config '([^']*)': ")
 _INPUT = re.compile(r"^: (?:no )?input (?:can be called )?'([^']*)'")
@@ -82,8 +83,11 @@ class BuilderFaults:
 
 def _key_path(rest: str, data: Mapping[str, Any]) -> Path:
     """The key of a node that a fault is about, as far as its words tell."""
-    if found := _TEMPLATE.match(rest) or _AT.match(rest):
+    if found := _TEMPLATE.match(rest) or _PATH.match(rest):
         return _existing(tuple(found[1].split(".")), data)
+    if found := _AT.match(rest):
+        owner = (found[2],) if found[2] else ()
+        return _existing((*owner, found[1], *found[3].split(".")), data)
     if found := _CONFIG.match(rest):
         return _existing(("config", *found[1].split(".")), data)
     if found := _INPUT.match(rest):

@@ -70,6 +70,8 @@ class _Compiling:
 
     def flow(self) -> BuiltFlow:
         self._read()
+        if not self._nodes:
+            raise invalid(self._name, self._faults)
         for index, node in enumerate(self._nodes):
             self._add(node, place_of(index))
         self._end_branches()

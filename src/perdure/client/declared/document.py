@@ -34,7 +34,8 @@ class FlowFault(str):
         cls, message: str, *, file: str = "", mark: Mark | None, node: str = ""
     ) -> FlowFault:
         line, column = mark or (0, 0)
-        place = f"{file}:{line}: " if line else f"{file}: " if file else ""
+        where_line = f"{file}:{line}: " if file else f"line {line}: "
+        place = where_line if line else f"{file}: " if file else ""
         where = f"node {node!r}: " if node else ""
         fault = super().__new__(cls, f"{place}{where}{message}")
         fault.file, fault.line, fault.column = file, line, column

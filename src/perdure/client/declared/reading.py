@@ -62,6 +62,8 @@ def _events(text: str, reading: _Reading) -> Iterator[Any]:
         yield from yaml.parse(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         found = error.problem_mark or error.context_mark
+        if found and found.line >= len(text.splitlines()):
+            found = error.context_mark or found  # where that begins which does not end
         told = ", ".join(part for part in (error.context, error.problem) if part)
         raise reading.refusal(
             _mark(found) if found else None, f"this is not YAML: {told}"

@@ -73,7 +73,8 @@ class ToldNodes:
             return
         self._paths[own_id] = path
         kind = self._kind(data, path, own_id)
-        shape = node_faults(data, kind) if kind else []
+        told = {key: value for key, value in data.items() if key != "id"}
+        shape = node_faults(told, kind) if kind else []
         for place, message in shape:
             self._fault((*path, *place), message, own_id)
         wrong = {str(place[0]) if place else "" for place, _ in shape if not _is_one_input(place)}

@@ -21,6 +21,7 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from perdure.nodes.registry import Kinds
 from perdure.rules.exclusion import Exclusion
 
 _Data = dict[str, Any]
@@ -44,7 +45,8 @@ class WrittenEdges:
     def of(self, node: Node) -> _Data:
         """``next``, ``after`` and ``gathers`` of a node, as far as they are needed."""
         written: _Data = {}
-        if self._next[node.id]:
+        is_kind = isinstance(node, TaskNode) and bool(node.kind)
+        if any(self._next[node.id].values()) or (self._next[node.id] and not is_kind):
             written["next"] = _shortest(node, self._next[node.id])
         if node.id in self._by_after:
             written["after"] = self._sources(node)
@@ -56,9 +58,11 @@ class WrittenEdges:
         """``ports`` where ``next`` does not tell them all."""
         if not isinstance(node, TaskNode | RouteNode):
             return {}
-        if all(key_of_port(node, port) in self._next[node.id] for port in node.ports):
-            return {}
-        return {"ports": list(node.ports)}
+        if isinstance(node, TaskNode) and node.kind:
+            is_told = set(node.ports) == set(_ports_of_kind(node))
+        else:
+            is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
+        return {} if is_told else {"ports": list(node.ports)}
 
     def said_by_next(self, node: ApprovalNode) -> dict[str, str]:
         """Options of an approval that follow from the keys of its ``next``."""
@@ -111,6 +115,12 @@ class WrittenEdges:
         if node.id in self._by_after:
             return not isinstance(self._sources(node), str)
         return node.id in self._gathering
+
+
+def _ports_of_kind(node: TaskNode) -> tuple[str, ...]:
+    """The ports that a kind has by itself, as far as that is known here."""
+    kinds = Kinds()
+    return tuple(kinds[node.kind].ports_of(node.config)) if node.kind in kinds else ()
 
 
 def _is_hidden(node: Node, port: str) -> bool:
