@@ -356,6 +356,8 @@ class TestLimits:
             b"",
             b"SSH-2.0-OpenSSH\r\n",
             b"HTTP/1.1 xyz OK\r\n\r\n",
+            b"HTTP/1.1 103 Early Hints\r\n\r\n",
+            b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
             b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000,
             b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n",
@@ -473,16 +475,22 @@ class TestAddresses:
         with pytest.raises(Permanent, match=ALLOW_VARIABLE):
             sent({"url": service.url()}, kind)
 
-    def test_must_all_be_permitted(self, service: Service) -> None:
-        # localhost may be ::1 as well, which is not allowed here.
-        found = {each[4][0] for each in socket.getaddrinfo("localhost", 80)}
-        kind = Http(allow=["127.0.0.1/32"])
+    def test_must_all_be_permitted(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        resolving(monkeypatch, ["127.0.0.1", "10.0.0.1"])
 
-        if found == {"127.0.0.1"}:
-            assert sent({"url": service.url(host="localhost")}, kind).output["status"] == 200
-        else:
-            with pytest.raises(Permanent, match="leads to ::1"):
-                sent({"url": service.url(host="localhost")}, kind)
+        with pytest.raises(Permanent, match=r"leads to 10\.0\.0\.1"):
+            sent({"url": service.url(host="both.example")})
+
+        assert service.asked == []
+
+    def test_are_resolved_once_so_that_they_cannot_change(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left = resolving(monkeypatch, ["127.0.0.1"], ["10.0.0.1"])
+
+        assert sent({"url": service.url(host="changing.example")}).output["status"] == 200
+        assert left == [["10.0.0.1"]]
+        assert service.asked[0].header("host") == f"changing.example:{service.port}"
 
     def test_that_do_not_exist_are_left_to_the_retries(self) -> None:
         with pytest.raises(ConnectionError, match="cannot be resolved"):
@@ -498,3 +506,16 @@ class TestAddresses:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
 
         assert sent({"url": service.url()}).output["status"] == 200
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[list[str]]:
+    """Let the resolver give these answers, one after the other; those that are left."""
+    left = list(answers)
+
+    def getaddrinfo(_host: str, port: int, **_options: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in left.pop(0)
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return left

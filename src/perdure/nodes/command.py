@@ -6,6 +6,7 @@ left running may keep that open for ever.
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import signal
@@ -28,6 +29,9 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 """What a command gets of the worker's own environment, in which secrets are."""
 GRACE_SECONDS = 2.0
 """Between being asked to end, and being killed."""
+
+# The machine has too much to do, which may pass; all else is wrong with the command.
+_FLEETING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 
 _CHUNK = 65_536
 _REST_CHUNKS_MAX = 32
@@ -71,10 +75,16 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 
 def execute(command: Command, abort: AbortSignal) -> Ending:
     """Run it to its end, or end it when its time is over or the attempt is aborted."""
-    return _Running(command, abort).ending()
+    wakes, wake = socket.socketpair()
+    with wakes, wake, selectors.DefaultSelector() as selector:
+        running = _Running(command, abort, selector, wake)
+        selector.register(wakes, selectors.EVENT_READ, lambda _: wakes.recv(_CHUNK))
+        return running.ending()
 
 
 def _started(command: Command) -> subprocess.Popen[bytes]:
+    if os.name != "posix":
+        raise Permanent("commands are executed on POSIX systems only")
     if "\0" in "".join([*command.argv, command.cwd or ""]):
         raise Permanent(f"{command.shown} cannot be started: there is a zero character in it")
     try:
@@ -89,14 +99,24 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
             bufsize=0,
         )
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _FLEETING:
+            raise
         raise Permanent(f"{command.shown} cannot be started: {error}") from error
 
 
 class _Running:
     """One process, watched by the thread that started it; another one only waits for its exit."""
 
-    def __init__(self, command: Command, abort: AbortSignal) -> None:
+    def __init__(
+        self,
+        command: Command,
+        abort: AbortSignal,
+        selector: selectors.BaseSelector,
+        wake: socket.socket,
+    ) -> None:
         self._command = command
+        self._selector = selector
+        self._wake = wake
         self._abort = abort
         self._is_ending = False
         self._stdout = _Capture(command.output_max, keeps_end=False)
@@ -104,8 +124,6 @@ class _Running:
         self._unsent = memoryview(command.stdin)
         self._has_exited = threading.Event()
         self._process = _started(command)
-        self._wakes, self._wake = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
 
     def ending(self) -> Ending:
         try:
@@ -133,7 +151,6 @@ class _Running:
         self._selector.register(stdin, selectors.EVENT_WRITE, self._send)
         self._selector.register(stdout, selectors.EVENT_READ, self._receive)
         self._selector.register(stderr, selectors.EVENT_READ, self._receive)
-        self._selector.register(self._wakes, selectors.EVENT_READ, lambda wakes: wakes.recv(_CHUNK))
         threading.Thread(target=self._wait, name="perdure-command", daemon=True).start()
         self._abort.on_fire(lambda _reason: self._wake_up())
 
@@ -216,14 +233,11 @@ class _Running:
 
     def _clean_up(self) -> None:
         self._signal_group(signal.SIGKILL)
-        self._selector.close()
         for pipe in self._pipes():
             with suppress(OSError):
                 pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_SECONDS)
-        self._wakes.close()
-        self._wake.close()
 
 
 class _Capture:

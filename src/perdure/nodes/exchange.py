@@ -209,6 +209,8 @@ def _answer(wire: _Wire, request: Request, body_max: int) -> Answer:
         connection.putheader("Content-Length", str(len(request.body or b"")))
     connection.endheaders(request.body)
     response = connection.getresponse()
+    if response.status < 200:
+        raise HTTPException(f"status {response.status} is not the end of an answer")
     return Answer(
         status=response.status,
         headers=tuple(response.getheaders()),
