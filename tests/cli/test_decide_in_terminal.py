@@ -19,6 +19,20 @@ def asked(client: Client) -> Client:
     return client
 
 
+@pytest.mark.parametrize("columns", [40, 160])
+@pytest.mark.parametrize(
+    "command", [["inbox"], ["inbox", "order-8:review"], ["waits"], ["runs", "lineage", "order-8"]]
+)
+@pytest.mark.usefixtures("asked")
+def test_what_is_shown_fits_the_terminal(url: str, columns: int, command: list[str]) -> None:
+    with Keyboard(columns, *command, "--store", url) as keyboard:
+        lines = _ESCAPES.sub("", keyboard.rest()).splitlines()
+
+    assert keyboard.exit_code == 0
+    assert [line for line in lines if len(line) > columns] == []
+    assert any("order-8" in line or line.startswith("review") for line in lines)
+
+
 def test_asks_for_the_decision_and_every_field_until_they_fit(url: str, asked: Client) -> None:
     with Keyboard(60, "decide", "order-8:review", "--store", url) as keyboard:
         keyboard.answer("Decision (approve, reject): ", "maybe")

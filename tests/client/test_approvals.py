@@ -25,6 +25,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+from tests.client.counted_store import CountedStore
 from tests.client.flows import asking
 from tests.client.people import (
     FORM,
@@ -312,6 +313,36 @@ class TestDecide:
         assert len(lost) == 3
         answers = [each for each in await run.events() if each.kind == "approval_answered"]
         assert [each.details["decision"] for each in answers] == [won.decision]
+
+    async def test_loses_to_one_that_came_between_its_look_and_its_write(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        run = await client.submit(refunds, ORDER, id="order-7")
+        counted = CountedStore(store)
+        counted.after["load_runs"] = lambda: client.decide("order-7:review", "approve", by="ann")
+
+        async with AsyncClient(counted.as_store()) as late:
+            with pytest.raises(ApprovalDecided, match="approve by ann"):
+                await late.decide("order-7:review", "reject", by="ann")
+        kinds = [event.kind for event in await run.events()]
+        assert kinds.count("approval_answered") == 1
+
+    async def test_counts_though_its_run_was_removed_at_once(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.submit(refunds, ORDER, id="order-7")
+        counted = CountedStore(store)
+        keep_nothing = {RunStatus.FAILED: timedelta(0)}
+
+        async def forget() -> None:
+            clock.advance(timedelta(seconds=1))
+            assert await store.prune_runs("default", keep_nothing, 10) == 1
+
+        counted.after["commit_runs"] = forget
+        async with AsyncClient(counted.as_store()) as quick:
+            record = await quick.decide("order-7:review", "reject", by="ann")
+
+        assert (record.status, record.decision) == ("decided", "reject")
 
     async def test_while_the_run_is_paused_counts_once_it_goes_on(
         self, client: AsyncClient

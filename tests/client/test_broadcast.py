@@ -12,6 +12,7 @@ from perdure import AsyncClient, Flow, InvalidInput, PayloadTooLarge, RunStatus
 from perdure.client import broadcasting
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
+from tests.client.counted_store import CountedStore
 from tests.client.people import PEOPLE_FLOWS, answering, filtered, keep
 from tests.client.runs import worker_at
 
@@ -129,6 +130,23 @@ class TestBroadcast:
         assert sorted(one.runs + another.runs) == [f"order-{number}" for number in range(5)]
         taken = [await signals(client, f"order-{number}") for number in range(5)]
         assert [len(each) for each in taken] == [1] * 5
+
+    @pytest.mark.parametrize("act", ["cancel", "signal"])
+    async def test_passes_by_who_stopped_waiting_meanwhile(
+        self, client: AsyncClient, store: Store, act: str
+    ) -> None:
+        """After it was listed, and again after its log was read."""
+        for step in ("list_waits", "load_runs"):
+            run = await client.submit(answering, 1, id=f"before-{step}")
+            counted = CountedStore(store)
+            other_act = run.cancel if act == "cancel" else lambda run=run: run.signal("paid", 2)
+            counted.after[step] = other_act
+
+            async with AsyncClient(counted.as_store()) as late:
+                done = await late.broadcast("paid", 1)
+
+            assert done.runs == ()
+            assert 1 not in await signals(client, run.id)
 
     async def test_is_kept_for_a_run_that_is_paused(self, client: AsyncClient) -> None:
         run = await client.submit(answering, 1, id="a")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.approval_history import ApprovalHistory, read_history
@@ -92,12 +93,19 @@ class Approvals:
         store = await self._store()
         wait = await self._wait(store, run, node.id)
         is_late = wait is not None and wait.due_at is not None and wait.due_at <= await store.now()
-        meant = msgspec.structs.replace(answer, node=node.id, is_late=is_late)
+        meant = replace(answer, node=node.id, is_late=is_late)
         try:
             await self._acts.act_on(run, meant)
         except ApprovalDecided as error:
             raise await self._told_in_full(error, id) from None
-        return await self.approval(id)
+        try:
+            return await self.approval(id)
+        except ApprovalNotFound:
+            if wait is None:
+                raise
+        # That ended the run, and it was removed at once: what was decided counts all the same.
+        before = _open_record(wait, self._request(wait.detail), ApprovalHistory())
+        return replace(before, status=ApprovalStatus.DECIDED, decision=answer.decision)
 
     async def _closed_record(
         self, run: Run, node: ApprovalNode, history: ApprovalHistory

@@ -16,7 +16,7 @@ class NodeRecord(Value):
 
     id: str
     kind: str
-    """What it is: ``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal`` or ``child``."""
+    """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval`` or ``child``."""
     status: NodeStatus | None = None
     """None: the run has not come to it."""
     output: Any = None
