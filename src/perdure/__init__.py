@@ -5,6 +5,7 @@ from perdure.client.blocking import Client, JobHandle, RunHandle
 from perdure.client.broadcasting import BroadcastResult
 from perdure.client.client import AsyncClient
 from perdure.client.context import Context
+from perdure.client.declared.loading import load_flow
 from perdure.client.flow import Flow
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
@@ -214,6 +215,7 @@ __all__ = [
     "Worker",
     "complete",
     "failed",
+    "load_flow",
     "paused",
     "run_flow",
     "run_flow_async",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Flow, task
+from perdure import Flow, Task, task
 from perdure.client.context import Context
 from perdure.model.result import complete
 from perdure.nodes.kind import Kind, Settings
@@ -70,7 +70,20 @@ def tick() -> int:
     return 1
 
 
-TASKS = [tick, load, price, pay, ask, double, add, collect, is_done, choose, take_back, tell]
+TASKS: list[Task[..., Any]] = [
+    tick,
+    load,
+    price,
+    pay,
+    ask,
+    double,
+    add,
+    collect,
+    is_done,
+    choose,
+    take_back,
+    tell,
+]
 
 child = Flow("child").then(double).build()
 

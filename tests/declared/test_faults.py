@@ -264,7 +264,8 @@ class TestEdges:
                 (1, "a", "next says nothing of port 'y'; write y: null to end the branch there"),
             ),
             (
-                "- {id: a, kind: check, config: {schema: true}, next: {pass: b}}\n- {id: b, task: pay}",
+                "- {id: a, kind: check, config: {schema: true}, next: {pass: b}}\n"
+                "- {id: b, task: pay}",
                 (
                     1,
                     "a",
@@ -276,7 +277,8 @@ class TestEdges:
                 (
                     1,
                     "a",
-                    'on_error=\'x\' is a port that nothing follows; add a node with after="a:x", or use "fail" or "continue"',
+                    "on_error='x' is a port that nothing follows; add a node with "
+                    'after="a:x", or use "fail" or "continue"',
                 ),
             ),
             (
@@ -285,8 +287,8 @@ class TestEdges:
                 (
                     4,
                     "d",
-                    "takes one value, but more than one of those that it follows may be there; put a task "
-                    "before it that gathers them",
+                    "takes one value, but more than one of those that it follows may be there; "
+                    "put a task before it that gathers them",
                 ),
             ),
         ],
@@ -328,7 +330,8 @@ class TestInputsAndTemplates:
         "text, line, told",
         [
             (
-                "- {id: a, task: pay, next: b}\n- id: b\n  task: pay\n  inputs:\n    order: aa.output",
+                "- {id: a, task: pay, next: b}\n"
+                "- id: b\n  task: pay\n  inputs:\n    order: aa.output",
                 5,
                 "did you mean 'a'?",
             ),

@@ -9,6 +9,10 @@ from typing import Any
 from perdure.client.declared.scalars import BOOLEANS, FLOATS, INTEGERS, NULLS
 
 WIDTH = 100
+_UNPRINTABLE = re.compile(
+    "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""What some reader takes for the end of a line, or for nothing, unless it is escaped."""
 _NO_TEXT = "tag:yaml.org,2002:other"
 
 
@@ -46,4 +50,6 @@ def _dumper() -> type[Any]:
 
 def _text(dumper: Any, text: str) -> Any:
     style = "|" if "\n" in text.strip("\n") else None
+    if _UNPRINTABLE.search(text):
+        style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)

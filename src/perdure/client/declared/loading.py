@@ -13,7 +13,7 @@ from perdure.client.declared.document import Document, FlowFault, invalid
 from perdure.client.declared.library import AnyKinds, Library, Tasks
 from perdure.client.declared.plain import plain_document
 from perdure.client.declared.reading import TEXT_MAX, read_json, read_yaml
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 
 _BYTES_MAX = 4 * TEXT_MAX
@@ -53,7 +53,10 @@ def flow_from_dict(
 
 
 def load_with(path: str | os.PathLike[str], library: Library) -> BuiltFlow:
-    file = Path(path)
+    try:
+        file = Path(path)
+    except TypeError as error:
+        raise InvalidInput(f"{path!r} is not the path of a file") from error
     return _Files(file, library).flow(file, ())
 
 
@@ -61,12 +64,12 @@ class _Files:
     """A file and those that it names, each read once."""
 
     def __init__(self, file: Path, library: Library) -> None:
-        self._folder = file.resolve().parent
+        self._folder = _resolved(file).parent
         self._library = library
         self._flows: dict[Path, BuiltFlow] = {}
 
     def flow(self, file: Path, parents: tuple[Path, ...]) -> BuiltFlow:
-        resolved = file.resolve()
+        resolved = _resolved(file)
         if resolved not in self._flows:
             document = read_document(file)
             child = partial(self._child, file, (*parents, resolved))
@@ -75,7 +78,7 @@ class _Files:
 
     def _child(self, parent: Path, parents: tuple[Path, ...], name: str) -> BuiltFlow:
         file = parent.parent / name
-        resolved = file.resolve()
+        resolved = _resolved(file)
         if not resolved.is_relative_to(self._folder):
             raise InvalidInput(f"the file {name!r} is outside of the folder of this flow")
         if resolved in parents:
@@ -86,16 +89,25 @@ class _Files:
         return self.flow(file, parents)
 
 
+def _resolved(file: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        raise _unreadable(str(file), error) from None
+
+
+def _unreadable(name: str, error: Exception) -> InvalidFlow:
+    reason = getattr(error, "strerror", None) or str(error)
+    return invalid(name, [FlowFault(f"cannot be read: {reason}", file=name, mark=None)])
+
+
 def read_document(file: Path) -> Document:
     name = str(file)
     try:
         with file.open("rb") as opened:
             content = opened.read(_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise invalid(
-            name, [FlowFault(f"cannot be read: {reason}", file=name, mark=None)]
-        ) from None
+        raise _unreadable(name, error) from None
     if len(content) > _BYTES_MAX:
         message = f"it has more than {TEXT_MAX} characters"
         raise invalid(name, [FlowFault(message, file=name, mark=None)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +45,7 @@ def flow_data(flow: BuiltFlow) -> _Data:
     if writing.edges.gathers_unasked != definition.gathers:
         written["gathers"] = definition.gathers
     written["nodes"] = [writing.node(node) for node in definition.nodes]
-    return written
+    return deepcopy(written)  # what a caller does with it must not reach the flow
 
 
 class _Writing:

@@ -1,0 +1,116 @@
+"""The published schema: it is current, and takes and refuses what the reader does."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import jsonschema
+import pytest
+
+from perdure import InvalidFlow
+from perdure.client.declared.compiling import compiled
+from perdure.client.declared.format import CONFIGS, KEYS_BY_KIND, NODE_KEYS
+from perdure.client.declared.library import Library
+from perdure.client.declared.plain import plain_document
+from perdure.client.declared.reading import read_yaml
+from perdure.client.declared.schema import made_schema, published_schema
+from perdure.nodes.registry import STRUCTURAL, Kinds
+from tests.declared.pairs import PAIRS
+from tests.declared.tasks import TASKS, Translate, child
+from tests.flows.catalogue import CASES
+
+SCHEMA = json.loads(published_schema())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def faults(data: Any) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(data)]
+
+
+def test_the_published_schema_is_current() -> None:
+    """Write it anew with ``python -m perdure.client.declared.schema``."""
+    assert made_schema() == SCHEMA
+
+
+def test_it_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_it_has_every_kind() -> None:
+    kinds = SCHEMA["$defs"]["node"]["properties"]["kind"]["anyOf"][0]["enum"]
+
+    assert set(kinds) == {*STRUCTURAL, *Kinds()}
+    assert set(CONFIGS) == set(KEYS_BY_KIND) == set(STRUCTURAL)
+
+
+def test_it_describes_every_key() -> None:
+    node = SCHEMA["$defs"]["node"]["properties"]
+
+    assert all(each.get("description") for each in node.values())
+    assert set(node) == set(NODE_KEYS)
+
+
+def test_kinds_of_ones_own_can_be_added() -> None:
+    schema = made_schema(Kinds([Translate]))
+    data = {"flow": "f", "nodes": [{"id": "a", "kind": "translate", "config": {"txt": 1}}]}
+
+    assert jsonschema.Draft202012Validator(schema).is_valid(data) is False
+    assert faults(data) == []
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_it_takes_flows_that_are_right(name: str) -> None:
+    assert faults(read_yaml(textwrap.dedent(PAIRS[name].yaml)).data) == []
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *CASES])
+def test_it_takes_what_flows_write(name: str) -> None:
+    flow = PAIRS[name].python if name in PAIRS else CASES[name].flow
+
+    assert faults(flow.to_dict()) == []
+    assert faults(read_yaml(flow.to_yaml()).data) == []
+
+
+WRONG: list[dict[str, Any]] = [
+    {"id": "a"},
+    {"task": "pay"},
+    {"id": "a", "task": "pay", "colour": "red"},
+    {"id": "a", "task": 5},
+    {"id": "a", "kind": "task"},
+    {"id": "a", "task": "pay", "config": [1]},
+    {"id": "a", "task": "pay", "retry": "x"},
+    {"id": "a", "task": "pay", "retry": {"first": "1s"}},
+    {"id": "a", "task": "pay", "priority": 99},
+    {"id": "a", "task": "pay", "tags": "x"},
+    {"id": "a", "task": "pay", "on_missing": "shrug"},
+    {"id": "a", "task": "pay", "inputs": {"x": 5}},
+    {"id": "a", "task": "pay", "inputs": {"x": {"default": 5}}},
+    {"id": "a", "task": "pay", "next": 5},
+    {"id": "a", "task": "pay", "next": {"x": 5}},
+    {"id": "a", "task": "pay", "after": {"x": None}},
+    {"id": "a", "task": "pay", "check": {"condtion": 1}},
+    {"id": "a", "kind": "route"},
+    {"id": "a", "kind": "map", "config": {"task": "pay", "concurrency": 0}},
+    {"id": "a", "kind": "map", "task": "pay", "config": {"task": "pay"}},
+    {"id": "a", "kind": "loop", "config": {"task": "pay"}},
+    {"id": "a", "kind": "delay", "config": {"for": []}},
+    {"id": "a", "kind": "delay", "retry": 3, "config": {"for": "1s"}},
+    {"id": "a", "kind": "signal", "timeout": "1s"},
+    {"id": "a", "kind": "approval", "config": {}},
+    {"id": "a", "kind": "approval", "config": {"title": "x", "deciders": "ann"}},
+    {"id": "a", "kind": "flow", "config": {}},
+    {"id": "a", "kind": "http", "config": {}},
+    {"id": "a", "kind": "http", "config": {"url": "x", "methd": "GET"}},
+    {"id": "a", "kind": "note", "task": "pay", "config": {"text": "x"}},
+]
+
+
+@pytest.mark.parametrize("node", WRONG, ids=str)
+def test_it_refuses_what_the_reader_refuses(node: dict[str, Any]) -> None:
+    data = {"flow": "f", "nodes": [node]}
+
+    with pytest.raises(InvalidFlow):
+        compiled(plain_document(data), Library(TASKS, [], [child]))
+    assert faults(data) != []
