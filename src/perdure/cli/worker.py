@@ -17,6 +17,10 @@ from perdure.errors import InvalidInput
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
 
+AllowScripts = Annotated[
+    bool, typer.Option("--allow-scripts", help="Execute commands of script nodes.")
+]
+
 
 def worker(
     target: Annotated[
@@ -43,9 +47,7 @@ def worker(
     grace: Annotated[
         str | None, typer.Option(metavar="30s", help="How long a stop lets running jobs finish.")
     ] = None,
-    allow_scripts: Annotated[
-        bool, typer.Option("--allow-scripts", help="Execute commands that flows bring along.")
-    ] = False,
+    allow_scripts: AllowScripts = False,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only what is wrong.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log starts of jobs.")] = False,
@@ -62,8 +64,7 @@ def worker(
     from perdure.cli.logs import log_worker, set_up_logs
     from perdure.worker.supervisor import obey
 
-    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    set_up_logs(as_json=as_json, level=level)
+    set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
     log = logging.getLogger("perdure.cli")
     with errors_told(log.error if as_json else tell_error):
         made = _made(target, store)
@@ -78,8 +79,8 @@ def worker(
         )
         if processes > 1:
             flags = {"--json": as_json, "--quiet": quiet, "--verbose": verbose}
-            flags["--allow-scripts"] = allow_scripts
             values = {"--queues": queues, "--concurrency": concurrency, "--namespace": namespace}
+            flags["--allow-scripts"] = allow_scripts
             values |= {"--tags": tags, "--grace": grace}
             _supervise(made, processes, store, [*_options(flags, values), "--", target])
             return
@@ -87,6 +88,10 @@ def worker(
             obey(made, supervisor)
         log_worker(made, store=made.store_url, queues=made.settings.queues)
         made.run()
+
+
+def _level(*, quiet: bool, verbose: bool) -> int:
+    return logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
 
 
 def _made(target: str, store: str | None) -> Worker:

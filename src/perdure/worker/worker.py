@@ -93,11 +93,8 @@ class Worker:
     ) -> None:
         self._tasks = TaskRegistry(tasks)
         self._flows = FlowCode(checked_list(flows, "flows", "flows"))
-        if not self._tasks and not self._flows:
-            raise InvalidInput(
-                "a worker needs tasks=[...] or flows=[...]: it runs only what it has code for"
-            )
-        check_importable([*self._tasks.values(), *self._flows.tasks])
+        self._secrets = Secrets(secrets)
+        self._check_code()
         names = _checked_queues(queues, self._own_queues)
         self._settings = WorkerSettings(
             namespace=one_namespace(namespace),
@@ -119,7 +116,6 @@ class Worker:
             payload_max_bytes=at_least_one(payload_max_bytes, "payload_max_bytes"),
             allows_scripts=yes_or_no(allow_scripts, "allow_scripts"),
         )
-        self._secrets = Secrets(secrets)
         made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
         self.id = WorkerId(checked_name(made if id is None else id, "worker id"))
         self._store = store_at(store)
@@ -127,6 +123,13 @@ class Worker:
         self._report = Report(self.id)
         self._service: Service | None = None
         self._concurrency = self._settings.concurrency
+
+    def _check_code(self) -> None:
+        if not self._tasks and not self._flows:
+            raise InvalidInput(
+                "a worker needs tasks=[...] or flows=[...]: it runs only what it has code for"
+            )
+        check_importable([*self._tasks.values(), *self._flows.tasks])
 
     def __repr__(self) -> str:
         service = self._service
