@@ -1,0 +1,44 @@
+"""Schedules whose workers are killed: each tick starts one job, and none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+from perdure import AsyncClient, ScheduleRecord
+from tests.crash.conftest import Launch
+from tests.crash.crash_tasks import hang_once
+
+WAIT_SECONDS = 40.0
+BRISK = {"lease": "1s", "poll": "200ms"}
+SECOND = timedelta(seconds=1)
+
+
+async def ticked(client: AsyncClient, count: int) -> ScheduleRecord:
+    """Look until so many ticks have started something."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (record := await client.schedule_record("often")).started < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return record
+
+
+async def test_each_tick_starts_one_job_whoever_is_killed(
+    client: AsyncClient, shared_url: str, launch: Launch
+) -> None:
+    workers = [await launch(shared_url, **BRISK) for _ in range(3)]
+    # Cancelling, each tick starts something, whatever became of the last one.
+    await client.schedule("often", hang_once, every="1s", overlap="cancel", catch_up="all")
+    for count, worker in enumerate(workers[:2], 1):
+        await ticked(client, count)
+        await worker.kill()
+
+    await ticked(client, 5)
+    record = await client.pause_schedule("often")
+
+    ticks = [each.at for each in record.history]
+    assert {after - before for before, after in pairwise(ticks)} == {SECOND}
+    assert (record.missed, record.skipped, record.failed) == (0, 0, 0)
+    jobs = {job.id for job in await client.jobs(task=hang_once)}
+    assert {each.job for each in record.history} <= jobs
+    assert record.started == len(jobs)
