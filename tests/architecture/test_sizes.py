@@ -17,7 +17,9 @@ FILE_LINES_MAX = 500
 LONG_ON_PURPOSE: dict[str, str] = {}
 
 # "path": why it is clearer in one file
-LONG_FILES_ON_PURPOSE: dict[str, str] = {}
+LONG_FILES_ON_PURPOSE: dict[str, str] = {
+    "store/contract.py": "the only file that says what a backend must do",
+}
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
