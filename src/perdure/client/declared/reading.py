@@ -61,16 +61,20 @@ def _events(text: str, reading: _Reading) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        found = error.problem_mark or error.context_mark
-        if found and found.line >= len(text.splitlines()):
-            found = error.context_mark or found  # where that begins which does not end
         told = ", ".join(part for part in (error.context, error.problem) if part)
-        raise reading.refusal(
-            _mark(found) if found else None, f"this is not YAML: {told}"
-        ) from None
+        raise reading.refusal(_place(error, text), f"this is not YAML: {told}") from None
     except (yaml.YAMLError, ValueError) as error:
         told = " ".join(str(error).split())
         raise reading.refusal(None, f"this is not YAML: {told}") from None
+
+
+def _place(error: Any, text: str) -> Mark | None:
+    """Where it is wrong; where that begins which does not end, if it goes on to the end."""
+    last = max(1, len(text.splitlines()))
+    found = error.problem_mark or error.context_mark
+    if found and found.line >= last:
+        found = error.context_mark or found
+    return Mark(min(found.line + 1, last), found.column + 1) if found else None
 
 
 class _Anchored(NamedTuple):

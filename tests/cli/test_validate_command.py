@@ -1,0 +1,261 @@
+"""``perdure validate``: all that is wrong with flows in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perdure import Client, Flow, Worker
+from perdure.client.declared.schema import published_schema
+from tests.cli import sample_flows
+from tests.cli.commands import Commands
+
+MODULE = "tests.cli.sample_flows"
+
+GOOD = """\
+flow: shop
+nodes:
+  - {id: fetch, task: fetch, next: call}
+  - id: call
+    kind: http
+    inputs: {number: fetch.output.number, token: secret.API}
+    config:
+      url: https://example.org/{{ number }}
+      headers: {Authorization: "{{ token }}"}
+    next: pack
+  - {id: pack, task: pack, inputs: {line: call.output}}
+"""
+BAD = """\
+flow: shop
+nodes:
+  - {id: fetch, task: fetch, next: pak}
+  - {id: pack, task: pack, inputs: {lin: input}}
+"""
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder as working directory, with one good and one bad file."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("PERDURE_SECRET_API", raising=False)
+    (folder / "good.yaml").write_text(GOOD, encoding="utf-8")
+    (folder / "bad.yaml").write_text(BAD, encoding="utf-8")
+    return folder
+
+
+def test_a_good_file_is_told_with_what_it_needs(perdure: Commands, here: Path) -> None:
+    done = perdure("validate", "good.yaml")
+
+    assert done.exit_code == 0
+    assert done.out.splitlines() == [
+        "good.yaml warning secret 'API' is not in this environment: PERDURE_SECRET_API",
+        "good.yaml ok shop, 3 nodes",
+        "  not checked: fetch, pack",
+        "  secrets: API",
+        "1 file, 0 errors, 1 warning",
+    ]
+
+
+def test_with_the_code_at_hand_the_version_is_known(perdure: Commands, here: Path) -> None:
+    done = perdure("validate", "good.yaml", "--app", MODULE)
+
+    version = Flow.from_yaml(GOOD, tasks=[sample_flows.fetch, sample_flows.pack]).version
+    assert done.exit_code == 0
+    assert f"good.yaml ok shop@{version}, 3 nodes" in done.out
+    assert "  tasks: fetch, pack" in done.out
+    assert "not checked" not in done.out
+
+
+def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> None:
+    done = perdure("validate", "bad.yaml", "good.yaml", "--app", MODULE)
+
+    assert done.exit_code == 1
+    assert done.out.splitlines()[:3] == [
+        "bad.yaml:3:30 error node 'fetch': there is no node 'pak'; did you mean 'pack'?",
+        "bad.yaml:4:16 error node 'pack': task 'pack' has no parameter 'lin'; did you mean 'line'?",
+        "bad.yaml:4:16 error node 'pack': task 'pack' needs 'line', which is not among 'lin'",
+    ]
+    assert done.out.splitlines()[-1] == "2 files, 3 errors, 1 warning"
+
+
+def test_without_the_code_arguments_are_not_checked(perdure: Commands, here: Path) -> None:
+    done = perdure("validate", "bad.yaml")
+
+    assert done.exit_code == 1
+    assert done.out.splitlines()[-1] == "1 file, 1 error"
+
+
+def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
+    perdure: Commands, here: Path
+) -> None:
+    (here / "f.yaml").write_text("{flow: f, nodes: [{id: a, task: fetsh}]}", encoding="utf-8")
+
+    done = perdure("validate", "f.yaml", "--app", MODULE)
+
+    assert done.exit_code == 1
+    assert "f.yaml:1:27 error node 'a': there is no task 'fetsh'; did you mean 'fetch'?" in done.out
+
+
+def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Path) -> None:
+    text = "{flow: f, nodes: [{id: a, kind: flow, config: {flow: shipping}}]}"
+    (here / "f.yaml").write_text(text, encoding="utf-8")
+
+    known, unknown = perdure("validate", "f.yaml", "--app", MODULE), perdure("validate", "f.yaml")
+
+    version = Flow("f").flow(sample_flows.shipping, name="a").build().version
+    assert f"f.yaml ok f@{version}, 1 node" in known.out
+    assert "  not checked: shipping" in unknown.out
+
+
+def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
+    (here / "own_kinds.py").write_text(
+        "from perdure import task\n"
+        "from perdure.nodes.kind import Kind, Settings\n"
+        "@task\n"
+        "def fetch(x): ...\n"
+        "class Shout(Kind):\n"
+        "    name = 'shout'\n"
+        "    class Config(Settings):\n"
+        "        text: str\n"
+        "    def execute(self, config, ctx):\n"
+        "        return config.text.upper()\n",
+        encoding="utf-8",
+    )
+    text = "{flow: f, nodes: [{id: a, kind: shout, config: {text: hey}}]}"
+    (here / "f.yaml").write_text(text, encoding="utf-8")
+
+    assert perdure("validate", "f.yaml", "--app", "own_kinds").exit_code == 0
+    assert "there is no kind 'shout'" in perdure("validate", "f.yaml").out
+
+
+class TestSecrets:
+    def test_that_are_set_are_not_told(
+        self, perdure: Commands, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PERDURE_SECRET_API", "12345")
+
+        done = perdure("validate", "good.yaml", "--strict")
+
+        assert done.exit_code == 0
+        assert "warning" not in done.out
+        assert "12345" not in done.out
+
+    def test_that_are_missing_are_errors_if_one_is_strict(
+        self, perdure: Commands, here: Path
+    ) -> None:
+        done = perdure("validate", "good.yaml", "--strict")
+
+        assert done.exit_code == 1
+        assert "good.yaml error secret 'API' is not in this environment" in done.out
+
+
+class TestWorkers:
+    def test_that_have_not_the_tasks_make_errors(
+        self, perdure: Commands, here: Path, url: str, client: Client
+    ) -> None:
+        client.depth()  # so that there is a store
+
+        done = perdure("validate", "good.yaml", "--store", url)
+
+        assert done.exit_code == 1
+        assert "good.yaml error no live worker registers task 'fetch'" in done.out
+
+    def test_that_have_the_tasks_make_none(
+        self, perdure: Commands, here: Path, url: str, client: Client
+    ) -> None:
+        handle = Worker(url, tasks=[sample_flows.fetch, sample_flows.pack]).start()
+        try:
+            done = perdure("validate", "good.yaml", "--store", url)
+        finally:
+            handle.shutdown()
+            assert handle.join(30)
+
+        assert done.exit_code == 0
+
+    def test_that_have_the_flow_make_none(
+        self, perdure: Commands, here: Path, url: str, working: Worker
+    ) -> None:
+        (here / "orders.yaml").write_text(sample_flows.orders.to_yaml(), encoding="utf-8")
+
+        known = perdure("validate", "orders.yaml", "--store", url, "--app", MODULE)
+        unknown = perdure("validate", "orders.yaml", "--store", url)
+
+        assert (known.exit_code, unknown.exit_code) == (0, 0)
+        assert "warning workers have flow 'orders'" in unknown.out
+
+    def test_cannot_be_asked_where_there_is_no_store(self, perdure: Commands, here: Path) -> None:
+        done = perdure("validate", "good.yaml", "--store", "sqlite:///nowhere.db")
+
+        assert done.exit_code == 3
+
+
+def test_json_has_everything(perdure: Commands, here: Path) -> None:
+    good, bad = perdure("validate", "good.yaml", "bad.yaml", "--json").json
+
+    assert good == {
+        "file": "good.yaml",
+        "ok": True,
+        "flow": "shop",
+        "version": None,
+        "nodes": 3,
+        "tasks": ["fetch", "pack"],
+        "unchecked": ["fetch", "pack"],
+        "secrets": ["API"],
+        "errors": [],
+        "warnings": ["secret 'API' is not in this environment: PERDURE_SECRET_API"],
+    }
+    assert bad["ok"] is False
+    assert bad["errors"] == [
+        {
+            "file": "bad.yaml",
+            "line": 3,
+            "column": 30,
+            "node": "fetch",
+            "message": "there is no node 'pak'; did you mean 'pack'?",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (b"", "empty.yaml:1:1 error it is empty"),
+        (b"\xff", "empty.yaml error it is not UTF-8"),
+        (b"a: [", "empty.yaml:1:1 error this is not YAML"),
+    ],
+)
+def test_files_that_are_no_flows_are_errors(
+    perdure: Commands, here: Path, content: bytes, told: str
+) -> None:
+    (here / "empty.yaml").write_bytes(content)
+
+    done = perdure("validate", "empty.yaml")
+
+    assert done.exit_code == 1
+    assert done.out.startswith(told)
+
+
+def test_a_file_that_is_not_there_is_an_error(perdure: Commands, here: Path) -> None:
+    done = perdure("validate", "none.yaml")
+
+    assert done.exit_code == 1
+    assert done.out.startswith("none.yaml error cannot be read: No such file")
+
+
+def test_no_file_at_all_cannot_be_understood(perdure: Commands, here: Path) -> None:
+    done = perdure("validate")
+
+    assert (done.exit_code, done.error) == (
+        2,
+        "perdure: which files? Name at least one, such as ship.yaml\n",
+    )
+
+
+def test_the_schema_is_printed_for_editors(perdure: Commands) -> None:
+    done = perdure("validate", "--schema")
+
+    assert done.exit_code == 0
+    assert done.out == published_schema()
+    assert json.loads(done.out)["title"] == "A flow of Perdure"
