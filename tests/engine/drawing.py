@@ -5,14 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from perdure.model.graph import Definition, Edge, FlowRef, Graph, Node, ports_of
-from tests.engine.graphs import call, child, delay, loop, mapped, route, signal, task
+from perdure.model.graph import (
+    DefaultAnswer,
+    Definition,
+    Edge,
+    FlowRef,
+    Graph,
+    Input,
+    Node,
+    TaskNode,
+    ports_of,
+)
+from tests.engine.graphs import approval, call, child, delay, loop, mapped, route, signal, task
 from tests.engine.worlds import NEVER_SENT, World
 
 NESTED = FlowRef(name="nested", version="n1")
 ON_ERROR = st.sampled_from(["fail", "fail", "continue", "oops"])
-KINDS = ["task", "task", "join", "route", "map", "loop", "delay", "signal", "late", "child"]
+KINDS = [
+    "task",
+    "task",
+    "ports",
+    "join",
+    "route",
+    "map",
+    "loop",
+    "delay",
+    "signal",
+    "late",
+    "approval",
+    "child",
+]
 
 
 @st.composite
@@ -35,6 +59,7 @@ def graphs(
     ids = [f"n{number}" for number in range(draw(st.integers(1, nodes_max)))]
     nodes = [_node(draw, id, is_nested, has_undo) for id in ids]
     edges = [edge for number in range(1, len(nodes)) for edge in _edges(draw, nodes, number)]
+    nodes = [_with_inputs(draw, node, edges) for node in nodes]
     return Graph(
         Definition(
             name=name,
@@ -70,10 +95,50 @@ def _node(draw: st.DrawFn, id: str, is_nested: bool, has_undo: bool) -> Node:
         case "late":
             on_timeout = draw(st.sampled_from(["fail", "continue", "late"]))
             return signal(id, NEVER_SENT, timeout_ms=1, on_timeout=on_timeout)
+        case "ports":
+            return task(id, ports=("p", "q"), undo=bool(undo), **options)
+        case "approval":
+            return _approval(draw, id)
         case "child" if not is_nested:
             return child(id, NESTED, **options, **undo)
         case _:
             return task(id, undo=bool(undo), **options)
+
+
+def _approval(draw: st.DrawFn, id: str) -> Node:
+    return approval(
+        id,
+        answers=("approve", "reject", "x"),
+        on_reject=draw(st.sampled_from(["fail", "continue", "no"])),
+        timeout_ms=60_000,
+        on_timeout=draw(st.sampled_from(["fail", "continue", "late"])),
+        default_answer=draw(st.sampled_from([None, DefaultAnswer(decision="reject", data=1)])),
+        reminders_ms=draw(st.sampled_from([(), (10_000, 20_000)])),
+        notify=draw(st.sampled_from([None, call("tell")])),
+    )
+
+
+def _with_inputs(draw: st.DrawFn, node: Node, edges: list[Edge]) -> Node:
+    """Some nodes take outputs of any that lead to them, instead of what their edges hand on."""
+    before = _before(node.id, edges)
+    if not isinstance(node, TaskNode) or node.gathers or not draw(st.booleans()):
+        return node
+    sources = draw(st.lists(st.sampled_from(["", *sorted(before)]), unique=True, max_size=3))
+    inputs = tuple(Input(name=f"i{n}", source=source) for n, source in enumerate(sources))
+    on_missing = draw(st.sampled_from(["error", "default", "skip"]))
+    return replace(node, inputs=inputs, on_missing=on_missing)
+
+
+def _before(id: str, edges: list[Edge]) -> set[str]:
+    found: set[str] = set()
+    to_visit = [id]
+    while to_visit:
+        target = to_visit.pop()
+        for edge in edges:
+            if edge.target == target and edge.source not in found:
+                found.add(edge.source)
+                to_visit.append(edge.source)
+    return found
 
 
 def _edges(draw: st.DrawFn, nodes: list[Node], number: int) -> list[Edge]:

@@ -7,18 +7,31 @@ from typing import Any
 
 from perdure.model.event import SignalReceived
 from perdure.model.failure import Failure
-from perdure.model.graph import FlowRef, Graph
+from perdure.model.graph import (
+    ApprovalNode,
+    FlowRef,
+    Graph,
+    LoopNode,
+    MapNode,
+    Node,
+    TaskNode,
+)
 from perdure.model.happening import (
+    Answered,
     AttemptFailed,
     ChildEnded,
     FailedForGood,
     Finished,
     Happening,
+    Paused,
+    Reported,
     Signalled,
+    Skipped,
     WaitDue,
 )
 from perdure.model.ids import RunId
 from perdure.model.key import Key
+from perdure.model.report import Report, ReportStatus
 from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
 from perdure.rules import snapshot
 from perdure.rules.decide import decide
@@ -56,7 +69,8 @@ class Driver:
     def step(self) -> None:
         if self.chance.random() < self.pauses:
             self._pause()
-        self.deliver(self.next_happening())
+        if not self.run.state.is_ended:
+            self.deliver(self.next_happening())
 
     def next_happening(self) -> Happening:
         keys = sorted(self.run.live)
@@ -73,7 +87,7 @@ class Driver:
         for id, status in self.run.nodes.items():
             if id not in nodes and status is not NodeStatus.BLOCKED:
                 self._check_start(id)
-        if not isinstance(happening, Signalled | AttemptFailed):
+        if not _may_come_again(happening):
             again = self.decided(happening)
             assert again == ([], []), f"{happening} again"
 
@@ -97,21 +111,42 @@ class Driver:
     def _outcome(self, text: str) -> Happening:
         key = Key.parse(text)
         kind = self.run.live[text]
-        if kind is LiveKind.WAIT:
-            return WaitDue(key=key)
         node = self.run.graph.nodes[key.node]
+        if kind is LiveKind.WAIT:
+            return self._end_of_wait(key, node)
         if kind is LiveKind.CHILD:
             body = node.body  # type: ignore[union-attr]  # it has a child
             assert isinstance(body, FlowRef)
             return self._child_ended(key, self.world.graphs[body.name])
-        if key.part == "undo":
+        if key.part in ("undo", "poll", "notify"):
             return Finished(key=key, output=b"null")
+        if not key.part and self._may_pause(node) and self.chance.random() < 0.2:
+            poll_ms = self.chance.choice([None, 1000])
+            return Paused(key=key, checkpoint=b'"here"', deadline_ms=5000, poll_ms=poll_ms)
         if self.chance.random() < 0.1:
             return AttemptFailed(key=key, attempt=1, failure=failure("once more"))
         outcome = self.world.outcome(self.run.graph, text, node, self.run.inputs[text])
         if outcome.error:
             return FailedForGood(key=key, failure=failure(outcome.error))
-        return Finished(key=key, output=encoded(outcome.value), is_done=outcome.is_done)
+        if outcome.is_skipped:
+            return Skipped(key=key)
+        return Finished(
+            key=key, output=encoded(outcome.value), is_done=outcome.is_done, port=outcome.port
+        )
+
+    def _end_of_wait(self, key: Key, node: Node) -> Happening:
+        if isinstance(node, ApprovalNode) and not key.part:
+            decision = self.world.decision(self.run.graph, node)
+            if decision:
+                return Answered(node=node.id, decision=decision, by="ann")
+        elif key.text in self.run.state.pauses:
+            status = self.chance.choice(list(ReportStatus))
+            report = encoded(Report(status=status, progress=1))
+            return Reported(key=key, status=status, report=report, has_progress=True)
+        return WaitDue(key=key)
+
+    def _may_pause(self, node: Node) -> bool:
+        return isinstance(node, TaskNode | MapNode | LoopNode)
 
     def _child_ended(self, key: Key, graph: Graph) -> ChildEnded:
         id = self.run.state.children[key.text]
@@ -120,19 +155,28 @@ class Driver:
         if child.status == RunStatus.COMPLETED:
             output = encoded(child.result)
             return ChildEnded(key=key, run=id, status=RunStatus.COMPLETED, output=output)
-        broke = failure(f"child of {key.text} broke")
+        broke = failure(f"child of {key.node} broke")
         return ChildEnded(key=key, run=id, status=RunStatus.FAILED, failure=broke)
 
     def _pause(self) -> None:
         self.run.pause()
         held = dict(self.run.state.live)
         for key in held:
-            assert self.decided(self._outcome(key)) == ([], [])
+            outcome = self._outcome(key)
+            if not isinstance(outcome, Answered | Reported):  # which are kept for later
+                assert self.decided(outcome) == ([], [])
         if self.signals and self.chance.random() < 0.5:
             signal = self.signals.pop()
             self.run.signal(signal, self.world.payload(signal))
             assert self.run.live == held
         self.run.unpause()
+
+
+def _may_come_again(happening: Happening) -> bool:
+    """Whether the same once more means something else; who ends waits looks that it is not so."""
+    if isinstance(happening, WaitDue):
+        return happening.key.part == "remind"
+    return isinstance(happening, Signalled | AttemptFailed | Answered | Reported)
 
 
 def failure(message: str) -> Failure:
@@ -143,12 +187,16 @@ def nonsense(run: Played) -> list[Happening]:
     """Outcomes that no live key of the run can have."""
     found: list[Happening] = []
     for id in run.graph.nodes:
-        for text in (id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"):
+        texts = [id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"]
+        texts += [f"poll:{id}", f"remind:{id}", f"notify:{id}", f"notify:{id}#1"]
+        for text in texts:
             key, kind = Key.parse(text), run.live.get(text)
             if kind is not LiveKind.JOB:
                 found.append(Finished(key=key, output=b'"x"'))
                 found.append(FailedForGood(key=key, failure=failure("nonsense")))
                 found.append(AttemptFailed(key=key, attempt=1, failure=failure("nonsense")))
+                found.append(Paused(key=key, checkpoint=b"1"))
+                found.append(Skipped(key=key))
             if kind is not LiveKind.WAIT:
                 found.append(WaitDue(key=key))
             found.append(ChildEnded(key=key, run=RunId("x"), status=RunStatus.COMPLETED))

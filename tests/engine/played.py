@@ -81,7 +81,7 @@ class Played:
         self.inputs: dict[str, Any] = {}
         """Of every key that was started, the input it was started with last."""
         self.started: list[str] = []
-        """Keys in the order in which they were started."""
+        """Keys in the order in which they were started, each time from its beginning."""
         self.resumptions: dict[str, Any] = {}
         """Of every key that was started, what it had to go on with."""
         self.state = RunState()
@@ -102,8 +102,10 @@ class Played:
         self.state = state
         for each in self.decision.schedules:
             self.inputs[each.key.text] = decoded(each.input)
-            self.started.append(each.key.text)
-            self.resumptions[each.key.text] = each.resumption and decoded(each.resumption)
+            resumption = each.resumption and decoded(each.resumption)
+            self.resumptions[each.key.text] = resumption
+            if not resumption or not resumption.get("pauses"):
+                self.started.append(each.key.text)
         for child in self.decision.children:
             self.inputs[child.key.text] = decoded(child.input)
             self.started.append(child.key.text)

@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.model.graph import (
+    ApprovalNode,
     DelayNode,
     Edge,
     FlowNode,
     FlowRef,
     Graph,
+    Input,
     LoopNode,
     MapNode,
     Node,
     RouteNode,
     SignalNode,
     TaskNode,
+    inputs_of,
 )
 from perdure.model.value import Value
 from tests.engine.worlds import NEVER_SENT, Outcome, World
@@ -40,6 +43,10 @@ class Result(Value):
     value: Any
     nodes: dict[str, str]
     outputs: dict[str, Any]
+
+
+class NodeIsSkipped(Exception):
+    pass
 
 
 class NodeFails(Exception):
@@ -102,17 +109,43 @@ class Interpreter:
             if on_error == "continue":
                 return End(status="completed")
             return End(status="completed", value=failure.error, port=on_error)
+        except NodeIsSkipped:
+            return End(status="skipped")
         return End(status="completed", value=value, port=port)
 
     def _input(self, node: Node, taken: list[tuple[Edge, Any]]) -> Any:
+        if inputs_of(node):
+            return {each.name: self._named(node, each) for each in inputs_of(node)}
         if isinstance(node, TaskNode) and node.gathers:
             return {edge.name or edge.source: value for edge, value in taken}
         return taken[0][1] if taken else self.input
 
+    def _named(self, node: Node, input: Input) -> Any:
+        if not input.source:
+            return self.input
+        source = self.end(self.graph.nodes[input.source])
+        if source.status == "completed":
+            return source.value
+        assert isinstance(node, TaskNode)
+        if node.on_missing == "skip":
+            raise NodeIsSkipped
+        if node.on_missing == "default":
+            return None
+        message = f"node {input.source!r} has no output in this run"
+        raise NodeFails(
+            "perdure.errors.InvalidInput",
+            f"node {node.id!r}: its input {input.name!r} is missing: {message}",
+        )
+
     def _execute(self, node: Node, input: Any) -> tuple[Any, str]:
         match node:
             case TaskNode() | FlowNode():
-                return self._call(node, node.id, input).value, ""
+                outcome = self._call(node, node.id, input)
+                if outcome.is_skipped:
+                    raise NodeIsSkipped
+                return outcome.value, outcome.port
+            case ApprovalNode():
+                return self._approve(node, input)
             case RouteNode():
                 key = self._call(node, node.id, input).value
                 if key in node.ports:
@@ -136,6 +169,25 @@ class Interpreter:
                 if node.on_timeout == "fail":
                     raise NodeFails("", "")  # a wait has no port for errors
                 return None, "" if node.on_timeout == "continue" else node.on_timeout
+
+    def _approve(self, node: ApprovalNode, input: Any) -> tuple[Any, str]:
+        said, port, data = self.world.decision(self.graph, node), node.on_timeout, input
+        decision = said or None
+        if not said and node.default_answer is not None:
+            decision, data = node.default_answer.decision, node.default_answer.data
+        if decision is not None:
+            port = {"approve": "continue", "reject": node.on_reject, "x": "x"}[decision]
+        if port == "fail":
+            raise NodeFails("", "")  # it has no port for errors
+        answers = [{"by": "ann", "decision": said, "note": None, "data": None}] if said else []
+        output = {
+            "decision": decision,
+            "data": data,
+            "by": [each["by"] for each in answers],
+            "answers": answers,
+            "timed_out": not said,
+        }
+        return output, "" if port == "continue" else port
 
     def _map(self, node: MapNode, input: Any) -> list[Any]:
         place, bad = f"map {node.id!r}", "perdure.errors.InvalidInput"
@@ -181,7 +233,7 @@ class Interpreter:
             return _checked(self.world.outcome(self.graph, key, node, input))
         result = interpret(self.world.graphs[body.name], input, self.world)
         if result.status == "failed":
-            raise NodeFails("OSError", f"child of {key} broke")
+            raise NodeFails("OSError", f"child of {node.id} broke")
         return Outcome(value=result.value)
 
 

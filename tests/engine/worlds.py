@@ -6,7 +6,16 @@ import random
 import zlib
 from typing import Any
 
-from perdure.model.graph import FAIL, Graph, LoopNode, Node, RouteNode, SignalNode
+from perdure.model.graph import (
+    FAIL,
+    ApprovalNode,
+    Graph,
+    LoopNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+)
 from perdure.model.value import Value
 from tests.engine.played import encoded
 
@@ -20,6 +29,8 @@ class Outcome(Value):
     value: Any = None
     error: str = ""
     is_done: bool | None = None
+    port: str = ""
+    is_skipped: bool = False
 
 
 class World:
@@ -39,7 +50,7 @@ class World:
         is_child = graph.name in self.graphs
         is_mended = self.is_mended and not is_child and getattr(node, "on_error", FAIL) == FAIL
         if chance.randrange(100) < self.failures and not is_mended:
-            return Outcome(error=f"{key} broke")
+            return Outcome(error=f"{node.id} broke")
         if isinstance(node, RouteNode):
             return Outcome(value=chance.choice([*node.ports, "other"]))
         if isinstance(node, LoopNode):
@@ -48,7 +59,14 @@ class World:
             is_asked_along = self._chance(graph.name, node.id).random() < 0.5
             is_done = chance.random() < 0.5
             return Outcome(value=self._value(chance), is_done=is_done if is_asked_along else None)
-        return Outcome(value=self._value(chance))
+        if isinstance(node, TaskNode) and node.ports and chance.random() < 0.1:
+            return Outcome(is_skipped=True)
+        port = chance.choice(["", *node.ports]) if isinstance(node, TaskNode) else ""
+        return Outcome(value=self._value(chance), port=port)
+
+    def decision(self, graph: Graph, node: ApprovalNode) -> str:
+        """What people say; nothing means that they do not."""
+        return self._chance(graph.name, "decision", node.id).choice(["approve", "reject", "", "x"])
 
     def payload(self, signal: str) -> Any:
         return self._value(self._chance("signal", signal))

@@ -46,15 +46,12 @@ class Acting:
     async def end_waits(self, ended: Sequence[Ended]) -> None:
         """Let waits of several runs end, in one commit for each, all written together.
 
-        A wait that its run does not care about any more is closed all the same.
+        A wait that its run does not care about any more is closed all the same. Of a run that has
+        moved on meanwhile nothing is written: it may wait for something else by now under the same
+        key, so whoever calls this has to look again.
         """
-        left = list(ended)
-        while left:
-            plans = [await self._ending(run, happenings) for run, happenings in left]
-            written = await self.commit_all([plan for plan in plans if not plan.is_empty])
-            others = [plan.run for plan in plans if not plan.is_empty and plan not in written]
-            there = await self.loader.catch_up(others) if others else []
-            left = [(run, happenings) for run, happenings in left if run in there]
+        plans = [await self._ending(run, happenings) for run, happenings in ended]
+        await self.commit_all([plan for plan in plans if not plan.is_empty])
 
     async def planned(self, run: CachedRun, *happenings: Happening) -> Plan:
         while True:

@@ -60,7 +60,7 @@ class NodeState(Value):
     part: str = ""
     """Of a live loop: ``check`` while it is asked whether it is done."""
     end_number: int = 0
-    """The event with which it was completed."""
+    """The event with which it was completed, or was skipped though an edge had led to it."""
     has_failed: bool = False
     """It failed, and the run went on from there: its status is completed."""
     is_undone: bool = False

@@ -328,7 +328,8 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
 def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
     _leave(state, changes, event.node)
     _forget_pauses(state, changes, event.node)
-    changes["nodes"] = state.nodes.set(event.node, _SKIPPED)
+    skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
+    changes["nodes"] = state.nodes.set(event.node, skipped)
 
 
 def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:

@@ -103,7 +103,7 @@ def _list(node: MapNode) -> str:
 
 def _different_ways(new: Graph, state: RunState, node: NodeState, id: str) -> Iterator[str]:
     """Whether the edges of the new version lead to what became of a node."""
-    became = node.status if node.status in _BECOMES else NodeStatus.LIVE
+    became = node.status if node.status in _BECOMES and not node.end_number else NodeStatus.LIVE
     would = verdict(new, id, count_edges(new, state.nodes, id))
     if would is None:
         sources = dict.fromkeys(edge.source for edge in new.incoming[id])

@@ -102,6 +102,7 @@ class WaitDuty:
                 runs.append((run, waits))
             elif not isinstance(run, RunNotFound):  # where its waits are gone as well
                 self._rest(waits, run)
+        runs = await self._still_due(runs)
         of_children = [
             (run, wait) for run, waits in runs for wait in waits if wait.kind is WaitKind.CHILD
         ]
@@ -123,6 +124,22 @@ class WaitDuty:
                     happenings[wait.key] = happening
             ended.append((run, happenings))
         await self._acting.end_waits(ended)
+
+    async def _still_due(
+        self, runs: Sequence[tuple[CachedRun, list[Wait]]]
+    ) -> list[tuple[CachedRun, list[Wait]]]:
+        """Without waits that ended before their runs were loaded.
+
+        Others may have been opened since under the same keys: the next reminder, another pause.
+        What is opened after the load makes the commit a conflict.
+        """
+        due = await self._store.due_waits(self._namespace, BATCH)
+        there = {(wait.run, wait.key, wait.opened_at) for wait in due}
+        kept = [
+            (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in there])
+            for run, waits in runs
+        ]
+        return [(run, waits) for run, waits in kept if waits]
 
     async def _time_if_it_matters(self, waits: Sequence[Wait]) -> datetime | None:
         """Reminders of one approval follow on each other, however late one of them was."""
