@@ -94,7 +94,7 @@ async def tell_all(how: str, ctx: Context) -> Any:
         case "long":
             raise ValueError(("x" * 1990 + secret) * 4)
         case "fail":
-            return failed(f"no use: {secret}")
+            return failed(("x" * 1990 + secret) * 4)
         case "odd":
             raise OddError(secret)
         case "bytes":

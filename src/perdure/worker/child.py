@@ -112,13 +112,13 @@ class _Server:
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)
-            return call.asked or outcome_of(value, task.name, errand.payload_max_bytes)
+            masker = _masker(errand, call)
+            return call.asked or outcome_of(value, task.name, errand.payload_max_bytes, masker)
         except BaseException as error:
             if call.asked is not None:
                 return call.asked
             hold_off = timedelta(milliseconds=errand.hold_off_ms)
-            known = (*errand.masked, *call.secret_values)
-            masker = Masker(known) if known else None
+            masker = _masker(errand, call)
             return failed_outcome(errand.job, task or _unfound(errand), error, hold_off, masker)
 
     def _report(self, errand: Errand, progress: Progress) -> None:
@@ -174,6 +174,12 @@ class _ParentSteps:
         if answer.error is not None:
             raise StoreError(f"step {message.name!r}: {answer.error}")
         return answer
+
+
+def _masker(errand: Errand, call: BodyCall) -> Masker | None:
+    """Of every secret that this child was told: the parent masks too, but after texts are cut."""
+    known = (*errand.masked, *call.secret_values)
+    return Masker(known) if known else None
 
 
 def _arguments(

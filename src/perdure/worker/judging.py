@@ -18,7 +18,8 @@ def concluded(attempt: Attempt, value: Any, payload_max_bytes: int) -> NodeOutco
     """The outcome of a body that returned; its payload is plain JSON. In any thread."""
     if attempt.call is not None and attempt.call.asked is not None:
         return judged(attempt, attempt.call.asked)
-    return judged(attempt, outcome_of(value, attempt.task.name, payload_max_bytes))
+    outcome = outcome_of(value, attempt.task.name, payload_max_bytes, attempt.masker)
+    return judged(attempt, outcome)
 
 
 def judged(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:

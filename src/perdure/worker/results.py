@@ -9,12 +9,15 @@ from perdure.model.outcome import Completed, Failed, NodeOutcome, Paused, Skippe
 from perdure.model.payload import storable_text, to_json
 from perdure.model.result import Complete, Fail, Pause, Skip
 from perdure.rules.failure import describe
+from perdure.worker.masking import Masker
 
 RESULTS = frozenset({Complete, Pause, Skip, Fail})
 """The types of what a body returns to say more than its output."""
 
 
-def outcome_of(value: Any, task: str, payload_max_bytes: int) -> NodeOutcome:
+def outcome_of(
+    value: Any, task: str, payload_max_bytes: int, masker: Masker | None = None
+) -> NodeOutcome:
     match value:
         case Complete():
             output = encoded_result(value.output, task, payload_max_bytes)
@@ -22,12 +25,14 @@ def outcome_of(value: Any, task: str, payload_max_bytes: int) -> NodeOutcome:
         case Pause():
             try:
                 return paused_outcome(value, payload_max_bytes)
-            except InvalidInput as error:
-                raise Permanent(str(error)) from error
+            except InvalidInput as refusal:
+                raise Permanent(str(refusal)) from refusal
         case Skip():
             return Skipped(reason=storable_text(value.reason))
         case Fail():
-            return Failed(failure=describe(Permanent(value.error)))
+            # Before it is shortened, in which case a part of a secret might stay.
+            error = value.error if masker is None else masker.text(value.error)
+            return Failed(failure=describe(Permanent(error)))
         case _:
             return Completed(output=encoded_result(value, task, payload_max_bytes))
 
