@@ -189,6 +189,35 @@ class TestPauseInANode:
 
         assert await run.result(10) == {"pages": 3}
 
+    async def test_waits_in_items_each_by_itself(self, client: AsyncClient, hire: Hire) -> None:
+        @task
+        async def each(number: int, ctx: Context) -> Any:
+            return [number, (await ctx.pause()).result]
+
+        flow = Flow("items").map(each).build()
+        worker = await hire(flows=[flow])
+        run = await client.submit(flow, [1, 2])
+        await worker.told(JobReleased, count=2)
+        await client.report(run.id, "each[1]", status="completed", result="b")
+        await client.report(run.id, "each[0]", status="completed", result="a")
+
+        assert await run.result(10) == [[1, "a"], [2, "b"]]
+
+    async def test_goes_on_at_its_deadline_as_the_node_says(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def work(_: Any, ctx: Context) -> Any:
+            return (await ctx.pause(deadline="50ms")).result
+
+        late = Flow("late").then(work).build()
+        calm = Flow("calm").then(work, on_timeout="continue").build()
+        await hire(flows=[late, calm], poll="50ms")
+
+        assert await (await client.submit(calm)).result(10) is None
+        with pytest.raises(RunFailed, match="nobody reported on node 'work' in time"):
+            await (await client.submit(late)).result(10)
+
     async def test_asks_for_news_while_nobody_reports(
         self, client: AsyncClient, hire: Hire
     ) -> None:
@@ -331,6 +360,18 @@ class TestReturned:
         await hire(flows=[flow])
 
         assert await (await client.submit(flow)).result(10) == {"two": 2}
+
+    async def test_skip_of_an_item_leaves_null_in_its_place(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        @task
+        async def odd(number: int) -> Any:
+            return number if number % 2 else skipped("even")
+
+        flow = Flow("items").map(odd).build()
+        await hire(flows=[flow])
+
+        assert await (await client.submit(flow, [1, 2, 3])).result(10) == [1, None, 3]
 
     async def test_failure_is_for_good(self, client: AsyncClient, hire: Hire) -> None:
         tries: list[int] = []

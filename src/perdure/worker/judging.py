@@ -48,8 +48,6 @@ def _of_plain_job(outcome: NodeOutcome) -> NodeOutcome:
 
 
 def _of_node(attempt: Attempt, outcome: NodeOutcome, key: Key) -> NodeOutcome:
-    if isinstance(outcome, Skipped) and key.text != key.node:
-        raise Permanent(f"only a node as a whole can be skipped, not {key.text!r}")
     if not isinstance(outcome, Completed):
         return outcome
     rules = None if key.part else attempt.rules
