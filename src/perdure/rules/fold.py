@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from immutables import Map
@@ -11,24 +11,15 @@ from msgspec.structs import replace
 from perdure.errors import EventLogCorrupt
 from perdure.model.event import (
     NOTHING,
-    ApprovalAnswered,
-    ApprovalReminded,
     CompensationStarted,
     Event,
     ItemCompleted,
     IterationCompleted,
-    NodeAsked,
     NodeCompleted,
     NodeFailed,
-    NodeNotified,
-    NodePaused,
-    NodePolled,
-    NodeReported,
     NodeRetried,
-    NodeSkipped,
     NodeUndone,
     OutputChanged,
-    ReportIgnored,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -46,31 +37,23 @@ from perdure.model.event import (
 from perdure.model.graph import CONTINUE, ORDINARY
 from perdure.model.ids import RunId
 from perdure.model.key import Key
-from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import (
     ENDED,
-    AnswerState,
-    ApprovalState,
-    LiveKind,
-    MapState,
     NodeState,
     NodeStatus,
-    PauseState,
     RunState,
     RunStatus,
 )
-
-TOKENS_MAX = 1_000
-"""How many reports on one key are remembered."""
-
-Changes = dict[str, Any]
-"""Fields of the state, as they are after the event."""
-
-_NOTHING_OPEN: Changes = {"pauses": Map(), "early": Map(), "approvals": Map()}
-"""How far a node came with people and outside parties does not outlive its end by force."""
-_LIVE = NodeState(status=NodeStatus.LIVE)
-_SKIPPED = NodeState(status=NodeStatus.SKIPPED)
-_BLOCKED = NodeState(status=NodeStatus.BLOCKED)
+from perdure.rules import fold_people
+from perdure.rules.live import (
+    NOTHING_OPEN,
+    Changes,
+    follow,
+    forget_approval,
+    forget_pauses,
+    leave,
+    leave_all,
+)
 
 
 def fold(state: RunState, event: Event) -> RunState:
@@ -79,7 +62,7 @@ def fold(state: RunState, event: Event) -> RunState:
     _FOLDS[type(event)](state, event, changes)
     then: Then = getattr(event, "then", NOTHING)
     if then is not NOTHING:
-        _follow(state, changes, then)
+        follow(state, changes, then)
     changes["status"] = _status(state, changes)
     return replace(state, **changes)
 
@@ -103,124 +86,6 @@ def _status(state: RunState, changes: Changes) -> RunStatus:
     return RunStatus.WAITING
 
 
-def _follow(state: RunState, changes: Changes, then: Then) -> None:
-    """What an event led to at once."""
-    if then.mapped:
-        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
-        changes["maps"] = changes.get("maps", state.maps).update(begun)
-    if then.started:
-        changes["jobs"] = changes.get("jobs", state.jobs) + len(then.started)
-        _go_live(state, changes, then.started, LiveKind.JOB)
-        if changes.get("early", state.early):
-            _end_pauses(state, changes, then.started)
-    if then.waiting:
-        _go_live(state, changes, then.waiting, LiveKind.WAIT)
-    if then.children:
-        children = dict(then.children)
-        changes["children"] = changes.get("children", state.children).update(children)
-        _go_live(state, changes, children, LiveKind.CHILD)
-    if then.skipped or then.blocked:
-        ended = dict.fromkeys(then.skipped, _SKIPPED) | dict.fromkeys(then.blocked, _BLOCKED)
-        changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
-        _forget_arrivals(state, changes, ended)
-    if then.arrived:
-        counts = {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
-        changes["arrived"] = changes.get("arrived", state.arrived).update(counts)
-
-
-def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: LiveKind) -> None:
-    nodes = changes.get("nodes", state.nodes)
-    live = changes.get("live", state.live)
-    reached: list[str] = []
-    launched: dict[str, int] = {}
-    for text in texts:
-        live = live.set(text, kind)
-        key = Key.parse(text)
-        if key.item is not None:
-            launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
-        elif key.part in ("", "check"):  # others stand beside the node
-            nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
-            reached.append(key.node)
-    for id, count in launched.items():
-        maps = changes.get("maps", state.maps)
-        progress = replace(maps[id], launched=max(maps[id].launched, count))
-        changes["maps"] = maps.set(id, progress)
-        nodes = nodes.set(id, _LIVE)
-        reached.append(id)
-    changes["live"] = live
-    changes["nodes"] = nodes
-    _forget_arrivals(state, changes, reached)
-
-
-def _live_node(before: NodeState | None, key: Key) -> NodeState:
-    if before is None and not key.iteration:  # as nearly always
-        return _LIVE
-    ref = 0 if before is None else before.ref
-    return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
-
-
-def _forget_arrivals(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
-    """The edges of a node count until it is reached."""
-    arrived = changes.get("arrived", state.arrived)
-    if arrived:
-        for id in reached:
-            if id in arrived:
-                changes["arrived"] = arrived = arrived.delete(id)
-
-
-def _leave(state: RunState, changes: Changes, text: str) -> None:
-    """A key is no longer live."""
-    live = changes.get("live", state.live)
-    kind = live.get(text)
-    if kind is not None:
-        changes["live"] = live.delete(text)
-        if kind is LiveKind.JOB:
-            changes["jobs"] = changes.get("jobs", state.jobs) - 1
-
-
-def _leave_all(state: RunState, changes: Changes) -> None:
-    """The run ends, or turns to undoing: whatever is live is cancelled."""
-    cancelled: dict[str, NodeState] = {}
-    for text in state.live:
-        key = Key.parse(text)
-        former = state.nodes[key.node]
-        if key.part == "undo":  # nobody knows how far it came
-            cancelled[key.node] = replace(former, is_undone=True)
-        elif former.status is NodeStatus.LIVE:
-            cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
-    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NOTHING_OPEN)
-
-
-def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
-    """Bodies that have been reported on are executed again."""
-    early, pauses = changes.get("early", state.early), changes.get("pauses", state.pauses)
-    for text in texts:
-        if (ref := early.get(text)) is not None and (former := pauses.get(text)):
-            pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
-            early = early.delete(text)
-            _leave(state, changes, f"poll:{text}")
-    changes.update(early=early, pauses=pauses)
-
-
-def _forget_pauses(state: RunState, changes: Changes, text: str) -> None:
-    """A key is completed: how it came there does not matter any more."""
-    for name in ("pauses", "progress", "early"):
-        known = changes.get(name, getattr(state, name))
-        if text in known:
-            changes[name] = known.delete(text)
-
-
-def _forget_approval(state: RunState, changes: Changes, node: str) -> None:
-    """An approval is over, and with it what stands beside it."""
-    former = state.approvals.get(node, ApprovalState())
-    _leave(state, changes, f"remind:{node}")
-    _leave(state, changes, f"notify:{node}")
-    for number in range(1, former.reminders + 1):
-        _leave(state, changes, f"notify:{node}#{number}")
-    if node in state.approvals:
-        changes["approvals"] = state.approvals.delete(node)
-
-
 def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
     changes.update(
         flow=event.flow, version=event.version, aging_ms=event.aging_ms, parent=event.parent
@@ -232,11 +97,11 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     text = id
     if event.iteration:
         text = f"{id}#{event.iteration}"
-        _leave(state, changes, f"check:{text}")
-    _leave(state, changes, text)
+        leave(state, changes, f"check:{text}")
+    leave(state, changes, text)
     if state.pauses or state.progress or state.early:
-        _leave(state, changes, f"poll:{text}")
-        _forget_pauses(state, changes, text)
+        leave(state, changes, f"poll:{text}")
+        forget_pauses(state, changes, text)
     done = NodeState(
         status=NodeStatus.COMPLETED,
         ref=event.ref or number,
@@ -250,7 +115,7 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     elif event.cause == "items":
         changes["maps"] = state.maps.delete(id)
     elif event.cause in ("approval", "timeout"):
-        _forget_approval(state, changes, id)
+        forget_approval(state, changes, id)
 
 
 def _taken(mail: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
@@ -267,8 +132,8 @@ def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> 
 
 def _item_ended(state: RunState, changes: Changes, text: str) -> None:
     key = Key.parse(text)
-    _leave(state, changes, text)
-    _forget_pauses(state, changes, text)
+    leave(state, changes, text)
+    forget_pauses(state, changes, text)
     assert key.item is not None
     former = state.maps[key.node]
     refs = former.refs.set(key.item, changes["number"])
@@ -277,8 +142,8 @@ def _item_ended(state: RunState, changes: Changes, text: str) -> None:
 
 def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
     key = Key.parse(event.key)
-    _leave(state, changes, event.key)
-    _forget_pauses(state, changes, event.key)
+    leave(state, changes, event.key)
+    forget_pauses(state, changes, event.key)
     if key.part != "check":  # which has no output of its own
         former = state.nodes[key.node]
         changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
@@ -293,14 +158,14 @@ def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
     if key.item is not None and event.handled == CONTINUE:
         _item_ended(state, changes, event.key)
         return
-    _leave(state, changes, event.key)
-    _leave(state, changes, f"poll:{event.key}")
+    leave(state, changes, event.key)
+    leave(state, changes, f"poll:{event.key}")
     if event.cause in ("approval", "timeout"):
-        _forget_approval(state, changes, key.node)
+        forget_approval(state, changes, key.node)
     if key.item is not None:  # the map gives up its other items
         _leave_items(state, changes, key.node)
     if event.handled:
-        _forget_pauses(state, changes, event.key)
+        forget_pauses(state, changes, event.key)
         ended = NodeState(
             status=NodeStatus.COMPLETED,
             ref=changes["number"],
@@ -322,73 +187,7 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
     former = state.maps[node]
     for item in range(former.launched):
         if item not in former.refs:
-            _leave(state, changes, f"{node}[{item}]")
-
-
-def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
-    _leave(state, changes, event.node)
-    _forget_pauses(state, changes, event.node)
-    skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
-    changes["nodes"] = state.nodes.set(event.node, skipped)
-
-
-def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
-    _leave(state, changes, event.key)
-    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
-    former = state.pauses.get(event.key, ())
-    changes["pauses"] = state.pauses.set(event.key, (*former, pause))
-
-
-def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> None:
-    text, number = event.key, changes["number"]
-    if event.token:
-        known = state.reports.get(text, ())
-        changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
-    if event.has_progress:
-        changes["progress"] = state.progress.set(text, number)
-    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
-        _leave(state, changes, f"poll:{text}")
-    if ReportStatus(event.status) in LAST:
-        changes["early"] = state.early.set(text, number)
-        if text in event.then.started:
-            _leave(state, changes, text)
-
-
-def _node_asked(state: RunState, event: NodeAsked, changes: Changes) -> None:
-    _leave(state, changes, f"poll:{event.key}")
-
-
-def _node_polled(state: RunState, event: NodePolled, changes: Changes) -> None:
-    _leave(state, changes, f"poll:{event.key}")
-
-
-def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
-    pass
-
-
-def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Changes) -> None:
-    former = state.approvals.get(event.node, ApprovalState())
-    answer = AnswerState(
-        decision=event.decision,
-        by=event.by,
-        stands_for=event.stands_for,
-        ref=changes["number"],
-        note=event.note,
-    )
-    answered = replace(former, answers=(*former.answers, answer))
-    changes["approvals"] = state.approvals.set(event.node, answered)
-
-
-def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
-    _leave(state, changes, f"remind:{event.node}")
-    former = state.approvals.get(event.node, ApprovalState())
-    deciders = (*former.deciders, *event.deciders)
-    reminded = replace(former, reminders=event.number, deciders=deciders)
-    changes["approvals"] = state.approvals.set(event.node, reminded)
-
-
-def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
-    _leave(state, changes, event.key)
+            leave(state, changes, f"{node}[{item}]")
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
@@ -409,7 +208,7 @@ def _unpaused(state: RunState, event: RunUnpaused, changes: Changes) -> None:
 
 
 def _compensation_started(state: RunState, event: CompensationStarted, changes: Changes) -> None:
-    _leave_all(state, changes)
+    leave_all(state, changes)
     changes.update(
         ends_as=RunStatus(event.outcome),
         undoes=event.undoes,
@@ -430,7 +229,7 @@ def _undo_failed(state: RunState, event: UndoFailed, changes: Changes) -> None:
 
 
 def _undo_ended(state: RunState, changes: Changes, node: str) -> None:
-    _leave(state, changes, f"undo:{node}")
+    leave(state, changes, f"undo:{node}")
     undone = replace(state.nodes[node], is_undone=True)
     changes["nodes"] = state.nodes.set(node, undone)
     changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
@@ -441,7 +240,7 @@ def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> No
 
 
 def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
-    _leave_all(state, changes)
+    leave_all(state, changes)
     changes.update(
         status=RunStatus.FAILED,
         failure=event.failure,
@@ -453,7 +252,7 @@ def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
 
 
 def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> None:
-    _leave_all(state, changes)
+    leave_all(state, changes)
     changes.update(
         status=RunStatus.CANCELLED,
         reason=event.reason,
@@ -489,7 +288,7 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         result_ref=0,
         live=Map(),
         jobs=0,
-        **_NOTHING_OPEN,
+        **NOTHING_OPEN,
     )
 
 
@@ -514,15 +313,6 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     IterationCompleted: _iteration_completed,
     NodeRetried: _node_retried,
     NodeFailed: _node_failed,
-    NodeSkipped: _node_skipped,
-    NodePaused: _node_paused,
-    NodeReported: _node_reported,
-    NodeAsked: _node_asked,
-    NodePolled: _node_polled,
-    ReportIgnored: _report_ignored,
-    ApprovalAnswered: _approval_answered,
-    ApprovalReminded: _approval_reminded,
-    NodeNotified: _node_notified,
     SignalReceived: _signal_received,
     RunPaused: _paused,
     RunUnpaused: _unpaused,
@@ -537,4 +327,5 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunForked: _run_forked,
     RunMigrated: _run_migrated,
     OutputChanged: _output_changed,
+    **fold_people.FOLDS,
 }
