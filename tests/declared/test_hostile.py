@@ -78,6 +78,8 @@ def test_any_text(text: str) -> None:
 
 
 @given(DATA | FLOWS)
+@example({"flow": "f", "nodes": [{"id": "a", "kind": "route", "ports": None}]})
+@example({"flow": "f", "nodes": [{"id": "a", "kind": "task", "ports": None}]})
 @settings(max_examples=200)
 def test_any_data(data: Any) -> None:
     check_round_trip(from_dict(data))

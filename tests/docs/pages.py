@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)$")
 _HEADING = re.compile(r"^#{1,6} (.+)$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-_FILE = re.compile(r"^# (?P<name>\w+\.py)$")
+_FILE = re.compile(r"^# (?P<name>\w+\.(?:py|yaml))$")
 
 
 @dataclass(frozen=True)

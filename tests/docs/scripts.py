@@ -1,8 +1,8 @@
 """A page of the documentation as one script, which runs its examples in the order of reading.
 
 The lines of the script are those of the page, so a traceback points into the page. A block whose
-first line is ``# name.py`` is saved under that name instead; the lines of a shell block are
-carried out one by one.
+first line is ``# name.py`` or ``# name.yaml`` is saved under that name instead; the lines of a
+shell block are carried out one by one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.docs.pages import Block, Page
 
 RUN = frozenset({"python", "sh"})
-SHOWN = frozenset({"text", "ini", "mermaid", "sql"})
+SHOWN = frozenset({"text", "ini", "mermaid", "sql", "yaml"})
 """Languages that are only read; a Python example must not hide among them."""
 
 DATABASE = re.compile(r"postgresql(\+\w+)?://localhost/app\b")
@@ -33,7 +33,7 @@ def script_of(page: Page, database: str | None) -> str:
         code = _with_database(block.code, database)
         if block.language == "python" and block.file_name is None:
             lines[block.line - 1 : block.line - 1 + code.count("\n") + 1] = code.split("\n")
-        elif block.language in RUN:
+        elif block.language in RUN or block.file_name is not None:
             # Statements of ours stand in the first line of their block.
             lines[block.line - 1] = "; ".join(_acts(block, code)) or "pass"
     lines[0] = _PROLOGUE + (lines[0] or "pass")

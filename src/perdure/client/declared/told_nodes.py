@@ -82,11 +82,11 @@ class ToldNodes:
         unread = {place[1]: "input" for place, _ in shape if _is_one_input(place)}
         if unread and "inputs" in usable:
             usable["inputs"] = {**usable["inputs"], **unread}
-        missing = self._missing(kind, usable) if kind and not wrong else ""
+        is_usable = bool(kind) and wrong.isdisjoint(_NEEDED_KEYS)
+        missing = self._missing(kind, usable) if is_usable else ""
         if missing:
             self._fault(path, missing, own_id)
-        is_usable = bool(kind) and not missing and wrong.isdisjoint(_NEEDED_KEYS)
-        yield ToldNode(own_id, kind, usable, path, is_usable)
+        yield ToldNode(own_id, kind, usable, path, is_usable and not missing)
 
     def _id(self, id: str | None, data: Mapping[str, Any], path: Path) -> str:
         told = data.get("id", id)

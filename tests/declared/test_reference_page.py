@@ -1,0 +1,42 @@
+"""The page about the format names every key, and no other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from perdure.client.declared.format import CONFIGS, FLOW_KEYS, NODE_KEYS, RETRY
+from tests.docs.pages import page
+
+PAGE = page("docs/reference/yaml.md")
+NAME = re.compile(r"`([^`]+)`")
+
+
+def names_under(heading: str) -> set[str]:
+    return {NAME.findall(row[0])[0] for row in PAGE.table_under(heading)}
+
+
+def test_every_key_of_a_flow_is_there() -> None:
+    assert names_under("The flow") == {*FLOW_KEYS, "nodes"}
+
+
+def test_every_key_of_a_node_is_there() -> None:
+    assert names_under("A node") == set(NODE_KEYS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "task"])
+def test_every_key_of_a_config_is_there(kind: str) -> None:
+    assert names_under(kind) == set(CONFIGS[kind]["properties"])
+
+
+def test_every_key_of_a_retry_is_there_with_its_default() -> None:
+    keys: dict[str, Any] = RETRY["anyOf"][1]["properties"]
+
+    shown = {NAME.findall(row[0])[0]: NAME.findall(row[1]) for row in PAGE.table_under("Retry")}
+
+    assert shown.keys() == keys.keys()
+    for key, described in keys.items():
+        if "default" in described:
+            assert shown[key] == [str(described["default"]).lower()]
