@@ -28,6 +28,7 @@ from tests.engine.graphs import (
     task,
 )
 from tests.engine.played import Played, failure
+from tests.replay import people
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -185,9 +186,24 @@ def cancelled() -> Played:
     return run
 
 
-RUNS: dict[str, Callable[[], Played]] = {
-    made.__name__: made for made in (orders, waiting, undone, retried, forked, migrated, cancelled)
-}
+_MADE = (
+    orders,
+    waiting,
+    undone,
+    retried,
+    forked,
+    migrated,
+    cancelled,
+    people.approved,
+    people.reminded,
+    people.decided_in_a_pause,
+    people.reported,
+    people.silent,
+    people.gone_on_from_progress,
+    people.passed_over,
+    people.filtered,
+)
+RUNS: dict[str, Callable[[], Played]] = {made.__name__: made for made in _MADE}
 
 
 def write_missing() -> None:
