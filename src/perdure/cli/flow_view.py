@@ -18,7 +18,7 @@ from perdure.model.graph import (
     Graph,
     Node,
     SignalNode,
-    TaskNode,
+    kind_of,
 )
 from perdure.model.mermaid import deciders_text, delay_text, duration_text
 
@@ -48,12 +48,6 @@ def node_columns(graph: Graph) -> list[Column]:
         Column(title="QUEUE", cells=[_queue(node) for node in nodes], rank=3, room_min=7),
         Column(title="IF IT FAILS", cells=[_if_it_fails(node) for node in nodes], rank=4),
     ]
-
-
-def kind_of(node: Node) -> str:
-    if isinstance(node, TaskNode) and node.kind:
-        return node.kind
-    return str(type(node).__struct_config__.tag)
 
 
 def does(node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.engine.cached_run import CachedRun
-from perdure.model.graph import Node
+from perdure.model.graph import Node, kind_of
 from perdure.model.payload import from_json
 from perdure.model.run import NodeStatus
 from perdure.model.value import Value
@@ -16,7 +16,8 @@ class NodeRecord(Value):
 
     id: str
     kind: str
-    """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval`` or ``child``."""
+    """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval``, ``child``, or
+    the name of the kind that it uses."""
     status: NodeStatus | None = None
     """None: the run has not come to it."""
     output: Any = None
@@ -44,7 +45,7 @@ def completed_refs(run: CachedRun) -> dict[str, int]:
 
 def node_record(run: CachedRun, node: Node) -> NodeRecord:
     """The values of completed nodes have been read."""
-    kind = str(type(node).__struct_config__.tag)
+    kind = kind_of(node)
     state = run.state.nodes.get(node.id)
     if state is None:
         return NodeRecord(id=node.id, kind=kind)

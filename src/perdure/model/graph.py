@@ -245,6 +245,13 @@ PORT_OPTIONS = ("on_error", "on_timeout", "on_max", "on_reject")
 """Fields of nodes that may name a port."""
 
 
+def kind_of(node: Node) -> str:
+    """What a node is called after what it does."""
+    if isinstance(node, TaskNode) and node.kind:
+        return node.kind
+    return str(type(node).__struct_config__.tag)
+
+
 def inputs_of(node: Node) -> tuple[Input, ...]:
     """The inputs that a node names; none: it takes what its edges hand on."""
     return () if isinstance(node, RouteNode) else node.inputs

@@ -32,6 +32,7 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
     inputs_of,
+    kind_of,
 )
 from perdure.model.key import Key
 from perdure.model.lineage import NodeLineage, PartLineage, Use, UseOrigin
@@ -107,7 +108,7 @@ class _Tracing:
         taken = tuple(self._taken(node))
         return NodeLineage(
             id=node.id,
-            kind=str(type(node).__struct_config__.tag),
+            kind=kind_of(node),
             status=state.status,
             uses=(*taken, *self._told(node)),
             output=state.ref if is_completed else 0,
