@@ -12,7 +12,6 @@ from perdure.client.flow_options import AnyTask, Function
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
 from perdure.model.graph import Call
-from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.policy import encode_policy
 from perdure.model.retry import Retry
 from perdure.model.task import PlainFunction, checked_name, checked_priority, checked_tags
@@ -64,17 +63,7 @@ def call_of(
 
 def named_task(function: Function, name: str) -> AnyTask:
     """A plain function as a task of its own."""
-    return PlainFunction(
-        function,
-        name=name,
-        queue=DEFAULT_QUEUE,
-        priority=PRIORITY_DEFAULT,
-        retry=None,
-        timeout=None,
-        tags=(),
-        limits=(),
-        isolation="thread",
-    )
+    return PlainFunction(function, name=name)
 
 
 def key_function(key: str) -> Function:

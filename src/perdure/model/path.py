@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from perdure.errors import InvalidInput, PerdureError
+from perdure.model.showing import SHOWN_MAX, cut, type_name
 
 Path = tuple[str | int, ...]
 
@@ -25,8 +26,6 @@ _KNOWN_MAX = 12
 """How many keys a message names."""
 _COMPARED_MAX = 200
 """How many keys are compared with a missing one, to find the nearest."""
-_SHOWN_MAX = 80
-"""How many characters of one key a message shows."""
 _INDEX_DIGITS_MAX = 12
 
 
@@ -35,7 +34,7 @@ class MissingKey(PerdureError, LookupError):
 
     def __init__(self, path: Path, at: int, known: tuple[str, ...] = (), found: str = "") -> None:
         holder = repr(path_text(path[:at])) if at else "what is given"
-        missing = repr(_cut(str(path[at])))
+        missing = repr(cut(str(path[at])))
         if found:
             reason = f"{holder} is {found}, so there is no {missing} in it"
         else:
@@ -50,7 +49,7 @@ def parse_path(text: str) -> tuple[str, ...]:
     parts = tuple(text.split("."))
     if not all(parts):
         raise InvalidInput(
-            f"{_cut(text)!r} is not a path: a part of it is empty. Write names with single dots "
+            f"{cut(text)!r} is not a path: a part of it is empty. Write names with single dots "
             "between them, such as order.items.0.price"
         )
     return parts
@@ -58,7 +57,7 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 def path_text(path: Path) -> str:
     """The path as it is written, shortened where it is very long."""
-    return ".".join(_cut(str(part)) for part in path[:_COMPARED_MAX])
+    return ".".join(cut(str(part)) for part in path[:_COMPARED_MAX])
 
 
 def look_up(value: Any, path: Path) -> Any:
@@ -109,34 +108,19 @@ def _keys(value: Mapping[Any, Any], missing: str) -> tuple[str, ...]:
 
 
 def _near(missing: str, keys: Iterable[str]) -> list[str]:
-    if len(missing) > _SHOWN_MAX:
+    if len(missing) > SHOWN_MAX:
         return []
-    return get_close_matches(missing, [key for key in keys if len(key) <= _SHOWN_MAX], n=3)
+    return get_close_matches(missing, [key for key in keys if len(key) <= SHOWN_MAX], n=3)
 
 
 def _hint(missing: str, known: tuple[str, ...]) -> str:
     if not known:
         return ", which is empty"
-    told = ", ".join(repr(_cut(key)) for key in known)
+    told = ", ".join(repr(cut(key)) for key in known)
     near = " or ".join(map(repr, _near(missing, known)))
     return f"; did you mean {near}? Known: {told}" if near else f"; known: {told}"
 
 
 def _description(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case list() | tuple():
-            return f"a list of {len(value)}"
-        case _:
-            return f"a {type(value).__name__}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
+    many = f" of {len(value)}" if isinstance(value, list | tuple) else ""
+    return f"{type_name(value)}{many}"

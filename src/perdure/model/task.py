@@ -11,7 +11,7 @@ from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from perdure.errors import InvalidInput
-from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from perdure.model.limit import Limit
 from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry
@@ -35,13 +35,13 @@ class Task(Generic[P, R]):
         function: Callable[P, R],
         *,
         name: str,
-        queue: str,
-        priority: int,
-        retry: Retry | None,
-        timeout: timedelta | None,
-        tags: Sequence[str],
-        limits: Sequence[Limit],
-        isolation: Isolation,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = PRIORITY_DEFAULT,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        tags: Sequence[str] = (),
+        limits: Sequence[Limit] = (),
+        isolation: Isolation = "thread",
     ) -> None:
         self.function = function
         self.name = checked_name(name, "task name")

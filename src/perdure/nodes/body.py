@@ -12,7 +12,6 @@ import msgspec
 
 from perdure.client.context import Context
 from perdure.errors import InvalidInput, Permanent
-from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.report import Report
 from perdure.model.result import Pause
 from perdure.model.task import Task
@@ -28,17 +27,7 @@ def kind_task(kind: Kind, name: str) -> Task[..., Any]:
     function = _async_body(kind) if _has_async_method(kind) else _thread_body(kind)
     function.__name__ = function.__qualname__ = kind.name
     function.__doc__ = kind.__doc__
-    return Task(
-        function,
-        name=name,
-        queue=DEFAULT_QUEUE,
-        priority=PRIORITY_DEFAULT,
-        retry=None,
-        timeout=None,
-        tags=(),
-        limits=(),
-        isolation="thread",
-    )
+    return Task(function, name=name)
 
 
 def _has_async_method(kind: Kind) -> bool:

@@ -21,9 +21,9 @@ from typing import IO
 from perdure import clock
 from perdure.client.context import AbortSignal
 from perdure.errors import InvalidInput, Permanent
+from perdure.model.showing import cut
 from perdure.model.value import Value
 from perdure.nodes.excerpt import beginning, ending
-from perdure.rules.showing import cut
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 """What a command gets of the worker's own environment, in which secrets are."""

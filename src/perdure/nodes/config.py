@@ -14,9 +14,9 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.model.duration import DURATION_MAX, as_duration
 from perdure.model.path import Path, path_text
 from perdure.model.payload import as_type
+from perdure.model.showing import cut, type_name
 from perdure.nodes.kind import Fault, Kind
 from perdure.rules.graph_check import nearest
-from perdure.rules.showing import cut, type_name
 
 Span = str | int | float
 """A duration in a config, as ``as_duration`` reads it."""

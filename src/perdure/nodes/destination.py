@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from perdure.errors import InvalidInput
+from perdure.model.showing import cut, shown, type_name
 from perdure.model.value import Value
-from perdure.rules.showing import cut, shown, type_name
 
 URL_MAX = 16_384
 HOST_MAX = 253

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from perdure.errors import InvalidInput
 from perdure.model.payload import to_json
+from perdure.model.showing import cut
 from perdure.nodes.destination import Destination
-from perdure.rules.showing import cut
 
 HeaderValue = str | int | float | bool | None
 

@@ -9,10 +9,10 @@ from perdure.client.context import Context
 from perdure.errors import InvalidInput
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.result import Complete, Fail, complete, failed
+from perdure.model.showing import shown, type_name
 from perdure.model.task import checked_name
 from perdure.nodes.config import has_template
 from perdure.nodes.kind import Fault, Kind, Settings
-from perdure.rules.showing import shown, type_name
 
 _LISTED_MAX = 20
 """How many cases a message names."""

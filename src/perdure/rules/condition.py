@@ -24,10 +24,10 @@ from typing import Any, assert_never, get_args
 from perdure.errors import InvalidInput
 from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation, Operator
 from perdure.model.path import MISSING, Path, parse_path, path_text, value_at
+from perdure.model.showing import cut, shown, type_name
 from perdure.rules.graph_check import nearest
 from perdure.rules.pattern import TEXT_MAX, is_found, pattern_fault
 from perdure.rules.sameness import is_number, is_same
-from perdure.rules.showing import cut, shown, type_name
 
 CONDITIONS_MAX = 1_000
 DEPTH_MAX = 100

@@ -12,7 +12,7 @@ from perdure.model.graph import APPROVE
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import RunState, Wait, WaitKind
-from perdure.rules.showing import shown
+from perdure.model.showing import shown
 
 
 def findings_of_waits(

@@ -17,11 +17,11 @@ from urllib.parse import unquote
 from perdure.errors import InvalidInput
 from perdure.model.path import Path, path_text
 from perdure.model.payload import from_json, to_json
+from perdure.model.showing import cut, shown, type_name
 from perdure.model.value import Value
 from perdure.rules.form_validator import TooMuchWork, errors_of, schema_validator, validator_of
 from perdure.rules.form_wording import told
 from perdure.rules.pattern import pattern_fault
-from perdure.rules.showing import cut, shown, type_name
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import PerdureError
 from perdure.model.payload import to_json
+from perdure.model.showing import cut
 from perdure.rules.form_formats import FORMATS
 from perdure.rules.pattern import is_found, search_cost
 from perdure.rules.sameness import is_number, is_same
-from perdure.rules.showing import cut
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

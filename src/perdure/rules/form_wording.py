@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from perdure.model.path import Path, path_text
-from perdure.rules.showing import cut, shown
+from perdure.model.showing import cut, shown
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

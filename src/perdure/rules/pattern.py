@@ -14,8 +14,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from perdure.model.showing import cut
 from perdure.rules.automaton import Automaton, Place, State
-from perdure.rules.showing import cut
 
 PATTERN_MAX = 500
 """How many characters a pattern may have."""

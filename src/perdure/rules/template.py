@@ -16,8 +16,8 @@ from typing import Any
 from perdure.errors import InvalidInput, PerdureError, TemplateMissing
 from perdure.model.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
 from perdure.model.payload import to_json
+from perdure.model.showing import cut
 from perdure.model.value import Value
-from perdure.rules.showing import cut
 
 DEPTH_MAX = 100
 """How deep the lists and objects of a config may be nested."""

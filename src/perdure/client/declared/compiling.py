@@ -37,10 +37,10 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from perdure.model.showing import type_name
 from perdure.rules.graph_check import check_graph, nearest
 from perdure.rules.graph_order import in_order
 from perdure.rules.settings_check import RESERVED_PORTS
-from perdure.rules.showing import type_name
 
 UNNAMED = "unnamed"
 

@@ -10,7 +10,7 @@ from perdure.client.declared.reading import DEPTH_MAX, UNSTORABLE, VALUES_MAX
 from perdure.client.declared.scalars import checked_number
 from perdure.errors import InvalidInput
 from perdure.model.path import Path, path_text
-from perdure.rules.showing import type_name
+from perdure.model.showing import type_name
 
 
 def plain_document(data: Any) -> Document:

@@ -21,10 +21,10 @@ from perdure.client.declared.format import (
     an_object,
 )
 from perdure.model.path import Path
+from perdure.model.showing import cut, type_name
 from perdure.rules.form_validator import TooMuchWork, errors_of, validator_of
 from perdure.rules.form_wording import told
 from perdure.rules.graph_check import nearest
-from perdure.rules.showing import cut, type_name
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -11,8 +11,8 @@ from perdure.client.declared.edges import ToldEdge, edges_from, edges_to
 from perdure.client.declared.format import NODE_KEYS
 from perdure.client.declared.shape import node_faults
 from perdure.model.path import Path
+from perdure.model.showing import type_name
 from perdure.rules.graph_check import NODE_ID, nearest
-from perdure.rules.showing import type_name
 
 _ID_WANTED = "use 1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from perdure import clock
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFlow
@@ -19,67 +17,41 @@ from perdure.model.worker import Survey
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 from perdure.worker.housekeeping.children import ends_of
+from perdure.worker.housekeeping.duty import Duty
 
 RUNS_AT_ONCE = 100
 """Runs whose waits are ended in one commit."""
-REST_SECONDS = 1.0
-"""A wait that could not be ended is left alone for so long."""
 _log = logging.getLogger("perdure.worker")
 
-WaitKey = tuple[RunId, str]
 
+class WaitDuty(Duty):
+    """A wait ends in one commit, whoever is first."""
 
-class WaitDuty:
-    """Any worker may do it, several at once too: a wait ends in one commit, whoever is first."""
+    about = "waits"
 
     def __init__(self, store: Store, acting: Acting, namespace: str) -> None:
+        super().__init__()
         self._store = store
         self._acting = acting
         self._namespace = namespace
-        self._tending: asyncio.Task[None] | None = None
-        self._resting: dict[WaitKey, float] = {}
-
-    @property
-    def pause_seconds(self) -> float:
-        """How long there is no use in looking for more that is due."""
-        return REST_SECONDS if self._resting or self._tending is not None else 0.0
 
     def due_at(self, survey: Survey) -> datetime | None:
         return survey.next_wait_at
 
-    def tend(self, then: Callable[[], None]) -> None:
-        """See to what is due, and call ``then``; if that is not under way already."""
-        if self._tending is None:
-            self._tending = asyncio.create_task(self._tend(then))
-
-    async def stop(self) -> None:
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait([self._tending])
-
-    async def _tend(self, then: Callable[[], None]) -> None:
-        try:
-            is_more = True
-            while is_more:
-                due = await self._store.due_waits(self._namespace, BATCH)
-                groups = self._not_resting(due)
-                for first in range(0, len(groups), RUNS_AT_ONCE):
-                    await self._end_all(groups[first : first + RUNS_AT_ONCE])
-                is_more = len(due) == BATCH and bool(groups)
-        except Exception:
-            _log.exception("waits that are due were not all seen to; trying again")
-            await asyncio.sleep(REST_SECONDS)
-        finally:
-            self._tending = None
-            then()
+    async def see_to_all(self) -> None:
+        is_more = True
+        while is_more:
+            due = await self._store.due_waits(self._namespace, BATCH)
+            groups = self._not_resting(due)
+            for first in range(0, len(groups), RUNS_AT_ONCE):
+                await self._end_all(groups[first : first + RUNS_AT_ONCE])
+            is_more = len(due) == BATCH and bool(groups)
 
     def _not_resting(self, waits: Iterable[Wait]) -> list[list[Wait]]:
         """These waits by the run that they are of."""
-        now = clock.monotonic()
-        self._resting = {key: until for key, until in self._resting.items() if until > now}
         groups: dict[RunId, list[Wait]] = {}
         for wait in waits:
-            if (wait.run, wait.key) not in self._resting:
+            if not self.is_resting((wait.run, wait.key)):
                 groups.setdefault(wait.run, []).append(wait)
         return list(groups.values())
 
@@ -150,8 +122,8 @@ class WaitDuty:
         """Leave waits alone for a while."""
         if error is not None:
             _log.error("waits of run %s were not ended: %s", waits[0].run, error)
-        until = clock.monotonic() + REST_SECONDS
-        self._resting.update({(wait.run, wait.key): until for wait in waits})
+        for wait in waits:
+            self.rest((wait.run, wait.key))
 
 
 def _due(wait: Wait, now: datetime | None) -> WaitDue:
