@@ -84,3 +84,13 @@ def test_asks_nothing_where_nothing_is_missing(url: str, client: Client) -> None
         written = keyboard.rest()
 
     assert written == "order-7:review is decided: approve\n"
+
+
+def test_asks_nothing_of_somebody_who_may_not_decide(url: str, client: Client) -> None:
+    client.submit(refunds, ORDER, id="order-7")
+
+    with Keyboard(80, "decide", "order-7:review", "--by", "eve", "--store", url) as keyboard:
+        written = keyboard.rest()
+
+    assert keyboard.exit_code == 1
+    assert written.startswith("perdure: 'eve' may not decide on approval 'order-7:review'")

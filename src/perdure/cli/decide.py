@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.exits import ExitCode
+from perdure.cli.exits import ExitCode, tell_error
 from perdure.cli.form_asking import FormAsking, NotUnderstood, given_fields, understood
 from perdure.cli.options import (
     JsonOption,
@@ -17,7 +17,7 @@ from perdure.cli.options import (
     login_name,
     parsed_json,
 )
-from perdure.errors import InvalidAnswer, InvalidInput
+from perdure.errors import InvalidAnswer, InvalidInput, NotADecider
 from perdure.model.graph import REJECT
 from perdure.model.job import DEFAULT_NAMESPACE
 
@@ -77,10 +77,15 @@ def decide(
         said = Said(
             decision, _data(record, data, field or []), by or login_name(), role or [], note
         )
-        if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
-            record = _asked(client, record, said)
-        else:
-            record = _answered(client, record, said)
+        try:
+            if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
+                record = _asked(client, record, said)
+            else:
+                record = _answered(client, record, said)
+        except NotADecider as error:
+            named = str(error).replace("by=...", "--by NAME").replace("roles=[...]", "--role ROLE")
+            tell_error(named)
+            raise typer.Exit(ExitCode.REFUSED) from error
         typer.echo(
             present.as_json(approval_view.approval_fields(record))
             if as_json
@@ -123,6 +128,7 @@ def _asked(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord
     from perdure.cli.approval_view import print_approval
     from perdure.cli.terminal import make_console
 
+    _refuse_others(record, said)
     console = make_console()
     print_approval(console, record, clock.system_clock())
     console.print()
@@ -137,6 +143,12 @@ def _asked(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord
     except EOFError:
         typer.echo("\nnothing was decided", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _refuse_others(record: ApprovalRecord, said: Said) -> None:
+    """Before anything is asked for, which would be typed in vain."""
+    if record.deciders and {said.by, *said.roles}.isdisjoint(record.deciders):
+        raise NotADecider(record.id, said.by, record.deciders)
 
 
 def _choice(record: ApprovalRecord) -> str:
