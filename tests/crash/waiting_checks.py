@@ -1,0 +1,99 @@
+"""What is true of runs that have ended, whoever died meanwhile: each has one end, and one log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from perdure import AsyncClient, RunFailed, Status
+from perdure.client.run_log import RunLog, kind_of
+from perdure.engine.cached_run import restored
+from perdure.model.event import NodeCompleted, decode_event
+from perdure.model.payload import PlainCodec
+from perdure.model.run import ENDED, LoadedRun, Run, RunFilter, RunState
+from perdure.store.contract import RunAfter, Store
+
+NAMESPACE = "default"
+PAGE = 200
+COUNTED = frozenset(
+    {
+        "node_completed",
+        "node_failed",
+        "node_retried",
+        "node_paused",
+        "node_reported",
+        "report_ignored",
+        "approval_answered",
+        "signal_received",
+    }
+)
+"""Events of which one too many would be an act, or an end of a node, that counted twice."""
+
+
+async def check_logs(store: Store) -> dict[str, dict[str, int]]:
+    """Check every run and its log; how often there is what, by run."""
+    counts: dict[str, dict[str, int]] = {}
+    async for run, whole, shortened in _loaded(store):
+        log = RunLog(run.id, PlainCodec())
+        log.take(whole.events)
+        assert log.state == _restored(shortened)
+        assert (log.state.status, log.state.number) == (run.status, run.number)
+        assert run.status in ENDED
+        assert not log.state.live
+        counts[run.id] = _counted(whole)
+    return counts
+
+
+async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
+    """No wait, no job, no lease."""
+    assert await client.waits() == []
+    assert await client.count() == 0
+    survey = await store.survey(NAMESPACE)
+    assert (survey.lanes, survey.next_lease_end_at, survey.next_due_at) == ((), None, None)
+    assert (survey.next_wait_at, survey.next_tick_at) == (None, None)
+
+
+async def check_nothing_is_held(client: AsyncClient, queued: int) -> None:
+    """Runs that wait have no job at all, let alone one that somebody holds."""
+    assert await client.count(status=Status.WAITING) == queued
+    assert await client.count() == queued
+
+
+async def outcome_of(client: AsyncClient, run: str, timeout: float) -> Any:
+    """The result, or what the run failed with."""
+    try:
+        return await client.run_handle(run).result(timeout)
+    except RunFailed as error:
+        return f"failed: {error.failure and error.failure.type}"
+
+
+async def _loaded(store: Store) -> AsyncIterator[tuple[Run, LoadedRun, LoadedRun]]:
+    """Every run there is, with its whole log, and as a worker would load it."""
+    before = None
+    while True:
+        runs = await store.list_runs(RunFilter(namespace=NAMESPACE, before=before), PAGE)
+        if not runs:
+            return
+        before = (runs[-1].created_at, runs[-1].id)
+        whole = [RunAfter(namespace=NAMESPACE, id=run.id, number=0) for run in runs]
+        shortened = [RunAfter(namespace=NAMESPACE, id=run.id) for run in runs]
+        loaded = (await store.load_runs(whole), await store.load_runs(shortened))
+        for run, log, short in zip(runs, *loaded, strict=True):
+            assert log is not None
+            assert short is not None
+            yield run, log, short
+
+
+def _restored(loaded: LoadedRun) -> RunState:
+    found = restored(loaded, PlainCodec())
+    assert found is not None
+    return found[0]
+
+
+def _counted(loaded: LoadedRun) -> dict[str, int]:
+    events = [decode_event(loaded.run.id, each.number, each.data) for each in loaded.events]
+    nodes = Counter(event.node for event in events if isinstance(event, NodeCompleted))
+    assert set(nodes.values()) <= {1}
+    kinds = Counter(kind_of(event) for event in events)
+    return {kind: count for kind, count in kinds.items() if kind in COUNTED}

@@ -1,0 +1,285 @@
+"""What is done about runs that wait while no worker lives, and what must become of each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    AlreadyAnswered,
+    ApprovalDecided,
+    AsyncClient,
+    InvalidAnswer,
+    NotADecider,
+    Reception,
+)
+from perdure.model.flow import BuiltFlow
+from tests.crash import waiting_flows as flows
+
+REGIONS = ("north", "south", "west")
+FAILED = "failed: perdure.errors.WaitTimedOut"
+
+Act = Callable[[AsyncClient, str, int], Awaitable[object]]
+
+
+async def nothing(_client: AsyncClient, _run: str, _number: int) -> None:
+    """What it waits for comes by itself, or to many at once."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Some runs of one flow: what is done about each, its result, and what its log must have."""
+
+    flow: BuiltFlow
+    count: int
+    result: Callable[[int], Any]
+    log: dict[str, int] = field(default_factory=dict)
+    """How often each kind of event is there, of those that are acts and ends of nodes."""
+    act: Act = nothing
+    input: Callable[[int], Any] = lambda number: number
+    late: Act = nothing
+    """What is tried when its time is over, and nobody has seen to that yet."""
+
+    def id(self, number: int) -> str:
+        return f"{self.flow.name}-{number}"
+
+
+# Signals
+
+
+async def send_letter(client: AsyncClient, run: str, number: int) -> None:
+    await client.signal(run, "letter", {"letter": number})
+
+
+async def send_second_before_first(client: AsyncClient, run: str, number: int) -> None:
+    await client.signal(run, "second", {"second": number})
+    await client.signal(run, "first")
+
+
+async def pay_for_others_too(client: AsyncClient, run: str, number: int) -> None:
+    await client.signal(run, "paid", {"order": number + 1})
+    await client.signal(run, "paid", {"order": number, "by": "ann"})
+    await client.signal(run, "paid", {"order": number, "by": "bob"})
+
+
+async def tell_the_west(client: AsyncClient, run: str, number: int) -> None:
+    if number % 3 == 2:
+        await client.signal(run, "news", {"region": "west"})
+
+
+# People
+
+
+def answered(decision: str, data: Any, *answers: dict[str, Any]) -> dict[str, Any]:
+    """The output of an approval."""
+    full = [{"decision": decision, "note": None, "data": None} | each for each in answers]
+    names = [each["by"] for each in full]
+    told = {"decision": decision, "data": data, "by": names, "answers": full}
+    return {**told, "timed_out": False}
+
+
+def timed_out(decision: str, data: Any) -> dict[str, Any]:
+    return {"decision": decision, "data": data, "by": [], "answers": [], "timed_out": True}
+
+
+async def decide_twice(client: AsyncClient, run: str, number: int) -> None:
+    if number % 2:
+        await client.decide(f"{run}:ask", "reject", by="ann", note=f"not {number}")
+    else:
+        await client.decide(f"{run}:ask", "approve", by="ann")
+    with pytest.raises(ApprovalDecided):
+        await client.decide(f"{run}:ask", "approve", by="bob")
+
+
+async def sign(client: AsyncClient, run: str, number: int) -> None:
+    first = await client.decide(f"{run}:ask", "approve", by="cem")
+    assert first.is_open
+    with pytest.raises(AlreadyAnswered):
+        await client.decide(f"{run}:ask", "approve", by="cem")
+    assert not (await client.decide(f"{run}:ask", "approve", by="ann")).is_open
+
+
+async def fill_in(client: AsyncClient, run: str, number: int) -> None:
+    with pytest.raises(InvalidAnswer):
+        await client.decide(f"{run}:ask", "approve", data={"amount": 501}, roles=["finance"])
+    with pytest.raises(NotADecider):
+        await client.decide(f"{run}:ask", "approve", data={"amount": 5}, by="ann")
+    data = {"amount": 1 + number % 500}
+    await client.decide(f"{run}:ask", "approve", data=data, by="lea", roles=["finance"])
+
+
+async def decide_late(client: AsyncClient, run: str, _number: int) -> None:
+    with pytest.raises(ApprovalDecided):
+        await client.decide(f"{run}:ask", "reject", by="ann")
+
+
+async def decide_in_child(client: AsyncClient, run: str, number: int) -> None:
+    [child] = await client.run_handle(run).children()
+    await client.decide(f"{child.id}:ask", "approve", by="ann")
+
+
+async def decide_and_post(client: AsyncClient, run: str, number: int) -> None:
+    await client.signal(run, "post", number)
+    await client.decide(f"{run}:person", "approve", by="ann")
+
+
+# Outside parties
+
+
+async def report_twice(client: AsyncClient, run: str, number: int) -> None:
+    node = "print_label"
+    await client.report(run, node, progress={"pages": number}, by="printer")
+    if number % 4 == 3:
+        told: dict[str, Any] = {"status": "failed", "error": "no paper"}
+    else:
+        told = {"status": "completed", "result": f"L-{number}"}
+    receptions = [(await client.report(run, node, **told, key="1")).reception for _ in range(2)]
+    assert receptions == [Reception.ACCEPTED, Reception.REPEATED]
+
+
+async def report_early(client: AsyncClient, run: str, number: int) -> None:
+    await client.report(run, "print_once", status="completed", result={"early": number})
+
+
+def label_of(number: int) -> Any:
+    done = {"failed": "no paper"} if number % 4 == 3 else {"label": f"L-{number}"}
+    return {**done, "pages": {"pages": number}}
+
+
+def soon(_number: int) -> dict[str, Any]:
+    return {"at": (datetime.now(UTC) + timedelta(seconds=flows.SPAN_SECONDS)).isoformat()}
+
+
+PATIENT = [
+    Scene(
+        flows.letter,
+        100,
+        lambda number: {"letter": number},
+        {"signal_received": 1, "node_completed": 3},
+        send_letter,
+    ),
+    Scene(
+        flows.letters,
+        60,
+        lambda number: {"second": number},
+        {"signal_received": 2, "node_completed": 5},
+        send_second_before_first,
+    ),
+    Scene(
+        flows.payment,
+        60,
+        lambda number: {"order": number, "by": "ann"},
+        {"signal_received": 3, "node_completed": 3},
+        pay_for_others_too,
+    ),
+    Scene(
+        flows.news,
+        90,
+        lambda number: {"region": REGIONS[number % 3]},
+        {"signal_received": 1, "node_completed": 3},
+        tell_the_west,
+        input=lambda number: {"region": REGIONS[number % 3]},
+    ),
+    Scene(
+        flows.question,
+        150,
+        lambda number: (
+            f"refused: not {number}" if number % 2 else answered("approve", number, {"by": "ann"})
+        ),
+        {"approval_answered": 1, "node_completed": 3},
+        decide_twice,
+    ),
+    Scene(
+        flows.contract,
+        80,
+        lambda number: answered("approve", number, {"by": "cem"}, {"by": "ann"}),
+        {"approval_answered": 2, "node_completed": 3},
+        sign,
+    ),
+    Scene(
+        flows.refund,
+        60,
+        lambda number: answered(
+            "approve",
+            {"amount": 1 + number % 500, "of": number},
+            {"by": "lea", "data": {"amount": 1 + number % 500}},
+        ),
+        {"approval_answered": 1, "node_completed": 3},
+        fill_in,
+        input=lambda number: {"amount": 500, "of": number},
+    ),
+    Scene(
+        flows.label,
+        80,
+        label_of,
+        {"node_paused": 1, "node_reported": 2, "node_completed": 3},
+        report_twice,
+    ),
+]
+"""They wait until somebody does something."""
+TIMED = [
+    Scene(flows.nap, 80, lambda number: number, {"node_completed": 3}),
+    Scene(flows.alarm, 40, lambda _: "too late", {"node_completed": 3}, input=soon),
+    Scene(flows.hurry, 50, lambda _: "too late", {"node_completed": 3}),
+    Scene(
+        flows.yes_in_time,
+        40,
+        lambda number: timed_out("approve", number),
+        {"node_completed": 3},
+        late=decide_late,
+    ),
+    Scene(
+        flows.port_in_time,
+        40,
+        lambda _: "too late",
+        {"node_completed": 3},
+        late=decide_late,
+    ),
+    Scene(
+        flows.fail_in_time,
+        20,
+        lambda _: FAILED,
+        {"node_completed": 1, "node_failed": 1},
+        late=decide_late,
+    ),
+    Scene(
+        flows.silent,
+        20,
+        lambda _: "too late",
+        {"node_paused": 1, "node_completed": 3},
+    ),
+    Scene(
+        flows.several,
+        20,
+        lambda number: {
+            "person": answered("approve", number, {"by": "ann"}),
+            "post": number,
+            "time": number,
+        },
+        {"approval_answered": 1, "signal_received": 1, "node_completed": 5},
+        decide_and_post,
+    ),
+]
+"""They end by themselves after a while."""
+CHILDREN = Scene(
+    flows.parent,
+    10,
+    lambda number: answered("approve", number, {"by": "ann"}),
+    {"node_completed": 3},
+    decide_in_child,
+)
+"""Each waits for a run of its own, which waits for somebody."""
+EARLY = Scene(
+    flows.early_label,
+    10,
+    lambda number: {"early": number},
+    {"node_reported": 1, "node_paused": 1, "node_completed": 3},
+    report_early,
+)
+"""The report comes before a worker was there to pause the body."""
+WAITING = [*PATIENT, *TIMED, CHILDREN]
+WAITING_RUNS = sum(scene.count for scene in WAITING)
