@@ -1,0 +1,55 @@
+"""A report every night at three, one after the other and without a gap.
+
+    python examples/nightly_report.py
+    python examples/nightly_report.py --every 2s
+
+Both make a schedule, which is kept in ``reports.db``, and work until Ctrl-C; the second has shorter
+nights. Stop it for a while and start it again: ticks that came meanwhile are caught up with, in
+their order, because the schedule says so. However many copies run at once, each tick starts one
+run.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from perdure import Client, Context, Flow, Worker, task
+
+STORE = "sqlite:///reports.db"
+
+
+@task
+def collect(region: str, ctx: Context) -> dict[str, str]:
+    """The id of the run says which tick it is of: ``nightly@2030-01-31T03:00:00Z``."""
+    assert ctx.run_id is not None
+    return {"region": region, "night": ctx.run_id.partition("@")[2]}
+
+
+@task
+def report(collected: dict[str, str]) -> None:
+    print(f"{collected['night']}: sales of the {collected['region']}", flush=True)
+
+
+sales = Flow("sales").then(collect).then(report).build()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A report for every night, whatever happens.")
+    parser.add_argument("--every", help="such as 2s, instead of every night at three")
+    every = parser.parse_args().every
+    with Client(STORE) as client:
+        client.schedule(
+            "nightly",
+            sales,
+            cron=None if every else "0 3 * * *",
+            every=every,
+            timezone="UTC" if every else "Europe/Berlin",
+            input="north",
+            overlap="queue",  # a report that takes long delays the next one, which is not lost
+            catch_up="all",  # nor are those of a time without workers
+        )
+    Worker(STORE, flows=[sales]).run()
+
+
+if __name__ == "__main__":
+    main()

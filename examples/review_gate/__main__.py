@@ -1,0 +1,77 @@
+"""Agents research, write and review; a person decides what is published.
+
+    python -m examples.review_gate
+    python -m examples.review_gate --play
+
+The flow is ``review_gate.yaml``, with ``round.yaml`` for each round. The program says how to answer
+from another shell, and waits. Stop it whenever you like, with Ctrl-C or ``kill -9``, and answer
+while nothing runs: started again, it goes on from there. With ``--play`` it answers by itself,
+rejecting once and then approving with another title.
+
+The coder of the flow is a thread here, and could be any program that reaches the store: with
+``--no-coder`` it is left to ``python -m examples.review_gate.coder`` in another shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from examples.review_gate.agents import STORE, flow, how_to_answer
+from examples.review_gate.coder import PAUSE_SECONDS, look_for_work
+from perdure import Client, Worker
+
+
+def play(store: str, stop: threading.Event) -> None:
+    """A maintainer who is never content at first."""
+    with Client(store) as client:
+        while not stop.wait(PAUSE_SECONDS):
+            for approval in client.inbox("maintainers"):
+                if "#2:" in approval.id:
+                    client.decide(
+                        approval.id, "reject", by="ada", roles=["maintainers"], note="too long"
+                    )
+                else:
+                    client.decide(
+                        approval.id,
+                        "approve",
+                        data={"title": "Add facts", "risk": "medium"},
+                        by="ada",
+                        roles=["maintainers"],
+                    )
+
+
+def beside(stack: ExitStack, work: Callable[[str, threading.Event], None], store: str) -> None:
+    """Let somebody do their part in a thread until the end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(store, stop))
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(stop.set)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("review_gate", description="Agents, and a person who decides.")
+    parser.add_argument("topic", nargs="?", default="bees")
+    parser.add_argument("--play", action="store_true", help="let the program answer too")
+    parser.add_argument("--no-coder", action="store_true", help="leave that part to coder.py")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(STORE, on_conflict="use_existing"))
+        for approval in client.inbox("maintainers"):
+            print(f"still open: {approval.title}\n{how_to_answer(approval.id)}", flush=True)
+        worker = Worker(STORE, flows=[flow]).start()
+        stack.callback(worker.join)
+        stack.callback(worker.shutdown)
+        if not options.no_coder:
+            beside(stack, look_for_work, STORE)
+        if options.play:
+            beside(stack, play, STORE)
+        run = client.submit(flow, {"topic": options.topic}, id=options.topic)
+        print(run.result())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The tasks that the flow names: stand-ins for agents, which need no network and never vary."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from perdure import load_flow, task
+
+STORE = "sqlite:///review_gate.db"
+
+
+@task
+def research(topic: str) -> dict[str, str]:
+    """What each round is given: a brief, and what was wrong with the round before."""
+    return {"brief": f"three facts about {topic}", "feedback": ""}
+
+
+@task
+def review(change: dict[str, Any]) -> dict[str, Any]:
+    if not any(file.startswith("test") for file in change["files"]):
+        return {"score": 2, "remark": "there are no tests"}
+    return {"score": 8, "remark": "it is tested"}
+
+
+@task
+def accept(change: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The change, with what the maintainer made of its title."""
+    return {"accepted": True, **change, **answer["data"], "by": answer["by"]}
+
+
+@task
+def revise(brief: str, feedback: str | None) -> dict[str, Any]:
+    """What the next round starts with."""
+    return {"accepted": False, "brief": brief, "feedback": feedback or "rejected without a word"}
+
+
+@task
+def publish(round: dict[str, Any]) -> str:
+    files, people = " and ".join(round["files"]), ", ".join(round["by"])
+    return f"published {round['title']!r} ({files}), risk {round['risk']}, approved by {people}"
+
+
+@task
+def tell(notice: dict[str, Any]) -> None:
+    """Here people are told by a line on the screen; mostly it would be a mail or a message."""
+    print(f"{notice['title']} {notice['message']}\n{how_to_answer(notice['approval'])}", flush=True)
+
+
+def how_to_answer(approval: str) -> str:
+    id, store = shlex.quote(approval), shlex.quote(STORE)
+    return f"  in another shell: perdure decide {id} --role maintainers --store {store}"
+
+
+flow = load_flow(
+    Path(__file__).parent / "review_gate.yaml",
+    tasks=[research, review, accept, revise, publish, tell],
+)
