@@ -98,11 +98,13 @@ class TestExpenses:
         )
 
     def test_the_cfo_may_decide_alone_after_two_days(self, tmp_path: Path) -> None:
-        with started_example("expenses.py", "--day", "0.5", cwd=tmp_path) as program:
+        with (
+            Client(f"sqlite:///{tmp_path}/expenses.db") as client,
+            started_example("expenses.py", "--day", "1.5", cwd=tmp_path) as program,
+        ):
             assert next_line(program, "reminder: ").endswith("a trip")
             next_line(program, "escalation: ")
-            with Client(f"sqlite:///{tmp_path}/expenses.db") as client:
-                client.decide("trip:approval", "approve", by="cfo")
+            client.decide("trip:approval", "approve", by="cfo")
             assert next_line(program, "paid ") == "paid 1800 to Ada for sales, said cfo"
 
     def test_nobody_in_time_is_a_no(self, tmp_path: Path) -> None:
