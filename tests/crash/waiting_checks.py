@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
-from perdure import AsyncClient, RunFailed, Status
+from perdure import AsyncClient, RunFailed, RunStatus
 from perdure.client.run_log import RunLog, kind_of
 from perdure.engine.cached_run import restored
 from perdure.model.event import NodeCompleted, decode_event
+from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.run import ENDED, LoadedRun, Run, RunFilter, RunState
 from perdure.store.contract import RunAfter, Store
@@ -54,10 +55,19 @@ async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
     assert (survey.next_wait_at, survey.next_tick_at) == (None, None)
 
 
-async def check_nothing_is_held(client: AsyncClient, queued: int) -> None:
+async def check_nothing_is_held(client: AsyncClient, store: Store, ids: Collection[str]) -> None:
     """Runs that wait have no job at all, let alone one that somebody holds."""
-    assert await client.count(status=Status.WAITING) == queued
-    assert await client.count() == queued
+    runs = await runs_of(store, ids)
+    jobs = await client.jobs(limit=1000)
+    assert {run.status for run in runs} == {RunStatus.WAITING}
+    assert {job.node.run for job in jobs if job.node is not None}.isdisjoint(ids)
+
+
+async def runs_of(store: Store, ids: Collection[str]) -> list[Run]:
+    found = await store.run_states([(NAMESPACE, RunId(id)) for id in ids])
+    runs = [run for run in found if run is not None]
+    assert len(runs) == len(ids)
+    return runs
 
 
 async def outcome_of(client: AsyncClient, run: str, timeout: float) -> Any:
