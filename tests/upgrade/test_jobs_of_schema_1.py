@@ -1,0 +1,154 @@
+"""Jobs of a database that was made before there were runs are finished by the code of today."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from perdure import AsyncClient, DeadlineExceeded, JobCancelled, JobFailed, JobRecord, Worker
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from tests.upgrade import jobs
+from tests.upgrade.conftest import restore
+from tests.upgrade.world import world
+from tests.worker.harness import Running, soon
+
+MINUTE = timedelta(minutes=1)
+EXECUTED_THEN = {"send done", "rated ann 5", "rated ann 6"}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Somewhat later: the leases of then have ended, and nothing else."""
+    clock = ManualClock()
+    clock.advance(MINUTE)
+    return clock
+
+
+@pytest.fixture
+async def store(url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    await restore(url, 1)
+    store = store_at(url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, tasks=jobs.TASKS) as client:
+        yield client
+
+
+@pytest.fixture
+async def worker(store: Store) -> AsyncIterator[Running]:
+    running = Running(Worker(store, tasks=jobs.TASKS, poll="20ms"))
+    yield await running.start()
+    await running.stop()
+
+
+async def of_group(client: AsyncClient, group: str) -> JobRecord:
+    [job] = await client.jobs(group=group)
+    return await client.job(job.id)
+
+
+async def result(client: AsyncClient, group: str) -> object:
+    return await soon(client.handle((await of_group(client, group)).id).result())
+
+
+async def test_are_all_there_as_they_were(client: AsyncClient) -> None:
+    statuses = {job.group: str(job.status) for job in await client.jobs(limit=100)}
+
+    assert statuses == {
+        "done": "completed",
+        "active": "active",
+        "failed": "failed",
+        "dead": "dead",
+        "retried": "scheduled",
+        "rated 5": "completed",
+        "rated 6": "completed",
+        "rated 7": "waiting",
+        "narrow 8": "active",
+        "narrow 9": "waiting",
+        "waiting": "waiting",
+        "urgent": "waiting",
+        "large": "waiting",
+        "fingerprint": "waiting",
+        "later": "scheduled",
+        "expiring": "waiting",
+        "closed": "waiting",
+        "disabled": "disabled",
+        "cancelled": "cancelled",
+        "released": "paused",
+        "aborting": "aborting",
+        "held": "active",
+    }
+    assert (await of_group(client, "active")).progress.message == "half way"
+    assert [paused.queue for paused in await client.paused_queues()] == ["closed"]
+    [failure] = await client.failures((await of_group(client, "failed")).id)
+    assert failure.failure.message == "the power is out"
+
+
+async def test_are_finished_without_being_asked(
+    client: AsyncClient, worker: Running, clock: ManualClock
+) -> None:
+    assert await result(client, "waiting") == "WAITING"
+    assert await result(client, "urgent") == "URGENT"
+    assert await result(client, "large") == "X" * 3000
+    assert await result(client, "fingerprint") == "FINGERPRINT"
+    assert await result(client, "active") == 10
+    assert await result(client, "held") == 20
+    assert [await result(client, f"narrow {number}") for number in (8, 9)] == [80, 90]
+    with pytest.raises(JobCancelled):
+        await result(client, "aborting")
+
+    clock.advance(10 * MINUTE)
+    assert await result(client, "retried") == 40
+    with pytest.raises(JobFailed) as failed:
+        await result(client, "expiring")
+    assert DeadlineExceeded.__name__ in str(failed.value)
+
+    assert (await of_group(client, "later")).status == "scheduled"
+    assert (await of_group(client, "rated 7")).status == "waiting"
+    clock.advance(60 * MINUTE)
+    assert await result(client, "later") == "LATER"
+    assert await result(client, "rated 7") == "ann 7"
+    assert not EXECUTED_THEN & set(world.executed)
+
+
+async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
+    for group in ("failed", "dead", "cancelled"):
+        await client.retry((await of_group(client, group)).id)
+    await client.enable((await of_group(client, "disabled")).id)
+    await client.resume((await of_group(client, "released")).id)
+    await client.resume_queue("closed")
+
+    assert await result(client, "failed") == 20
+    assert await result(client, "dead") == 30
+    assert await result(client, "cancelled") == "CANCELLED"
+    assert await result(client, "disabled") == "DISABLED"
+    assert await result(client, "released") == 10
+    assert await result(client, "closed") == 110
+
+
+async def test_are_found_by_fingerprint_and_input(client: AsyncClient) -> None:
+    again = await client.enqueue(jobs.send, "fingerprint", fingerprint="only one")
+
+    assert not again.is_new
+    assert await client.result_of(jobs.send, "done") == "DONE"
+
+
+async def test_of_another_namespace_are_left_to_its_workers(
+    store: Store, client: AsyncClient, worker: Running
+) -> None:
+    assert await result(client, "waiting") == "WAITING"
+    other = Running(Worker(store, tasks=jobs.TASKS, namespace="elsewhere", poll="20ms"))
+
+    async with AsyncClient(store, namespace="elsewhere") as elsewhere:
+        assert await elsewhere.count(status="waiting") == 1
+        await other.start()
+        assert await result(elsewhere, "elsewhere") == "ELSEWHERE"
+    await other.stop()
