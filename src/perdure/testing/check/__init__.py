@@ -1,0 +1,27 @@
+"""The history checker: whether a store keeps what Perdure promises.
+
+    findings = await check(store)
+    findings = await check(store, "witness.jsonl", CheckSettings(limits=...))
+
+It reads and writes nothing. With a witness log, which bodies and clients write outside the store,
+it also knows what really happened, and compares the two.
+"""
+
+from __future__ import annotations
+
+from perdure.testing.check.checker import Checker, check
+from perdure.testing.check.finding import Counts, Finding
+from perdure.testing.check.settings import CheckSettings, Expected
+from perdure.testing.check.witness import HeardWitness, Witness, new_nonce
+
+__all__ = [
+    "CheckSettings",
+    "Checker",
+    "Counts",
+    "Expected",
+    "Finding",
+    "HeardWitness",
+    "Witness",
+    "check",
+    "new_nonce",
+]

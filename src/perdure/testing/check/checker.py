@@ -1,0 +1,226 @@
+"""The check itself: goes through a store once, page by page, and asks every rule."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import Job
+from perdure.model.run import ENDED
+from perdure.model.schedule import Schedule, TickResult
+from perdure.store.contract import Store
+from perdure.testing.check.finding import Counts, Finding
+from perdure.testing.check.pages import pages_of_jobs, pages_of_runs, pages_of_waits
+from perdure.testing.check.reading import Reader
+from perdure.testing.check.rules import (
+    acts,
+    family,
+    folding,
+    jobs,
+    live,
+    log,
+    outputs,
+    people,
+    progress,
+    results,
+    schedules,
+    witnessed,
+)
+from perdure.testing.check.rules.accepting import Accepting
+from perdure.testing.check.settings import CheckSettings
+from perdure.testing.check.testimony import Testimony
+from perdure.testing.check.view import RunView
+from perdure.testing.check.witness import Line
+
+RUN_RULES = (
+    *log.RULES,
+    *folding.RULES,
+    *progress.RULES,
+    *live.RULES,
+    *family.RULES,
+    *people.RULES,
+    *outputs.RULES,
+    *acts.RULES,
+    *results.RULES,
+)
+LEFTOVER_RULES = (live.jobs_match, live.waits_match, live.waiting_holds_nothing, live.in_time)
+"""What an ended run may not have any more."""
+
+Place = tuple[str, RunId]
+
+
+class Checker:
+    """One check of one store. ``counts`` tells how much there was to look at."""
+
+    def __init__(
+        self,
+        store: Store,
+        witness: str | os.PathLike[str] | Iterable[Line] | None = None,
+        settings: CheckSettings | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings or CheckSettings()
+        self._testimony = Testimony.of(witness)
+        self._reader = Reader(store, self._settings, self._testimony)
+        self.counts = Counts()
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """Everything that is wrong, as it is found."""
+        try:
+            async for finding in self._findings():
+                yield finding
+        finally:
+            self._testimony.close()
+
+    async def _findings(self) -> AsyncIterator[Finding]:
+        self._count(
+            executions=self._testimony.count("executions"),
+            accepted=self._testimony.count("accepted"),
+            refused=self._testimony.count("refused"),
+            acts=self._testimony.count("acts"),
+        )
+        parts = (self._runs, self._jobs, self._waits, self._schedules, self._strays)
+        for part in parts:
+            async for finding in part():
+                yield finding
+        accepting = Accepting(self._store, self._settings, self._testimony)
+        async for finding in accepting.findings():
+            yield finding
+        self._count(committed=self._testimony.count("committed"))
+        for rule in witnessed.RULES:
+            for finding in rule(self._testimony, self._settings):
+                yield finding
+
+    async def _runs(self) -> AsyncIterator[Finding]:
+        missing = set(self._settings.expected)
+        async for page in pages_of_runs(self._store):
+            missing -= {run.id for run in page}
+            views, faults = await self._reader.views(page)
+            for fault in faults:
+                yield fault
+            for view in views:
+                self._count_run(view)
+                for finding in asked(view):
+                    yield finding
+        for id in sorted(missing):
+            if not self._settings.allows_pruned:
+                text = "expected to be there, and it is not"
+                yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
+
+    async def _jobs(self) -> AsyncIterator[Finding]:
+        async for page in pages_of_jobs(self._store):
+            self._count(jobs=len(page))
+            plain = [job.id for job in page if job.node is None]
+            states = await self._store.job_states(plain) if plain else {}
+            now = await self._store.now()
+            for job in page:
+                view = jobs.JobView(job, states.get(job.id), self._settings, self._testimony)
+                view.now = now
+                view.grace = await self._reader.grace_in(job.namespace)
+                for rule in jobs.RULES:
+                    for finding in rule(view):
+                        yield finding
+            async for finding in self._left_behind(_owners(page), "job"):
+                yield finding
+
+    async def _waits(self) -> AsyncIterator[Finding]:
+        async for page in pages_of_waits(self._store):
+            self._count(waits=len(page))
+            owners = dict.fromkeys((wait.namespace, wait.run) for wait in page)
+            async for finding in self._left_behind(list(owners), "wait"):
+                yield finding
+
+    async def _left_behind(self, owners: list[Place], what: str) -> AsyncIterator[Finding]:
+        """Jobs and waits of runs that are over, or are not there."""
+        runs = await self._store.run_states(owners) if owners else []
+        for (namespace, id), run in zip(owners, runs, strict=True):
+            if run is None:
+                if await self._is_stray(namespace, id, what):
+                    text = f"a {what} of a run that is not there"
+                    yield Finding(
+                        invariant="I7", rule="has_run", text=text, namespace=namespace, run=id
+                    )
+            elif run.status in ENDED:
+                view = await self._reader.leftovers(run)
+                for finding in [] if view is None else asked(view, LEFTOVER_RULES):
+                    yield finding
+
+    async def _is_stray(self, namespace: str, id: RunId, what: str) -> bool:
+        """Whether it is still there, without its run: it may have gone with it meanwhile."""
+        if what == "job":
+            found: list[object] = [*await self._store.run_jobs(namespace, id)]
+        else:
+            found = [*await self._store.run_waits(namespace, id)]
+        [run] = await self._store.run_states([(namespace, id)])
+        return bool(found) and run is None
+
+    async def _schedules(self) -> AsyncIterator[Finding]:
+        now = await self._store.now()
+        for schedule in await self._store.list_schedules(None):
+            self._count(schedules=1)
+            grace = await self._reader.grace_in(schedule.namespace)
+            view = schedules.ScheduleView(schedule, now, grace)
+            if not self._settings.allows_pruned:
+                view.is_there = await self._started_by(schedule)
+            for rule in schedules.RULES:
+                for finding in rule(view):
+                    yield finding
+
+    async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
+        started = [r for r in schedule.state.history if r.result is TickResult.STARTED]
+        runs = [(schedule.namespace, record.run) for record in started if record.run is not None]
+        found = await self._store.run_states(runs) if runs else []
+        there = {str(id): run is not None for (_, id), run in zip(runs, found, strict=True)}
+        ids = [JobId(record.job) for record in started if record.job is not None]
+        states = await self._store.job_states(ids) if ids else {}
+        return there | {str(id): id in states for id in ids}
+
+    async def _strays(self) -> AsyncIterator[Finding]:
+        for text in await self._reader.strays():
+            yield Finding(invariant="I8", rule="strays", text=f"left behind: {text}")
+
+    def _count_run(self, view: RunView) -> None:
+        self._count(
+            runs=1,
+            ended_runs=int(view.state.is_ended),
+            events=len(view.events),
+            snapshots=int(view.snapshot is not None),
+        )
+
+    def _count(self, **more: int) -> None:
+        fields = {name: getattr(self.counts, name) + count for name, count in more.items()}
+        self.counts = replace(self.counts, **fields)
+
+
+async def check(
+    store: Store,
+    witness: str | os.PathLike[str] | Iterable[Line] | None = None,
+    settings: CheckSettings | None = None,
+) -> list[Finding]:
+    """Everything that is wrong in a store, which must be open; an empty list if all is well.
+
+    ``witness`` is the path of a witness log, or its lines. Workers may go on meanwhile.
+    """
+    return [finding async for finding in Checker(store, witness, settings).findings()]
+
+
+def asked(view: RunView, rules: Iterable[object] = RUN_RULES) -> Iterator[Finding]:
+    """What the rules say of a run. One that raises is a finding, and does not hide the others."""
+    for rule in rules:
+        assert callable(rule)
+        try:
+            yield from rule(view)
+        except Exception as error:
+            name = getattr(rule, "__name__", repr(rule))
+            text = f"the rule could not be asked: {type(error).__name__}: {error}"
+            yield view.finding("log", name, text)
+
+
+def _owners(page: Iterable[Job]) -> list[Place]:
+    """The runs that jobs belong to, each once."""
+    return list(
+        dict.fromkeys((job.namespace, job.node.run) for job in page if job.node is not None)
+    )

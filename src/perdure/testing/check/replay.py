@@ -1,0 +1,62 @@
+"""A run's log, read event by event, with the state before and after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.errors import EventLogCorrupt, UnknownEvent
+from perdure.model.event import Event, StoredEvent, decode_event
+from perdure.model.ids import RunId
+from perdure.model.run import RunState
+from perdure.model.value import Value
+from perdure.rules.fold import fold
+
+
+class Step(Value):
+    """One event and what it made of the run."""
+
+    number: int
+    event: Event
+    stored: StoredEvent
+    before: RunState
+    after: RunState
+
+
+class Replay(Value):
+    """As far as the log could be read and folded."""
+
+    steps: tuple[Step, ...]
+    state: RunState
+    fault: str = ""
+    """Why it stops before the end of the log."""
+    fault_number: int = 0
+
+    def state_at(self, number: int) -> RunState | None:
+        if number == 0:
+            return RunState()
+        return self.steps[number - 1].after if number <= len(self.steps) else None
+
+
+def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
+    """Fold a log from nothing. Gaps are another rule's affair: what comes next is folded next."""
+    state = RunState()
+    steps: list[Step] = []
+    for stored in events:
+        number = state.number + 1
+        try:
+            event = decode_event(run, stored.number, stored.data)
+        except (EventLogCorrupt, UnknownEvent) as error:
+            return _stopped(steps, state, stored, str(error))
+        try:
+            after = fold(state, event)
+        except (KeyError, ValueError, AssertionError, IndexError, TypeError) as error:
+            # What folding relies on is not there: the log says what cannot have happened.
+            fault = f"{type(event).__name__} does not fit what was before it ({error!r})"
+            return _stopped(steps, state, stored, fault)
+        steps.append(Step(number=number, event=event, stored=stored, before=state, after=after))
+        state = after
+    return Replay(steps=tuple(steps), state=state)
+
+
+def _stopped(steps: list[Step], state: RunState, at: StoredEvent, fault: str) -> Replay:
+    return Replay(steps=tuple(steps), state=state, fault=fault, fault_number=at.number)

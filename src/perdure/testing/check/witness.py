@@ -1,0 +1,258 @@
+"""The witness log: what bodies and clients say happened, written outside the store.
+
+One line of JSON each, appended by one ``write`` call, so that a line is there once the call has
+returned even if the process is killed right after. Any number of processes may share a file. Each
+line begins on a new one: what a full disk cut short spoils no other.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from perdure import clock
+from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model.value import Value
+
+if TYPE_CHECKING:
+    from perdure.client.context import Context
+
+NONCE_PATTERN = rb"wit-[0-9a-f]{32}"
+
+
+class BodyBegan(Value, tag="began", omit_defaults=True):
+    """``nonce`` names this execution; the body hands it on in its output."""
+
+    nonce: str
+    at: float
+    namespace: str
+    job: str
+    epoch: int
+    attempt: int
+    task: str
+    worker: str
+    idempotency_key: str
+    run: str = ""
+    key: str = ""
+    flow: str = ""
+    """Its name and version, of a job of a run."""
+    limits: tuple[str, ...] = ()
+    """The limit keys that it counts under while it runs."""
+
+
+class BodyEnded(Value, tag="ended", omit_defaults=True):
+    nonce: str
+    at: float
+    error: str = ""
+    """The type of what it raised; empty if it returned."""
+    is_signed: bool = False
+    """The body took the nonce, so its output has it."""
+
+
+class Accepted(Value, tag="accepted", omit_defaults=True):
+    """``submit`` or ``enqueue`` returned: from here on the work may not be lost."""
+
+    at: float
+    namespace: str
+    run: str = ""
+    job: str = ""
+
+
+class Refused(Value, tag="refused", omit_defaults=True):
+    """A call raised, and did not start what it was to start."""
+
+    at: float
+    namespace: str
+    errors: tuple[str, ...]
+    """The type of the error, and the types that it is derived from."""
+    run: str = ""
+    job: str = ""
+
+
+class Acted(Value, tag="acted", omit_defaults=True):
+    """Somebody acted on a run: ``signal``, ``decide``, ``report``, ``cancel`` …"""
+
+    at: float
+    namespace: str
+    act: str
+    run: str
+    key: str = ""
+    """The node, or the signal."""
+    by: str = ""
+    nonce: str = ""
+    """Handed on in the payload, by which its event is found."""
+    errors: tuple[str, ...] = ()
+    """Why it was not done, as in ``Refused``."""
+
+
+class GivenBack(Value, tag="given_back"):
+    """A worker that stopped put a job back into the queue, unfinished."""
+
+    at: float
+    job: str
+    attempt: int
+
+
+Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | GivenBack
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Execution:
+    """One execution of a body, as its witness knows it."""
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce = nonce
+        self.is_signed = False
+
+    @property
+    def nonce(self) -> str:
+        """To be in the body's output. A body that signs its output must do so every time."""
+        self.is_signed = True
+        return self._nonce
+
+
+class Witness:
+    """Writes to one file. Cheap to make: bodies in child processes make their own."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        namespace: str = DEFAULT_NAMESPACE,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.namespace = namespace
+        # One clock for all processes of this machine: Linux counts it from the start of the system.
+        self._now = now or clock.monotonic
+        self._file: int | None = None
+        self._pid = 0
+
+    @contextmanager
+    def execution(self, ctx: Context, limits: Sequence[str] = ()) -> Iterator[Execution]:
+        """Around a whole body: tells that it began, and that it ended."""
+        execution = Execution(new_nonce())
+        self._append(began(ctx, execution._nonce, self._now(), tuple(limits)))
+        error = ""
+        try:
+            yield execution
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            self._append(
+                BodyEnded(
+                    nonce=execution._nonce,
+                    at=self._now(),
+                    error=error,
+                    is_signed=execution.is_signed,
+                )
+            )
+
+    def accepted(self, *, run: str = "", job: str = "") -> None:
+        self._append(Accepted(at=self._now(), namespace=self.namespace, run=run, job=job))
+
+    def refused(self, error: BaseException, *, run: str = "", job: str = "") -> None:
+        errors = types_of(error)
+        self._append(
+            Refused(at=self._now(), namespace=self.namespace, errors=errors, run=run, job=job)
+        )
+
+    def acted(
+        self,
+        act: str,
+        run: str,
+        key: str = "",
+        *,
+        nonce: str = "",
+        by: str = "",
+        error: BaseException | None = None,
+    ) -> None:
+        errors = () if error is None else types_of(error)
+        self._append(
+            Acted(
+                at=self._now(),
+                namespace=self.namespace,
+                act=act,
+                run=run,
+                key=key,
+                by=by,
+                nonce=nonce,
+                errors=errors,
+            )
+        )
+
+    def given_back(self, job: str, attempt: int) -> None:
+        """For whoever hears ``JobReleased`` of a worker."""
+        self._append(GivenBack(at=self._now(), job=job, attempt=attempt))
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _append(self, line: Line) -> None:
+        if self._file is None or self._pid != os.getpid():
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._pid = os.getpid()
+        os.write(self._file, b"\n%b\n" % _encoder.encode(line))
+
+
+class HeardWitness(Witness):
+    """The same without a file, for what happens in one process."""
+
+    def __init__(
+        self, namespace: str = DEFAULT_NAMESPACE, now: Callable[[], float] | None = None
+    ) -> None:
+        super().__init__(os.devnull, namespace, now)
+        self.lines: list[Line] = []
+
+    def _append(self, line: Line) -> None:
+        self.lines.append(line)
+
+
+def new_nonce() -> str:
+    return f"wit-{secrets.token_hex(16)}"
+
+
+def began(ctx: Context, nonce: str, at: float, limits: tuple[str, ...]) -> BodyBegan:
+    job = ctx._job  # bodies have no use for epochs, so a context does not show them
+    node = job.node
+    return BodyBegan(
+        nonce=nonce,
+        at=at,
+        namespace=job.namespace,
+        job=job.claim.id,
+        epoch=job.claim.epoch,
+        attempt=job.attempt,
+        task=job.lane.task,
+        worker=ctx.worker,
+        idempotency_key=ctx.idempotency_key,
+        run="" if node is None else node.run,
+        key="" if node is None else node.key,
+        flow=job.lane.flow,
+        limits=(*job.lane.keys, *limits),
+    )
+
+
+def types_of(error: BaseException) -> tuple[str, ...]:
+    return tuple(each.__name__ for each in type(error).__mro__ if each is not object)
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, Line | None]]:
+    """The lines of a log with their numbers; None for one that was cut short."""
+    with open(path, "rb") as file:
+        for number, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            try:
+                yield number, _decoder.decode(text)
+            except msgspec.MsgspecError:
+                yield number, None
