@@ -20,7 +20,7 @@ TYPED := src bench examples tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format bench clean
+.PHONY: help install demo test check format bench chaos clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -53,6 +53,9 @@ format: $(DEV) ## Format the code and apply safe lint fixes
 
 bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
 	@$(PY) -m bench
+
+chaos: $(DEV) ## Kill, freeze, cut off and fill up under load, then check that nothing is lost
+	@$(PY) -m tests.chaos $(ARGS)
 
 clean: ## Remove .venv, caches and builds
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

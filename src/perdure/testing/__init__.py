@@ -1,0 +1,1 @@
+"""What flows, and Perdure itself, are tested with. Nothing in production imports it."""

@@ -1,0 +1,36 @@
+"""What worker and client processes have in common: their settings, and an end with their parent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.testing.chaos.turned_clock import TurnedClock
+
+
+def settings_told() -> dict[str, Any]:
+    """The settings that this process was started with; from now on it ends with its parent."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    told: dict[str, Any] = json.loads(sys.argv[1])
+    return told
+
+
+def store_told(settings: dict[str, Any]) -> Store:
+    """The store by its URL, going by a clock that may be turned if the settings name one."""
+    clock = settings.get("clock")
+    return store_at(settings["url"], clock=None if clock is None else TurnedClock(Path(clock)))
+
+
+def _end_with_parent() -> None:
+    # Not through sys.stdin: at the end of the interpreter its lock would be held for ever.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)

@@ -1,0 +1,29 @@
+"""Clients in a process of their own: ``python -m perdure.testing.chaos.client_process JSON``.
+
+SIGTERM ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from perdure.testing.chaos.child import settings_told
+from perdure.testing.chaos.clients import Clients
+
+
+async def serve() -> None:
+    clients = Clients(settings_told())
+    serving = asyncio.ensure_future(clients.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    await asyncio.wait([serving])
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        raise error
+
+
+def main() -> None:
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()

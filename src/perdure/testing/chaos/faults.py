@@ -1,0 +1,77 @@
+"""What a fault is, and those that befall processes, whatever store they use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+from perdure.testing.chaos.load import LEASE_SECONDS
+from perdure.testing.chaos.processes import ChaosProcess, Crew
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of thing that goes wrong. ``happen`` undoes it before it returns what it did."""
+
+    name: str
+    happen: Callable[[Random], Awaitable[str]]
+
+
+class Misbehaved(Exception):
+    """A process did under a fault what it must not."""
+
+
+class ProcessFaults:
+    """Ends and standstills of worker and client processes."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def all(self) -> list[Fault]:
+        return [
+            Fault("kill -9 of a worker", self.kill_worker),
+            Fault("kill -9 of all workers", self.kill_all_workers),
+            Fault("stop of a worker", self.stop_worker),
+            Fault("worker frozen past its leases", self.freeze_worker),
+            Fault("kill -9 of a client", self.kill_client),
+            Fault("client frozen", self.freeze_client),
+        ]
+
+    async def kill_worker(self, random: Random) -> str:
+        return _killed(random.choice(self._crew.workers))
+
+    async def kill_all_workers(self, random: Random) -> str:
+        return ", ".join(map(_killed, self._crew.workers))
+
+    async def stop_worker(self, random: Random) -> str:
+        worker = random.choice(self._crew.workers)
+        complaint = await worker.stop_gracefully()
+        if complaint is not None:
+            raise Misbehaved(complaint)
+        return worker.name
+
+    async def freeze_worker(self, random: Random) -> str:
+        return await _frozen(
+            random.choice(self._crew.workers), random.uniform(1.2, 3) * LEASE_SECONDS
+        )
+
+    async def kill_client(self, random: Random) -> str:
+        return _killed(random.choice(self._crew.clients))
+
+    async def freeze_client(self, random: Random) -> str:
+        return await _frozen(random.choice(self._crew.clients), random.uniform(0.5, 3))
+
+
+def _killed(process: ChaosProcess) -> str:
+    return process.name if process.kill() else f"{process.name}, which was starting"
+
+
+async def _frozen(process: ChaosProcess, seconds: float) -> str:
+    process.freeze()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        process.thaw()
+    return f"{process.name} for {seconds:.1f} s"

@@ -1,0 +1,185 @@
+"""The processes of chaos: started, signalled and ended by their id, restarted when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perdure import StoreUnreachable
+from perdure.clock import monotonic
+
+STOP_SECONDS_MAX = 60.0
+"""How long a graceful stop may take, on a busy machine, before that is a finding."""
+RESTART_SECONDS = 0.3
+EXCERPT_CHARACTERS = 2_000
+
+
+class ChaosProcess:
+    """One program with its settings, whichever process it runs as just now.
+
+    Whoever ends it on purpose says so first; an end that nobody wanted is a finding.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, str],
+        folder: Path,
+    ) -> None:
+        self.name = name
+        self._environment = environment
+        self.log = folder / f"{name}.log"
+        self.is_frozen = False
+        self.unwanted_ends: list[str] = []
+        self.failed_starts = 0
+        self._module = module
+        self._settings = settings
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._is_wanted_end = False
+        self._starts = 0
+        self._said = ""
+
+    def start(self) -> None:
+        self._keeper = asyncio.create_task(self._keep())
+
+    @property
+    def pid(self) -> int | None:
+        """None between two processes."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
+
+    @property
+    def starts(self) -> int:
+        return self._starts
+
+    def send(self, number: signal.Signals) -> bool:
+        """Whether there was a process to send it to."""
+        if self.pid is None or self._process is None:
+            return False
+        self._process.send_signal(number)
+        return True
+
+    def kill(self) -> bool:
+        """As power cuts and the kernel do: without a word. Another one is started."""
+        self._is_wanted_end = True
+        return self.send(signal.SIGKILL)
+
+    async def stop_gracefully(self) -> str | None:
+        """SIGTERM, and another one is started afterwards; says what was wrong with the end."""
+        process = self._process
+        self._is_wanted_end = True
+        if process is None or not self.send(signal.SIGTERM):
+            return None
+        began = monotonic()
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                code = await process.wait()
+        except TimeoutError:
+            process.kill()
+            return f"{self.name} did not stop within {STOP_SECONDS_MAX:g} s: {self._excerpt()}"
+        if code == 0:
+            return None
+        spent = monotonic() - began
+        return f"{self.name} ended with {code} {spent:.1f} s after SIGTERM: {self._excerpt()}"
+
+    def freeze(self) -> bool:
+        self.is_frozen = self.send(signal.SIGSTOP)
+        return self.is_frozen
+
+    def thaw(self) -> None:
+        self.is_frozen = False
+        self.send(signal.SIGCONT)
+
+    async def finish(self) -> str | None:
+        """Let it stop by itself, for good."""
+        self._is_closing = True
+        return await self.stop_gracefully()
+
+    async def close(self) -> None:
+        """End it, whatever state it is in."""
+        self._is_closing = True
+        if self.send(signal.SIGCONT):
+            self.send(signal.SIGKILL)
+        if self._keeper is not None:
+            await self._keeper
+
+    async def _keep(self) -> None:
+        """Start it, and again whenever it ended, as a service manager does."""
+        while not self._is_closing:
+            self._is_wanted_end = False
+            self._said = ""
+            self._process = await self._launched()
+            self._starts += 1
+            await self._listen(self._process)
+            code = await self._process.wait()
+            self.is_frozen = False
+            if not self._is_wanted_end and not self._is_closing:
+                self._ended_unasked(code)
+            await asyncio.sleep(RESTART_SECONDS)
+
+    async def _launched(self) -> asyncio.subprocess.Process:
+        settings = {**self._settings, "generation": self._starts}
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            self._module,
+            json.dumps(settings),
+            # It reads this until the end, which comes with the end of this process too.
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            # Not to a file: it must be able to complain that its disk is full.
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **self._environment},
+            start_new_session=True,  # an interrupt from the terminal is for the harness alone
+        )
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        with self.log.open("a") as log:
+            async for line in process.stderr:
+                text = line.decode(errors="replace")
+                self._said = (self._said + text)[-EXCERPT_CHARACTERS:]
+                log.write(text)
+
+    def _ended_unasked(self, code: int) -> None:
+        # Whoever cannot open its store at first says so and ends: that is no way to lose anything.
+        if StoreUnreachable.__name__ in self._said:
+            self.failed_starts += 1
+        else:
+            self.unwanted_ends.append(f"{self.name} ended with {code}: {self._excerpt()}")
+
+    def _excerpt(self) -> str:
+        return self._said.strip() or "it said nothing"
+
+
+class Crew:
+    """All processes of one run."""
+
+    def __init__(self, workers: Sequence[ChaosProcess], clients: Sequence[ChaosProcess]) -> None:
+        self.workers = workers
+        self.clients = clients
+
+    @property
+    def all(self) -> list[ChaosProcess]:
+        return [*self.workers, *self.clients]
+
+    def start(self) -> None:
+        for each in self.all:
+            each.start()
+
+    def thaw(self) -> None:
+        for each in self.all:
+            each.thaw()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(each.close() for each in self.all))

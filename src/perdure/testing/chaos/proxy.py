@@ -1,0 +1,102 @@
+"""A proxy between the processes and PostgreSQL that can do what networks do to connections."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from contextlib import suppress
+
+HOST = "127.0.0.1"
+CHUNK_BYTES = 64 * 1024
+
+
+class Line:
+    """One connection through the proxy: two streams, and what is being done to it."""
+
+    def __init__(self, *ends: StreamWriter) -> None:
+        self._ends = ends
+        self._may_pass = asyncio.Event()
+        self._may_pass.set()
+
+    def hold(self) -> None:
+        """Pass nothing on, in either direction, but stay open."""
+        self._may_pass.clear()
+
+    def release(self) -> None:
+        """Pass on what came meanwhile, late."""
+        self._may_pass.set()
+
+    def cut(self) -> None:
+        """End it in the middle of whatever it carries."""
+        for end in self._ends:
+            end.transport.abort()
+        self._may_pass.set()
+
+    async def passing(self) -> None:
+        await self._may_pass.wait()
+
+
+class Proxy:
+    """Forwards connections to ``target``, a port of this machine; ``port`` is its own."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.delay_seconds = 0.0
+        """How long everything is held back, in each direction."""
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._lines: set[Line] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._accepted, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for line in list(self._lines):
+            line.cut()
+        for serving in list(self._serving):
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def chosen(self, wanted: Callable[[], bool]) -> list[Line]:
+        return [line for line in self._lines if wanted()]
+
+    def _accepted(self, reader: StreamReader, writer: StreamWriter) -> None:
+        serving = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+        except OSError:  # the server is down
+            writer.transport.abort()
+            return
+        line = Line(writer, far_writer)
+        self._lines.add(line)
+        try:
+            # The end of one direction is the end of both, as PostgreSQL has it.
+            await asyncio.wait(
+                [
+                    asyncio.ensure_future(self._pump(line, reader, far_writer)),
+                    asyncio.ensure_future(self._pump(line, far_reader, writer)),
+                ],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            self._lines.discard(line)
+            line.cut()
+
+    async def _pump(self, line: Line, source: StreamReader, target: StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(CHUNK_BYTES):
+                if self.delay_seconds:
+                    await asyncio.sleep(self.delay_seconds)
+                await line.passing()
+                target.write(data)
+                await target.drain()

@@ -1,0 +1,33 @@
+"""A worker in a process of its own: ``python -m perdure.testing.chaos.worker_process JSON``."""
+
+from __future__ import annotations
+
+from perdure import Worker
+from perdure.testing.chaos.child import settings_told, store_told
+from perdure.testing.chaos.load import FLOWS, LEASE_SECONDS, TASKS
+from perdure.testing.chaos.notes import witness
+from perdure.worker.events import JobReleased
+
+DEATHS_MAX = 1_000
+"""Nobody's work is a poison pill here: workers die of other things."""
+
+
+def main() -> None:
+    settings = settings_told()
+    worker = Worker(
+        store_told(settings),
+        tasks=TASKS,
+        flows=FLOWS,
+        concurrency=settings["concurrency"],
+        lease=LEASE_SECONDS,
+        poll="500ms",
+        grace="3s",
+        hold_off="100ms",
+        deaths_max=DEATHS_MAX,
+    )
+    worker.on(JobReleased, lambda event: witness().given_back(event.job_id, event.attempt))
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()
