@@ -1,0 +1,177 @@
+"""Who sees every call that reached the store, and says at once what must not be."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.model.ids import JobId
+from perdure.model.job import HELD, Claimed, TakenOver
+from perdure.model.run import CommitAnswer, CommitState, RunCommit
+from perdure.model.worker import Renewal
+from perdure.store.contract import ClaimRequest
+from perdure.store.memory.state import State
+from perdure.testing.simulate.tasks import (
+    KEYED_SEATS,
+    SEATS,
+    TAPS,
+    TAPS_SECONDS,
+)
+from perdure.testing.simulate.trace import Trace
+
+SEATED = {"seated": SEATS}
+QUIET = frozenset({"survey", "check_claims", "register_worker", "lead", "now"})
+"""Calls that say little and are made often: told without what they were about."""
+
+_TYPE = b'{"type":"'
+
+
+class Guard:
+    """Checks what can be told from one call and those before it."""
+
+    def __init__(
+        self,
+        state: State,
+        now: Callable[[], datetime],
+        trace: Trace,
+        find: Callable[[str], None],
+    ) -> None:
+        self.calls: Counter[str] = Counter()
+        self._state = state
+        self._now = now
+        self._trace = trace
+        self._find = find
+        self._epochs: dict[JobId, int] = {}
+        self._leases: dict[JobId, datetime] = {}
+        self._ended: dict[tuple[str, str, datetime], int] = {}
+        """How many events ended runs had; when they began tells runs of one id apart."""
+        self._taps: deque[datetime] = deque()
+
+    def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        self.calls[name] += 1
+        self._trace(_told(name, args, answer))
+        match name, answer:
+            case "claim_jobs", Claimed():
+                self._saw_claim(args[0], answer)
+            case "renew_leases", Renewal():
+                self._saw_renewal(args[1], args[2], answer)
+            case "take_over_expired", list():
+                self._saw_take_over(answer)
+            case "commit_runs", CommitAnswer():
+                for commit, result in zip(args[0], answer.results, strict=True):
+                    if result.state is CommitState.DONE:
+                        self._saw_commit(commit)
+
+    def _saw_claim(self, request: ClaimRequest, claimed: Claimed) -> None:
+        now = self._now()
+        for job in claimed.jobs:
+            id, epoch = job.claim.id, job.claim.epoch
+            if epoch <= self._epochs.get(id, 0):
+                self._find(f"job {id} was claimed with epoch {epoch}, which it had before")
+            self._epochs[id] = epoch
+            self._leases[id] = now + request.lease
+            if job.lane.task == "tapped":
+                self._taps.append(now)
+        self._check_limits(now)
+
+    def _check_limits(self, now: datetime) -> None:
+        live: Counter[str] = Counter()
+        keyed: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        for job in self._state.jobs.values():
+            if job.status in HELD and job.lease_until is not None and job.lease_until > now:
+                live[job.lane.task] += 1
+                if job.lane.task == "keyed":
+                    keyed[job.lane.keys] += 1
+        for task, most in SEATED.items():
+            if live[task] > most:
+                self._find(f"{live[task]} jobs of {task} are held at once, where {most} may be")
+        for keys, count in keyed.items():
+            if count > KEYED_SEATS:
+                self._find(f"{count} jobs under {keys} are held at once")
+        while self._taps and self._taps[0] <= now - timedelta(seconds=TAPS_SECONDS):
+            self._taps.popleft()
+        if len(self._taps) > TAPS:
+            self._find(f"{len(self._taps)} jobs started within {TAPS_SECONDS} s, not {TAPS}")
+
+    def _saw_renewal(self, claims: Sequence[Any], lease: timedelta, renewal: Renewal) -> None:
+        for claim in claims:
+            if claim.id not in renewal.lost:
+                self._leases[claim.id] = self._now() + lease
+
+    def _saw_take_over(self, taken: list[TakenOver]) -> None:
+        for each in taken:
+            until = self._leases.get(each.id)
+            if until is not None and until > self._now():
+                self._find(f"job {each.id} was taken over before its lease ran out")
+
+    def _saw_commit(self, commit: RunCommit) -> None:
+        place = commit.namespace, commit.run
+        run, log = self._state.records.runs.get(place), self._state.records.events.get(place)
+        if run is None or log is None:
+            return
+        if run.number != len(log):
+            self._find(f"run {run.id} has {len(log)} events, and says it has {run.number}")
+        this = (*place, run.created_at)
+        before = self._ended.get(this)
+        if before is not None and len(log) > before:
+            if kind_of(log[before].event.data) != "RunRetried":
+                self._find(f"run {run.id} had ended, and got more events")
+            del self._ended[this]
+        if run.is_ended:
+            self._ended[this] = len(log)
+
+
+def kind_of(data: bytes) -> str:
+    """The kind of a stored event, without reading all of it."""
+    start = len(_TYPE) if data.startswith(_TYPE) else 0
+    return data[start : data.index(b'"', start)].decode() if start else "?"
+
+
+def short(id: str) -> str:
+    return id[-6:]
+
+
+def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
+    if isinstance(answer, Exception):
+        return f"{name}: {type(answer).__name__}"
+    if name in QUIET:
+        return name
+    match name, answer:
+        case "claim_jobs", Claimed():
+            jobs = ", ".join(f"{short(job.claim.id)}/{job.claim.epoch}" for job in answer.jobs)
+            return f"{name}: {jobs or 'nothing'}"
+        case "commit_runs", CommitAnswer():
+            pairs = zip(args[0], answer.results, strict=True)
+            return f"{name}: {'; '.join(_commit_told(commit, result) for commit, result in pairs)}"
+        case "settle_jobs", list():
+            pairs = zip(args[0], answer, strict=True)
+            told = (
+                f"{short(each.claim.id)}/{each.claim.epoch} {type(each.outcome).__name__}"
+                f" -> {status}"
+                for each, status in pairs
+            )
+            return f"{name}: {', '.join(told)}"
+        case "insert_jobs", list():
+            return f"{name}: {', '.join(short(each.id) for each in answer)}"
+        case "submit_run", _:
+            return f"{name}: {args[0].id} of {args[0].flow}, new: {answer.is_new}"
+        case "take_over_expired", list():
+            return f"{name}: {', '.join(short(each.id) for each in answer) or 'nothing'}"
+        case "due_waits", list():
+            told = ", ".join(f"{each.run}/{each.key}" for each in answer)
+            return f"{name}: {told or 'nothing'}"
+    return f"{name}: {answer}" if isinstance(answer, bool | int) else name
+
+
+def _commit_told(commit: RunCommit, result: Any) -> str:
+    kinds = " ".join(kind_of(event.data) for event in commit.events)
+    settled = ", ".join(
+        f"{short(each.claim.id)}/{each.claim.epoch} {type(each.then).__name__}"
+        for each in commit.settlements
+    )
+    return (
+        f"{commit.run} after {commit.expected} [{kinds}] "
+        f"{f'({settled}) ' if settled else ''}-> {commit.status} {result.state}"
+    )

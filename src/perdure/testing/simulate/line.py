@@ -1,0 +1,144 @@
+"""The line between one process and the store, with everything that lines do to calls.
+
+It keeps the promise of the contract as a backend does that can lose its connection: what got lost
+is tried again, with growing delays, and no write counts twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import copy_context
+from typing import Any, Protocol
+
+from perdure.errors import StoreError
+from perdure.model.hint import Hint
+from perdure.store.memory.state import State
+from perdure.store.wakeups import Listener
+from perdure.testing.simulate.actors import Actor
+from perdure.testing.simulate.loop import SimulatedLoop
+from perdure.testing.simulate.repeats import repeated
+from perdure.testing.simulate.trace import Trace
+from perdure.testing.simulate.weather import Weather
+
+RETRY_FIRST, RETRY_MAX = 0.05, 2.0
+CARRIED_OUT_ANYWAY = 0.3
+"""How often the server goes on with a statement whose caller has left."""
+
+Carry = Callable[[], Awaitable[Any]]
+
+
+class Watcher(Protocol):
+    """Who sees every call that reached the store, right after it was carried out."""
+
+    def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None: ...
+
+
+class Line:
+    """What all handles of one process share."""
+
+    def __init__(
+        self, actor: Actor, weather: Weather, loop: SimulatedLoop, trace: Trace, watcher: Watcher
+    ) -> None:
+        self._actor = actor
+        self._weather = weather
+        self._loop = loop
+        self._trace = trace
+        self._watcher = watcher
+        self._draw = random.Random(f"{loop.seed} line of {actor.name}")
+        self.out_until = 0.0
+        """No call is answered before."""
+
+    async def call(self, state: State, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
+        if self._loop.in_thread:  # where nothing can be waited for
+            return await self._carried_out(name, args, carry)
+        first: Any = None
+        is_repeated = False
+        for delay in _growing_delays(self._draw):
+            fate = self._draw.random()
+            await self._travel_there(name, args, carry)
+            weather = self._weather
+            if fate < weather.refused:
+                self._trace(f"{name}: refused")
+                raise StoreError(f"the simulated store refused {name}, and nothing was written")
+            fate -= weather.refused
+            if fate < weather.lost_before:
+                self._trace(f"{name}: lost on the way there")
+            else:
+                if is_repeated:
+                    answer = await self._repeated(state, name, args, first, carry)
+                else:
+                    answer = await self._carried_out(name, args, carry)
+                if fate - weather.lost_before >= weather.lost_after:
+                    await self._travel_back()
+                    return _given(answer)
+                self._trace(f"{name}: lost on the way back")
+                first = answer
+            is_repeated = True
+            await asyncio.sleep(delay)
+        raise AssertionError("delays never end")
+
+    def hear(self, listener: Listener) -> Listener:
+        """The listener of a process, which hints reach late, twice, without names, or never."""
+        context = copy_context()
+
+        def hear(hint: Hint) -> None:
+            weather, draw = self._weather, self._draw
+            if self._actor.process.is_dead or draw.random() < weather.hint_lost:
+                return
+            if hint.names and draw.random() < weather.hint_unnamed:
+                hint = Hint(kind=hint.kind)
+            times = 2 if draw.random() < weather.hint_twice else 1
+            for _ in range(times):
+                delay = draw.random() * weather.hint_delay
+                self._loop.call_later(delay, listener, hint, context=context)
+
+        return hear
+
+    async def _travel_there(self, name: str, args: tuple[Any, ...], carry: Carry) -> None:
+        while (out := self.out_until - self._loop.now) > 0:
+            await asyncio.sleep(out)
+        if not self._weather.latency:
+            return
+        try:
+            await asyncio.sleep(self._draw.random() * self._weather.latency)
+        except asyncio.CancelledError:
+            if self._draw.random() < CARRIED_OUT_ANYWAY:
+                self._trace(f"{name}: cancelled, and carried out all the same")
+                await self._carried_out(name, args, carry)
+            raise
+
+    async def _travel_back(self) -> None:
+        if self._weather.latency:
+            await asyncio.sleep(self._draw.random() * self._weather.latency)
+
+    async def _carried_out(self, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
+        """The answer of the store, or the error that it is."""
+        try:
+            answer = await carry()
+        except Exception as error:
+            answer = error
+        self._watcher.saw(name, args, answer)
+        return answer
+
+    async def _repeated(
+        self, state: State, name: str, args: tuple[Any, ...], first: Any, carry: Carry
+    ) -> Any:
+        self._trace(f"{name}: once more")
+        return await repeated(
+            state, name, args, first, lambda: self._carried_out(name, args, carry)
+        )
+
+
+def _given(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _growing_delays(draw: random.Random) -> Iterator[float]:
+    delay = RETRY_FIRST
+    while True:
+        yield delay * draw.uniform(0.5, 1)
+        delay = min(delay * 2, RETRY_MAX)
