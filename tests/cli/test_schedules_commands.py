@@ -41,7 +41,17 @@ class TestList:
         assert first[:4] == ["nightly", "active", "flow", "orders"]
         assert second[:4] == ["sweeping", "paused", "task", "fetch"]
         assert "0 3 * * *" in shown.out
-        assert "every 0:15:00" in shown.out
+        assert "every 15m" in shown.out
+
+    def test_a_tick_that_no_worker_has_seen_to_is_due(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        client.schedule("often", sample.fetch, args=[1], every="1ms")
+
+        assert "due for 0s" in perdure("schedules", "list").out
+        assert "due: a worker of the namespace will see to it" in (
+            perdure("schedules", "show", "often").out
+        )
 
     def test_says_that_there_are_none(self, perdure: Commands, client: Client) -> None:
         assert perdure("schedules", "list").out == "no schedules\n"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rich.console import Console
 
-from perdure.cli.present import Column, brief, moment, shortened
+from perdure.cli.present import Column, ago, brief, moment, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
+from perdure.model.mermaid import duration_text
 from perdure.model.schedule import TickRecord
 
 PAUSED = "paused"
@@ -27,8 +28,8 @@ def schedule_columns(
         Column(title="STATUS", cells=[_status(each) for each in schedules]),
         Column(title="STARTS", cells=[_target(each) for each in schedules], rank=2, room_min=10),
         Column(title="WHEN", cells=[_when(each) for each in schedules], rank=1, room_min=10),
-        Column(title="NEXT", cells=[_brief(each.next_at, now) for each in schedules]),
-        Column(title="LAST", cells=[_brief(each.last_at, now) for each in schedules], rank=4),
+        Column(title="NEXT", cells=[_next(each.next_at, now) for each in schedules]),
+        Column(title="LAST", cells=[_last(each.last_at, now) for each in schedules], rank=4),
         Column(
             title="STARTED",
             cells=[str(each.started) for each in schedules],
@@ -82,7 +83,7 @@ def _state(record: ScheduleRecord, now: datetime) -> list[tuple[str, str]]:
     return [
         ("status", _status(record)),
         ("paused", f"{moment(record.paused_at, now)}{who}" if record.is_paused else ""),
-        ("next", moment(record.next_at, now)),
+        ("next", _next_moment(record.next_at, now)),
         ("last", moment(record.last_at, now)),
         ("last run", record.last_run or ""),
         ("last job", record.last_job or ""),
@@ -102,13 +103,25 @@ def _target(record: ScheduleRecord) -> str:
 
 
 def _when(record: ScheduleRecord) -> str:
-    return record.cron or (f"every {record.every}" if record.every else "")
+    if record.every is None:
+        return record.cron or ""
+    return f"every {duration_text(record.every // timedelta(milliseconds=1))}"
 
 
-def _brief(at: datetime | None, now: datetime) -> str:
+def _next_moment(at: datetime | None, now: datetime) -> str:
+    hint = ", due: a worker of the namespace will see to it" if at and at <= now else ""
+    return f"{moment(at, now)}{hint}"
+
+
+def _next(at: datetime | None, now: datetime) -> str:
+    """A tick that is due waits for a worker to see to it."""
     if at is None:
         return ""
-    return f"in {brief(at - now)}" if at > now else f"{brief(now - at)} ago"
+    return f"in {brief(at - now)}" if at > now else f"due for {brief(now - at)}"
+
+
+def _last(at: datetime | None, now: datetime) -> str:
+    return "" if at is None else f"{ago(at, now)} ago"
 
 
 def _local(at: datetime) -> str:
