@@ -213,6 +213,14 @@ class TestReports:
 
         assert [each[2] for each in found] == [["a"], ["b"]]
 
+    def test_can_be_given_to_another_run_as_well(self) -> None:
+        reports = {"send": ["sent"]}
+
+        found = [run_flow(sending, 3, reports=reports, timeout=TIMEOUT) for _ in range(2)]
+
+        assert found[0] == found[1]
+        assert reports == {"send": ["sent"]}
+
     def test_that_nobody_brings_are_named(self) -> None:
         with pytest.raises(RunStuck, match="a report on 'supplier' at node 'send'"):
             run_flow(sending, 3, timeout=TIMEOUT)

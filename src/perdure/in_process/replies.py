@@ -89,7 +89,7 @@ def _by_node(given: Any, name: str, known: set[str]) -> dict[str, list[Any]]:
                 f"{name} has {text!r}, which is no node that may wait for them; those that may: "
                 f"{listed}"
             )
-    return {node: each if isinstance(each, list) else [each] for node, each in given.items()}
+    return {node: list(each) if isinstance(each, list) else [each] for node, each in given.items()}
 
 
 def _node_of(text: str) -> str:
