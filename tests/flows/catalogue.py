@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perdure import Flow, Permanent, task
 from perdure.client.context import Context
-from perdure.model.flow import BuiltFlow
+from tests.flows.case import Case
+from tests.flows.declared import FROM_FILES, INPUTS
+from tests.flows.people import APPROVALS, PAUSES, PORTS
 
 STEP_SECONDS = 0.01
 LONG_SECONDS = 20.0
@@ -105,14 +106,6 @@ def meet_in_thread(place: str, ctx: Context) -> int:
     return 1
 
 
-@dataclass(frozen=True)
-class Case:
-    flow: BuiltFlow
-    input: Any
-    expected: Any
-    signals: dict[str, Any] = field(default_factory=dict)
-
-
 increment = Flow("increment").then(add_one).then(double).build()
 nested = Flow("nested").then(add_one).flow(increment).build()
 """A child of a child, where it is one."""
@@ -132,7 +125,7 @@ _in_a_branch = (
     .then(double, name="after_size")
 )
 
-CASES = {
+CASES: dict[str, Case] = {
     "a chain": Case(Flow("chain").then(add_one).then(double).then(describe).build(), 1, "<4>"),
     "a fork and its join": Case(
         Flow("fork")
@@ -228,9 +221,14 @@ CASES = {
         ["a", "b"],
         ["each", 0, 1, 1],
     ),
+    **APPROVALS,
+    **PAUSES,
+    **PORTS,
+    **INPUTS,
+    **FROM_FILES,
 }
 
-FLOWS = [case.flow for case in CASES.values()]
+FLOWS = list({case.flow.version: case.flow for case in CASES.values()}.values())
 
 parallel = (
     Flow("parallel")

@@ -8,6 +8,7 @@ from typing import Any
 from perdure import AsyncClient
 from tests.crash.conftest import launch, shared_url
 from tests.flows.catalogue import CASES
+from tests.flows.replies import Replies
 from tests.worker.conftest import client, hire, store
 
 __all__ = ["client", "hire", "launch", "results_of_all", "shared_url", "store"]
@@ -19,7 +20,9 @@ async def results_of_all(client: AsyncClient) -> dict[str, Any]:
         name: await client.submit(case.flow, case.input, id=name) for name, case in CASES.items()
     }
     for name, case in CASES.items():
-        for signal, payload in case.signals.items():
-            await client.signal(name, signal, payload)
+        for signal, given in case.signals.items():
+            for payload in given if isinstance(given, list) else [given]:
+                await client.signal(name, signal, payload)
+    await Replies(client, CASES).give_all()
     results = await asyncio.gather(*(run.result(30) for run in runs.values()))
     return dict(zip(runs, results, strict=True))

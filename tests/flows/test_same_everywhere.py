@@ -10,7 +10,8 @@ import pytest
 from perdure import AsyncClient, run_flow_async
 from tests.crash.conftest import Launch
 from tests.flows import catalogue
-from tests.flows.catalogue import CASES, FLOWS, Case
+from tests.flows.case import Case
+from tests.flows.catalogue import CASES, FLOWS
 from tests.flows.conftest import results_of_all
 from tests.worker.conftest import Hire
 
@@ -19,7 +20,14 @@ EXPECTED = {name: case.expected for name, case in CASES.items()}
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_in_process(case: Case) -> None:
-    result = await run_flow_async(case.flow, case.input, signals=case.signals, timeout="20s")
+    result = await run_flow_async(
+        case.flow,
+        case.input,
+        signals=case.signals,
+        answers=case.answers,
+        reports=case.reports,
+        timeout="20s",
+    )
 
     assert result == case.expected
 
