@@ -94,10 +94,13 @@ class TestBroadcast:
 
         done = perdure("broadcast", "paid", '{"sum": 3}')
 
-        last = "2 runs have the signal paid; 1 wait for another one of this name"
+        last = "2 runs have the signal paid; 1 waits for another one of this name"
         assert done.out.splitlines() == ["a", "b", last]
         again = perdure("broadcast", "paid", '{"sum": 9}', "--flow", "choosy", "--json").json
         assert (again["runs"], again["unmatched"]) == (["c"], 0)
+
+    def test_says_that_it_reached_nobody(self, perdure: Commands, client: Client) -> None:
+        assert perdure("broadcast", "paid").out == "no run waits for this signal paid\n"
 
 
 class TestWaits:

@@ -117,6 +117,9 @@ def _reached(done: BroadcastResult) -> str:
     lines: list[str] = list(done.runs[:LINES_MAX])
     if done.count > LINES_MAX:
         lines.append(f"and {done.count - LINES_MAX} more: --json has them all")
+    wait = "waits" if done.unmatched == 1 else "wait"
+    others = f"; {done.unmatched} {wait} for another one of this name" if done.unmatched else ""
+    if not done.count:
+        return f"no run waits for this signal {done.name}{others}"
     runs = "1 run has" if done.count == 1 else f"{done.count} runs have"
-    others = f"; {done.unmatched} wait for another one of this name" if done.unmatched else ""
     return "\n".join([*lines, f"{runs} the signal {done.name}{others}"])
