@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+from perdure.testing.chaos.processes import READY
 from perdure.testing.chaos.turned_clock import TurnedClock
 
 
@@ -27,6 +28,10 @@ def store_told(settings: dict[str, Any]) -> Store:
     """The store by its URL, going by a clock that may be turned if the settings name one."""
     clock = settings.get("clock")
     return store_at(settings["url"], clock=None if clock is None else TurnedClock(Path(clock)))
+
+
+def say_ready() -> None:
+    print(READY, file=sys.stderr, flush=True)
 
 
 def _end_with_parent() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from perdure.testing.chaos.child import settings_told
+from perdure.testing.chaos.child import say_ready, settings_told
 from perdure.testing.chaos.clients import Clients
 
 
@@ -16,6 +16,7 @@ async def serve() -> None:
     clients = Clients(settings_told())
     serving = asyncio.ensure_future(clients.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    say_ready()
     await asyncio.wait([serving])
     if not serving.cancelled() and (error := serving.exception()) is not None:
         raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -40,13 +40,13 @@ class ProcessFaults:
         ]
 
     async def kill_worker(self, random: Random) -> str:
-        return _killed(random.choice(self._crew.workers))
+        return _killed(_one(self._crew.workers, random))
 
     async def kill_all_workers(self, random: Random) -> str:
         return ", ".join(map(_killed, self._crew.workers))
 
     async def stop_worker(self, random: Random) -> str:
-        worker = random.choice(self._crew.workers)
+        worker = _one(self._crew.workers, random)
         complaint = await worker.stop_gracefully()
         if complaint is not None:
             raise Misbehaved(complaint)
@@ -54,14 +54,20 @@ class ProcessFaults:
 
     async def freeze_worker(self, random: Random) -> str:
         return await _frozen(
-            random.choice(self._crew.workers), random.uniform(1.2, 3) * LEASE_SECONDS
+            _one(self._crew.workers, random), random.uniform(1.2, 3) * LEASE_SECONDS
         )
 
     async def kill_client(self, random: Random) -> str:
-        return _killed(random.choice(self._crew.clients))
+        return _killed(_one(self._crew.clients, random))
 
     async def freeze_client(self, random: Random) -> str:
-        return await _frozen(random.choice(self._crew.clients), random.uniform(0.5, 3))
+        return await _frozen(_one(self._crew.clients, random), random.uniform(0.5, 3))
+
+
+def _one(processes: Sequence[ChaosProcess], random: Random) -> ChaosProcess:
+    """One at work rather than one that starts: there a fault would hit little."""
+    ready = [each for each in processes if each.is_ready and not each.is_frozen]
+    return random.choice(ready or processes)
 
 
 def _killed(process: ChaosProcess) -> str:

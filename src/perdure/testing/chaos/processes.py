@@ -17,6 +17,8 @@ from perdure.clock import monotonic
 STOP_SECONDS_MAX = 60.0
 """How long a graceful stop may take, on a busy machine, before that is a finding."""
 RESTART_SECONDS = 0.3
+READY = "ready"
+"""What a process says once it is at work."""
 EXCERPT_CHARACTERS = 2_000
 
 
@@ -38,6 +40,8 @@ class ChaosProcess:
         self._environment = environment
         self.log = folder / f"{name}.log"
         self.is_frozen = False
+        self.is_ready = False
+        """It said that it is at work: before that, signals just end it."""
         self.unwanted_ends: list[str] = []
         self.failed_starts = 0
         self._module = module
@@ -76,7 +80,7 @@ class ChaosProcess:
 
     async def stop_gracefully(self) -> str | None:
         """SIGTERM, and another one is started afterwards; says what was wrong with the end."""
-        process = self._process
+        process, was_ready = self._process, self.is_ready
         self._is_wanted_end = True
         if process is None or not self.send(signal.SIGTERM):
             return None
@@ -87,7 +91,7 @@ class ChaosProcess:
         except TimeoutError:
             process.kill()
             return f"{self.name} did not stop within {STOP_SECONDS_MAX:g} s: {self._excerpt()}"
-        if code == 0:
+        if code == 0 or (code == -signal.SIGTERM and not was_ready):
             return None
         spent = monotonic() - began
         return f"{self.name} ended with {code} {spent:.1f} s after SIGTERM: {self._excerpt()}"
@@ -122,7 +126,7 @@ class ChaosProcess:
             self._starts += 1
             await self._listen(self._process)
             code = await self._process.wait()
-            self.is_frozen = False
+            self.is_frozen = self.is_ready = False
             if not self._is_wanted_end and not self._is_closing:
                 self._ended_unasked(code)
             await asyncio.sleep(RESTART_SECONDS)
@@ -148,6 +152,7 @@ class ChaosProcess:
         with self.log.open("a") as log:
             async for line in process.stderr:
                 text = line.decode(errors="replace")
+                self.is_ready |= text.strip() == READY
                 self._said = (self._said + text)[-EXCERPT_CHARACTERS:]
                 log.write(text)
 

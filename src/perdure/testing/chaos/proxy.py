@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,9 +30,9 @@ class Line:
         self._may_pass.set()
 
     def cut(self) -> None:
-        """End it in the middle of whatever it carries."""
+        """End it in the middle of whatever it carries: reset, not closed."""
         for end in self._ends:
-            end.transport.abort()
+            _reset(end)
         self._may_pass.set()
 
     async def passing(self) -> None:
@@ -48,20 +50,19 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._lines: set[Line] = set()
         self._serving: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._accepted, HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        if self._server is None:
-            return
-        self._server.close()
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
         for line in list(self._lines):
             line.cut()
-        for serving in list(self._serving):
-            serving.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*self._serving)
 
     def chosen(self, wanted: Callable[[], bool]) -> list[Line]:
         return [line for line in self._lines if wanted()]
@@ -75,22 +76,21 @@ class Proxy:
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
         except OSError:  # the server is down
-            writer.transport.abort()
+            _reset(writer)
             return
         line = Line(writer, far_writer)
         self._lines.add(line)
-        try:
-            # The end of one direction is the end of both, as PostgreSQL has it.
-            await asyncio.wait(
-                [
-                    asyncio.ensure_future(self._pump(line, reader, far_writer)),
-                    asyncio.ensure_future(self._pump(line, far_reader, writer)),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            self._lines.discard(line)
+        if self._is_closed:
             line.cut()
+        pumps = [
+            asyncio.ensure_future(self._pump(line, reader, far_writer)),
+            asyncio.ensure_future(self._pump(line, far_reader, writer)),
+        ]
+        # The end of one direction is the end of both, as PostgreSQL has it.
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        self._lines.discard(line)
+        line.cut()
+        await asyncio.gather(*pumps)
 
     async def _pump(self, line: Line, source: StreamReader, target: StreamWriter) -> None:
         with suppress(OSError):
@@ -100,3 +100,11 @@ class Proxy:
                 await line.passing()
                 target.write(data)
                 await target.drain()
+
+
+def _reset(end: StreamWriter) -> None:
+    line = end.get_extra_info("socket")
+    if line is not None:
+        with suppress(OSError):  # it is closed already
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.transport.abort()

@@ -13,9 +13,10 @@ from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.testing.chaos.asks import Answer, Ask, by_answer, read_asks
-from perdure.testing.chaos.load import number_of, results_of
+from perdure.testing.chaos.load import LIMITS, number_of, results_of
 from perdure.testing.chaos.naming import named
 from perdure.testing.chaos.report import Load
+from perdure.testing.check import Checker, CheckSettings, Counts
 from perdure.testing.check.witness import BodyBegan, BodyEnded, read_lines
 
 
@@ -35,16 +36,22 @@ class Verdict(Value):
 
 
 async def judge(store: Store, evidence: Evidence) -> Verdict:
+    """Open the store, and look at everything in it."""
     asked = read_asks(evidence.asked)
-    async with AsyncClient(store.twin()) as client:
+    checker = Checker(store, evidence.witnessed, CheckSettings(limits=LIMITS))
+    await store.open()
+    try:
+        checked = [str(finding) async for finding in checker.findings()]
+    finally:
+        await store.close()
+    async with AsyncClient(store) as client:
         runs = [run async for run in _all_runs(client)]
         jobs = [job async for job in _all_jobs(client)]
-        outcomes = [finding async for finding in _run_findings(client, runs, asked)]
-        outcomes += [finding async for finding in _job_findings(client, jobs)]
-    findings = [*evidence.complaints, *outcomes, *_presence(runs, jobs, asked)]
+        ends = [finding async for finding in _run_findings(client, runs, asked)]
+        ends += [finding async for finding in _job_findings(client, jobs)]
     return Verdict(
-        findings=tuple(findings),
-        load=_load(evidence.witnessed, len(runs), len(jobs), 0),
+        findings=(*evidence.complaints, *checked, *ends, *_presence(runs, jobs, asked)),
+        load=_load(evidence.witnessed, checker.counts),
         asked=by_answer(asked),
     )
 
@@ -125,7 +132,7 @@ def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
 # How much was done
 
 
-def _load(witnessed: Path, runs: int, jobs: int, events: int) -> Load:
+def _load(witnessed: Path, counts: Counts) -> Load:
     pieces: set[tuple[str, str]] = set()
     begun = 0
     ends: Counter[str] = Counter()
@@ -137,9 +144,9 @@ def _load(witnessed: Path, runs: int, jobs: int, events: int) -> Load:
             ends[line.error] += 1
     retried, paused = ends["ConnectionError"], ends["AttemptPaused"]
     return Load(
-        runs=runs,
-        jobs=jobs,
-        events=events,
+        runs=counts.runs,
+        jobs=counts.jobs,
+        events=counts.events,
         executions=begun,
         retried=retried,
         paused=paused,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from perdure import Worker
-from perdure.testing.chaos.child import settings_told, store_told
+from perdure.testing.chaos.child import say_ready, settings_told, store_told
 from perdure.testing.chaos.load import FLOWS, LEASE_SECONDS, TASKS
 from perdure.testing.chaos.notes import witness
-from perdure.worker.events import JobReleased
+from perdure.worker.events import JobReleased, WorkerStarted
 
 DEATHS_MAX = 1_000
 """Nobody's work is a poison pill here: workers die of other things."""
@@ -26,6 +26,7 @@ def main() -> None:
         deaths_max=DEATHS_MAX,
     )
     worker.on(JobReleased, lambda event: witness().given_back(event.job_id, event.attempt))
+    worker.on(WorkerStarted, lambda _: say_ready())
     worker.run()
 
 

@@ -1,0 +1,89 @@
+"""Processes of chaos are started anew when they end, and are ended whatever state they are in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from perdure.testing.chaos.processes import ChaosProcess
+
+MODULE = "tests.chaos.sample_process"
+WAIT_SECONDS = 30
+
+Make = Callable[[str], ChaosProcess]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[ChaosProcess] = []
+
+    def make_one(does: str) -> ChaosProcess:
+        process = ChaosProcess(f"sample-{does}", MODULE, {"does": does}, {}, tmp_path)
+        made.append(process)
+        process.start()
+        return process
+
+    yield make_one
+    for process in made:
+        await process.close()
+
+
+async def test_a_killed_process_is_started_anew_and_that_is_no_finding(make: Make) -> None:
+    process = make("waits")
+    first = await running(process)
+
+    assert process.kill()
+    await until(lambda: process.pid not in (None, first))
+
+    assert process.starts == 2
+    assert process.unwanted_ends == []
+
+
+async def test_an_end_that_nobody_wanted_is_told_with_what_was_said(make: Make) -> None:
+    process = make("fails")
+    await until(lambda: bool(process.unwanted_ends))
+
+    assert process.unwanted_ends[0].startswith("sample-fails ended with 3: on purpose")
+
+
+async def test_a_store_that_cannot_be_opened_is_a_failed_start(make: Make) -> None:
+    process = make("finds no store")
+    await until(lambda: process.failed_starts > 0)
+
+    assert process.unwanted_ends == []
+
+
+async def test_a_graceful_stop_tells_a_wrong_exit_code(make: Make) -> None:
+    process = make("waits")
+    await running(process)
+
+    complaint = await process.stop_gracefully()
+
+    assert complaint is not None
+    assert f"ended with {-signal.SIGTERM}" in complaint
+
+
+async def test_a_frozen_process_can_be_closed(make: Make) -> None:
+    process = make("waits")
+    await running(process)
+    assert process.freeze()
+
+    await asyncio.wait_for(process.close(), WAIT_SECONDS)
+
+    assert process.pid is None
+
+
+async def running(process: ChaosProcess) -> int:
+    await until(lambda: process.is_ready)
+    assert process.pid is not None
+    return process.pid
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not is_so():  # noqa: ASYNC110 (the end of a process sets no event of ours)
+            await asyncio.sleep(0.01)
