@@ -76,7 +76,7 @@ class TestTheWhole:
         found = faults(f"flow: f\nnodes:\n{nodes}")
 
         assert len(found) == FAULTS_MAX + 1
-        assert found[-1].message == f"and {500 - FAULTS_MAX} more faults"
+        assert found[-1].message == "and there may be more faults"
 
 
 class TestNodes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perdure import Flow, InvalidFlow
+from perdure.client.declared.document import FAULTS_MAX
 from perdure.client.declared.format import FLOW_KEYS, NODE_KEYS
 from perdure.model.flow import BuiltFlow
 from perdure.nodes.registry import STRUCTURAL, Kinds
@@ -103,3 +105,28 @@ def nearly_right(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=200)
 def test_any_change_of_a_right_flow(data: dict[str, Any]) -> None:
     check_round_trip(from_dict(data))
+
+
+class TestManyFaults:
+    """Of what is wrong everywhere only so much is told, and only so much is looked for."""
+
+    @pytest.mark.parametrize(
+        "node",
+        [
+            {"task": "pay", "next": "nowhere"},
+            {"task": "nobody"},
+            {"task": "pay", "colour": "red"},
+            {"task": "pay", "inputs": {"order": "nowhere.output"}},
+            {"task": "pay", "after": "n0:port"},
+            {"kind": "unknown", "next": "n0"},
+            {},
+        ],
+        ids=str,
+    )
+    def test_come_to_an_end(self, node: dict[str, Any]) -> None:
+        nodes = [{"id": f"n{at}", **node} for at in range(1_500)]
+
+        with pytest.raises(InvalidFlow) as caught:
+            Flow.from_dict({"flow": "f", "nodes": nodes}, tasks=TASKS)
+
+        assert 1 < len(caught.value.errors) <= FAULTS_MAX + 1

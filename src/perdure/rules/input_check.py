@@ -37,6 +37,8 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
 """What every template may name, with the keys where they are known."""
 
 _NAMED_MAX = 12
+_COMPARED_MAX = 10
+"""How many unknown names are compared with all known ones for a suggestion."""
 
 
 def with_run_input(node: Node, reads: Set[str] = frozenset()) -> Node:
@@ -59,10 +61,17 @@ def check_inputs(
     sources = {each.source for node in definition.nodes for each in inputs_of(node) if each.source}
     upstream = Upstream(definition, sources)
     known = {node.id for node in definition.nodes}
+    compared = 0
     for node in definition.nodes:
         label = labels.get(node.id, f"node {node.id!r}")
         for each in inputs_of(node):
-            if fault := _input_fault(node, each) or _source_fault(node, each, known, upstream):
+            fault = _input_fault(node, each)
+            if not fault:
+                fault = _source_fault(node, each, known, upstream)
+                if each.source and each.source not in known and compared < _COMPARED_MAX:
+                    compared += 1
+                    fault += _suggestion(each.source, known - {node.id})
+            if fault:
                 yield f"{label}: {fault}"
         for fault in _node_faults(node, reads.get(node.id, frozenset())):
             yield f"{label}: {fault}"
@@ -88,10 +97,7 @@ def _source_fault(node: Node, each: Input, known: Set[str], upstream: Upstream) 
     if not each.source:
         return ""
     if each.source not in known:
-        return (
-            f"input {each.name!r} refers to node {each.source!r}, which is unknown"
-            f"{_suggestion(each.source, known - {node.id})}"
-        )
+        return f"input {each.name!r} refers to node {each.source!r}, which is unknown"
     if not upstream.is_before(each.source, node.id):
         return (
             f"input {each.name!r} refers to node {each.source!r}, which is not upstream: no edge "

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.client.declared.builder_faults import BuilderFaults, place_of
-from perdure.client.declared.document import Document, FlowFault, invalid
+from perdure.client.declared.document import Document, Faults, FlowFault, invalid
 from perdure.client.declared.edges import ToldEdge, is_several, keys_of_next, port_of_key
 from perdure.client.declared.gathering import gathering_nodes
 from perdure.client.declared.library import Library, LoadFile
@@ -37,12 +37,18 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from perdure.model.path import Path
 from perdure.model.showing import type_name
 from perdure.rules.graph_check import check_graph, nearest
 from perdure.rules.graph_order import in_order
 from perdure.rules.settings_check import RESERVED_PORTS
 
 UNNAMED = "unnamed"
+
+_COMPARED_MAX = 10
+"""How many unknown nodes are compared with all known ones for a suggestion."""
+_NAMED_MAX = 12
+"""How many nodes or ports a message names."""
 
 
 def compiled(document: Document, library: Library, load: LoadFile | None = None) -> BuiltFlow:
@@ -58,20 +64,23 @@ class _Compiling:
     def __init__(self, document: Document, library: Library, load: LoadFile | None) -> None:
         self._document = document
         self._data: Mapping[str, Any] = document.data
-        self._faults: list[FlowFault] = []
         name = self._data.get("flow")
         self._name = name if isinstance(name, str) and name else UNNAMED
+        self._faults = Faults(self._name)
         self._maker = StepMaker(self._name, library, load)
         self._assembly = Assembly(self._name)
         self._nodes: list[ToldNode] = []
         self._by_id: dict[str, ToldNode] = {}
+        self._by_path: dict[Path, str] = {}
         self._edges: list[ToldEdge] = []
+        self._used_ports: dict[str, list[str]] = {}
         self._ended: set[tuple[str, str]] = set()
+        self._compared = 0
 
     def flow(self) -> BuiltFlow:
         self._read()
         if not self._nodes:
-            raise invalid(self._name, self._faults)
+            raise self._faults.error()
         for index, node in enumerate(self._nodes):
             self._add(node, place_of(index))
         self._end_branches()
@@ -84,20 +93,22 @@ class _Compiling:
 
     def _read(self) -> None:
         for path, message in flow_faults(self._data):
-            self._faults.append(self._document.fault(path, message))
+            self._faults.add(self._document.fault(path, message))
         if "@" in self._name:
             self._fault(("flow",), f"the name {self._name!r} must not contain '@'")
-        reading = ToldNodes(self._document)
+        reading = ToldNodes(self._document, self._faults)
         if "nodes" in self._data:
             self._nodes = reading.read(self._data["nodes"])
         else:
             self._fault((), "it needs 'nodes'")
-        self._faults += reading.faults
         self._by_id = {node.id: node for node in self._nodes}
+        self._by_path = {node.path: node.id for node in self._nodes}
         self._edges = [edge for node in self._nodes for edge in node.edges()]
+        for edge in self._edges:
+            self._used_ports.setdefault(edge.source, []).append(edge.port)
 
     def _fault(self, path: tuple[str | int, ...], message: str, node: str = "") -> None:
-        self._faults.append(self._document.fault(path, message, node))
+        self._faults.add(self._document.fault(path, message, node))
 
     # Nodes
 
@@ -114,11 +125,11 @@ class _Compiling:
         cause = error.__cause__
         self._fault((*node.path, *error.path), str(error).split("\n")[0], node.id)
         if isinstance(cause, InvalidFlow):
-            self._faults += [each for each in cause.errors if isinstance(each, FlowFault)]
+            self._faults.add(*(each for each in cause.errors if isinstance(each, FlowFault)))
 
     def _stand_in(self, node: ToldNode) -> Step:
         """Something with all ports that anybody speaks of."""
-        used = dict.fromkeys(edge.port for edge in self._edges if edge.source == node.id)
+        used = dict.fromkeys(self._used_ports.get(node.id, ()))
         named = Named(node.id, None)
         if node.kind == "route":
             return RouteStep("key", {**used, "stand-in": None}, None, named, None, {})
@@ -131,8 +142,9 @@ class _Compiling:
         """What each node follows, where that is there."""
         found: dict[str, list[End]] = {node.id: [] for node in self._nodes}
         told: dict[ToldEdge, ToldEdge] = {}
+        ports = {id: set(ports_of(node)) for id, node in self._assembly.nodes.items()}
         for edge in self._edges:
-            if self._is_sound(edge):
+            if self._is_sound(edge, ports):
                 plain = ToldEdge(edge.source, edge.port, edge.target, ())
                 first = told.setdefault(plain, edge)
                 if first is edge:
@@ -141,20 +153,21 @@ class _Compiling:
                     self._fault_twice(edge, first)
         return found
 
-    def _is_sound(self, edge: ToldEdge) -> bool:
+    def _is_sound(self, edge: ToldEdge, ports: Mapping[str, set[str]]) -> bool:
         for end in (edge.source, edge.target):
             if end not in self._by_id:
-                near = nearest(end, self._by_id) or self._known_nodes()
-                self._fault(edge.path, f"there is no node {end!r}{near}", self._teller(edge))
+                message = f"there is no node {end!r}{self._near_nodes(end)}"
+                self._fault(edge.path, message, self._teller(edge))
                 return False
-        ports = ports_of(self._assembly.nodes[edge.source])
-        if edge.port in ports or not self._by_id[edge.source].is_usable:
-            return edge.port in ports
-        self._fault(edge.path, self._port_fault(edge, ports), self._teller(edge))
+        is_there = edge.port in ports[edge.source]
+        if is_there or not self._by_id[edge.source].is_usable:
+            return is_there
+        self._fault(edge.path, self._port_fault(edge), self._teller(edge))
         return False
 
-    def _port_fault(self, edge: ToldEdge, ports: tuple[str, ...]) -> str:
-        named = [port for port in ports if port != ORDINARY]
+    def _port_fault(self, edge: ToldEdge) -> str:
+        ports = ports_of(self._assembly.nodes[edge.source])
+        named = [port for port in ports if port != ORDINARY][:_NAMED_MAX]
         if edge.port == ORDINARY:
             written = " or ".join(f"{edge.source}:{port}" for port in named)
             return f"{edge.source!r} is a route: say from which port, {written}"
@@ -163,11 +176,16 @@ class _Compiling:
 
     def _teller(self, edge: ToldEdge) -> str:
         """The node whose data tells of the edge."""
-        return next(node.id for node in self._nodes if node.path == edge.path[:2])
+        return self._by_path[edge.path[:2]]
 
-    def _known_nodes(self) -> str:
-        known = ", ".join(list(self._by_id)[:12])
-        return f"; there are {known}" if len(self._by_id) <= 12 else ""
+    def _near_nodes(self, name: str) -> str:
+        """What may have been meant; of many faults only the first are worth the comparisons."""
+        self._compared += 1
+        if self._compared > _COMPARED_MAX:
+            return ""
+        is_short = len(self._by_id) <= _NAMED_MAX
+        known = f"; there are {', '.join(self._by_id)}" if is_short else ""
+        return nearest(name, self._by_id) or known
 
     def _fault_twice(self, edge: ToldEdge, first: ToldEdge) -> None:
         mark = self._document.mark_of(first.path)
@@ -182,7 +200,7 @@ class _Compiling:
             if not isinstance(told, Mapping) or not node.is_usable:
                 continue
             for port in self._declared_ports(node.id):
-                if (node.id, port) not in followed and port not in keys_of_next(told):
+                if (node.id, port) not in followed and port not in told:
                     message = (
                         f"next says nothing of port {port!r}; write {port}: null to end the branch "
                         "there"
@@ -255,12 +273,13 @@ class _Compiling:
             flow = self._assembly.build(cursor, self._on_failure(), self._cooldown_ms())
         except InvalidFlow as error:
             builder = BuilderFaults(self._document, self._nodes, self._assembly)
-            self._faults += [builder.located(text) for text in error.errors]
+            for text in error.errors:
+                self._faults.add(builder.located(text))
         if flow is not None and gathers is False and flow.graph.definition.gathers:
             message = "gathers: false, but its last nodes may end together; leave it out"
             self._fault(("gathers",), message)
         if flow is None or self._faults:
-            raise invalid(self._name, self._faults)
+            raise self._faults.error()
         return flow
 
     def _on_failure(self) -> Any:

@@ -63,10 +63,30 @@ class Document:
         return FlowFault(message, file=self.file, mark=self.mark_of(path), node=node)
 
 
-def invalid(name: str, faults: Iterable[FlowFault]) -> InvalidFlow:
-    """All faults in the order of their lines, each once."""
-    told = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line, fault.column))
-    if len(told) > FAULTS_MAX:
-        rest = FlowFault(f"and {len(told) - FAULTS_MAX} more faults", mark=None)
-        told = [*told[:FAULTS_MAX], rest]
-    return InvalidFlow(name, tuple(told))
+class Faults:
+    """What is wrong with a flow, up to a bound: with more the search ends, and this is raised."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._found: list[FlowFault] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, *faults: FlowFault) -> None:
+        self._found += faults
+        if len(self._found) > FAULTS_MAX:
+            raise self.error()
+
+    def error(self) -> InvalidFlow:
+        return invalid(self._flow, self._found)
+
+
+def invalid(flow: str, faults: Iterable[FlowFault]) -> InvalidFlow:
+    """All faults, each once: by file, and by line in it."""
+    once = list(dict.fromkeys(faults))
+    files = list(dict.fromkeys(fault.file for fault in once))
+    once.sort(key=lambda fault: (files.index(fault.file), fault.line, fault.column))
+    if len(once) > FAULTS_MAX:
+        once[FAULTS_MAX:] = [FlowFault("and there may be more faults", mark=None)]
+    return InvalidFlow(flow, tuple(once))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.client.declared.document import Document, FlowFault, invalid
+from perdure.client.declared.document import Document, Faults, FlowFault, invalid
 from perdure.client.declared.reading import DEPTH_MAX, UNSTORABLE, VALUES_MAX
 from perdure.client.declared.scalars import checked_number
 from perdure.errors import InvalidInput
@@ -18,13 +18,13 @@ def plain_document(data: Any) -> Document:
     checking = _Checking()
     copy = checking.copied(data, ())
     if checking.faults:
-        raise invalid("", checking.faults)
+        raise checking.faults.error()
     return Document(copy)
 
 
 class _Checking:
     def __init__(self) -> None:
-        self.faults: list[FlowFault] = []
+        self.faults = Faults("")
         self._values = 0
 
     def copied(self, value: Any, path: Path) -> Any:
@@ -66,4 +66,4 @@ class _Checking:
 
     def _fault(self, path: Path, message: str) -> None:
         where = f"{path_text(path)}: " if path else ""
-        self.faults.append(FlowFault(f"{where}{message}", mark=None))
+        self.faults.add(FlowFault(f"{where}{message}", mark=None))

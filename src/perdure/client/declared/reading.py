@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from perdure.client.declared.document import Document, FlowFault, Mark, invalid
+from perdure.client.declared.document import Document, Faults, FlowFault, Mark
 from perdure.client.declared.scalars import plain_scalar
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.path import Path
 
-TEXT_MAX = 10_000_000
+TEXT_MAX = 5_000_000
 """How many characters a file may have."""
-VALUES_MAX = 1_000_000
+VALUES_MAX = 500_000
 """How many values there may be once every alias is written out."""
 DEPTH_MAX = 100
 
@@ -35,7 +35,7 @@ def read_yaml(text: str, file: str = "") -> Document:
     reading.events = _events(text, reading)
     data = reading.document()
     if reading.faults:
-        raise invalid(file, reading.faults)
+        raise reading.faults.error()
     return Document(data, file, reading.marks)
 
 
@@ -89,7 +89,7 @@ class _Reading:
     def __init__(self, file: str) -> None:
         self.events: Iterator[Any] = iter(())
         self.marks: dict[Path, Mark] = {}
-        self.faults: list[FlowFault] = []
+        self.faults = Faults(file)
         self._file = file
         self._values = 0
         self._deepest = 0
@@ -114,11 +114,12 @@ class _Reading:
 
     def refusal(self, mark: Mark | None, message: str) -> InvalidFlow:
         """Of what leaves nothing to go on with."""
-        return invalid(self._file, [*self.faults, FlowFault(message, file=self._file, mark=mark)])
+        self.faults.add(FlowFault(message, file=self._file, mark=mark))
+        return self.faults.error()
 
     def _fault(self, event: Any, message: str) -> None:
         mark = _mark(event.start_mark)
-        self.faults.append(FlowFault(message, file=self._file, mark=mark))
+        self.faults.add(FlowFault(message, file=self._file, mark=mark))
 
     def _value(self, event: Any, path: Path) -> Any:
         from yaml import AliasEvent, MappingStartEvent, ScalarEvent

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.client.declared.document import Document, FlowFault
+from perdure.client.declared.document import Document, Faults
 from perdure.client.declared.edges import ToldEdge, edges_from, edges_to
 from perdure.client.declared.format import NODE_KEYS
 from perdure.client.declared.shape import node_faults
@@ -34,11 +34,11 @@ class ToldNode:
 
 
 class ToldNodes:
-    """Reads the nodes one after the other, and collects what is wrong."""
+    """Reads the nodes one after the other, and tells what is wrong."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, faults: Faults) -> None:
         self._document = document
-        self.faults: list[FlowFault] = []
+        self._faults = faults
         self._paths: dict[str, Path] = {}
 
     def read(self, told: Any) -> list[ToldNode]:
@@ -129,7 +129,7 @@ class ToldNodes:
         return ""
 
     def _fault(self, path: Path, message: str, node: str = "") -> None:
-        self.faults.append(self._document.fault(path, message, node))
+        self._faults.add(self._document.fault(path, message, node))
 
 
 _NEEDED_KEYS = ("", "config", "task", "inputs")
