@@ -19,6 +19,7 @@ from bench.figures import Figure, print_table
 from bench.flows import fan_ms, many_at_once, step_ms, waiting_bytes
 from bench.idle import statements_per_minute
 from bench.latency import start_latency
+from bench.waiting_figures import waiting_figures
 from tests.postgres_server import PostgresServer
 
 IsMet = Callable[[float, float], bool]
@@ -30,13 +31,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--singles", type=int, default=2_000)
     parser.add_argument("--rows", type=int, default=1_000_000, help="backlog rows of each kind")
+    parser.add_argument("--waiting-runs", type=int, default=10_000)
+    parser.add_argument("--decisions", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer rows, one repetition")
     parser.add_argument("--only", choices=("postgres", "sqlite"))
     parser.add_argument("--skip-backlog", action="store_true")
+    parser.add_argument("--waiting", action="store_true", help="only what is about waiting runs")
     options = parser.parse_args()
     if options.quick:
         options.repeat, options.rows, options.singles = 1, 100_000, 500
+        options.waiting_runs, options.decisions = 1_000, 50
     figures: list[Figure] = []
     if options.only != "sqlite":
         with PostgresServer(ON_DISK) as server:
@@ -53,6 +58,8 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
     raw_url = server.url()
     places = (f"{raw_url}?schema=bench_{number}" for number in range(1000))
     repeat = range(options.repeat)
+    if options.waiting:
+        return await waiting_figures("pg", places, options, server.log_path)
     say("PostgreSQL: enqueueing")
     ours, raw = [], []
     for _ in repeat:
@@ -95,13 +102,15 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
     figures.append(
         Figure("pg: statements of an idle worker", "/min", idle, (), "< 60", lambda v, _: v < 60)
     )
-    return figures
+    return figures + await waiting_figures("pg", places, options, log)
 
 
 async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[Figure]:
     places = (f"sqlite:///{directory / f'ours_{number}.db'}" for number in range(1000))
     raws = (directory / f"raw_{number}.db" for number in range(1000))
     repeat = range(options.repeat)
+    if options.waiting:
+        return await waiting_figures("sqlite", places, options)
     say("SQLite: enqueueing")
     ours, raw = [], []
     for _ in repeat:
@@ -130,7 +139,7 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
     if not options.skip_backlog:
         say(f"SQLite: claiming with {options.rows:,} waiting and finished rows")
         figures.append(await backlog_figure("sqlite", places, options, repeat))
-    return figures
+    return figures + await waiting_figures("sqlite", places, options)
 
 
 async def run_figures(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from bench.flow_tasks import FLOWS
 from bench.tasks import noop, stamp
+from bench.waiting_tasks import WAITING_FLOWS
 from perdure import Worker
 from perdure.worker.events import WorkerStarted
 
@@ -17,7 +18,8 @@ from perdure.worker.events import WorkerStarted
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     url, concurrency = sys.argv[1], int(sys.argv[2])
-    worker = Worker(url, tasks=[noop, stamp], flows=FLOWS, concurrency=concurrency)
+    flows = [*FLOWS, *WAITING_FLOWS]
+    worker = Worker(url, tasks=[noop, stamp], flows=flows, concurrency=concurrency)
     worker.on(WorkerStarted, lambda _: print("started", flush=True))
     worker.run()
 
