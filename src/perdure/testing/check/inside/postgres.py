@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.model.ids import RunId
 from perdure.store.contract import Store
 from perdure.store.postgres.store import PostgresStore
@@ -54,14 +56,12 @@ class PostgresInside:
     async def details(self, namespace: str, run: RunId) -> Details:
         lanes = await self._rows(_LANES, run, namespace)
         held = await self._rows(_HELD, run, namespace)
-        return Details(
-            lanes={id: lane for id, lane in lanes}, held=frozenset(key for (key,) in held)
-        )
+        return Details(lanes=dict(lanes), held=frozenset(key for (key,) in held))
 
     async def strays(self) -> list[str]:
         found = await self._store._scan(_STRAYS.format(schema=self._schema))
         return [text for (text,) in found]
 
-    async def _rows(self, text: str, *values: str) -> list[tuple[str, ...]]:
+    async def _rows(self, text: str, *values: str) -> list[Any]:
         statement = text.format(schema=self._schema)
-        return [tuple(row) for row in await self._store._connections.fetch(statement, *values)]
+        return await self._store._connections.fetch(statement, *values)

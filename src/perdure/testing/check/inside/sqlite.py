@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.model.ids import RunId
 from perdure.store.contract import Store
 from perdure.store.sqlite.store import SqliteStore
@@ -58,16 +60,14 @@ class SqliteInside:
         place = {"namespace": namespace, "run": run}
         lanes = await self._rows(_LANES, **place)
         held = await self._rows(_HELD, **place)
-        return Details(
-            lanes={id: lane for id, lane in lanes}, held=frozenset(key for (key,) in held)
-        )
+        return Details(lanes=dict(lanes), held=frozenset(key for (key,) in held))
 
     async def strays(self) -> list[str]:
         return [text for (text,) in await self._rows(_STRAYS)]
 
-    async def _rows(self, text: str, **parameters: str) -> list[tuple[str, ...]]:
+    async def _rows(self, text: str, **parameters: str) -> list[Any]:
         statement = text.format(prefix=self._prefix)
         found = await self._store._read(
             lambda transaction: transaction.rows_of(statement, **parameters)
         )
-        return [tuple(row) for row in found]
+        return list(found)

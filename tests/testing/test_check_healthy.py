@@ -1,0 +1,59 @@
+"""Stores of every kind in which all went well: the checker finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from perdure import AsyncClient
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.testing.check import Checker, check
+from tests.flows.catalogue import FLOWS
+from tests.flows.conftest import results_of_all
+from tests.testing.history import Maker
+from tests.worker.conftest import Hire, client, hire
+
+__all__ = ["client", "hire"]
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    store = store_at(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
+    made = await Maker(store).make()
+    checker = Checker(store, made.witness.lines, made.settings)
+
+    findings = [finding async for finding in checker.findings()]
+
+    assert findings == []
+    counts = checker.counts
+    assert counts.runs > 20
+    assert 0 < counts.ended_runs < counts.runs
+    assert counts.events > 300
+    assert counts.snapshots > 0
+    assert counts.waits > 3
+    assert counts.jobs > 3
+    assert counts.schedules == 1
+    assert counts.committed > 250
+    assert counts.accepted > 20
+    assert counts.refused == 1
+
+
+async def test_finds_nothing_after_every_flow_of_the_catalogue(
+    store: Store, client: AsyncClient, hire: Hire
+) -> None:
+    await hire(flows=FLOWS)
+    await results_of_all(client)
+
+    assert await check(store) == []
+
+
+async def test_finds_nothing_in_an_empty_store(store: Store) -> None:
+    assert await check(store) == []
