@@ -14,12 +14,25 @@ from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
 from perdure.model.graph import Graph
 from perdure.model.happening import CancelAsked, Happening, PauseAsked, RetryAsked, UnpauseAsked
+from perdure.model.report import Report, ReportStatus
 from perdure.model.run import RunState
 from perdure.rules.fold import fold
 from perdure.rules.lifecycle import TRANSITIONS, Operation
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver
-from tests.engine.graphs import CHILD, chain, delay, graph, loop, mapped, signal, task
+from tests.engine.graphs import (
+    CHILD,
+    approval,
+    call,
+    chain,
+    delay,
+    graph,
+    loop,
+    mapped,
+    named,
+    signal,
+    task,
+)
 from tests.engine.played import Played
 from tests.engine.worlds import World
 
@@ -120,6 +133,9 @@ def lives() -> Iterator[Played]:
     yield from failing()
     yield from operated()
     yield from compensating()
+    yield from awaiting_reports()
+    yield from awaiting_people()
+    yield from skipping()
 
 
 def completing() -> Iterator[Played]:
@@ -193,4 +209,33 @@ def compensating() -> Iterator[Played]:
     run.finish("a")
     run.fail("b")
     run.finish("undo:a")
+    yield run
+
+
+def awaiting_reports() -> Iterator[Played]:
+    for answer in (None, Report(status=ReportStatus.PROGRESS, progress=50)):
+        run = Played(chain(task("a"), task("b")))
+        run.pause_body("a", poll_ms=1000)
+        run.due("poll:a")
+        run.finish("poll:a", answer)
+        run.report("a", "completed", result=1)
+        yield run
+
+
+def awaiting_people() -> Iterator[Played]:
+    run = Played(chain(approval("a", notify=call("tell"), reminders_ms=(1000,)), task("b")))
+    run.finish("notify:a")
+    run.due("remind:a")
+    run.finish("notify:a#1")
+    run.answer("a")
+    yield run
+
+
+def skipping() -> Iterator[Played]:
+    run = Played(graph(task("a"), delay("d")))
+    run.skip("a")
+    yield run
+    lacking = task("a", inputs=named(x="input.x"), on_missing="skip")
+    run = Played(graph(delay("d"), lacking, task("b", gathers=True), edges="d a, d b, a b"))
+    run.due("d")
     yield run
