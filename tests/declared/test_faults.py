@@ -296,6 +296,22 @@ class TestEdges:
     def test_that_lead_nowhere_are_refused(self, text: str, told: tuple[int, str, str]) -> None:
         assert fault(text) == told
 
+    @pytest.mark.parametrize(
+        "node, told",
+        [
+            (
+                "{id: a, task: pay, gathers: true}",
+                "it joins nothing; name the nodes that it follows",
+            ),
+            (
+                "{id: a, task: pay, gathers: true, inputs: {order: input}}",
+                "it takes its inputs by name, so it gathers nothing; leave this out",
+            ),
+        ],
+    )
+    def test_that_cannot_be_gathered_are_refused(self, node: str, told: str) -> None:
+        assert fault(f"- {node}") == (1, "a", told)
+
     def test_from_a_misspelt_port_name_the_nearest(self) -> None:
         node = "{id: a, kind: check, config: {schema: true}, next: {pas: b, fail: null}}"
 

@@ -256,7 +256,10 @@ class _Compiling:
         node = self._assembly.nodes[told.id]
         if isinstance(node, TaskNode):
             is_asked = told.data.get("gathers", is_gathering or is_several(told.data.get("after")))
-            gathers = bool(is_asked) and bool(ends) and not told.data.get("inputs")
+            gathers = bool(is_asked) and not told.data.get("inputs")
+            if told.data.get("gathers") and not gathers:
+                message = "it takes its inputs by name, so it gathers nothing; leave this out"
+                self._fault((*told.path, "gathers"), message, told.id)
             self._assembly.add(replace(node, gathers=gathers), Cursor(tuple(ends)), gathers=gathers)
             return
         if len(ends) > 1 and not told.data.get("inputs"):
