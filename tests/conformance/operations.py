@@ -33,6 +33,12 @@ from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, failure, new_job, worker_info
 from tests.conformance.run_operations import RUN_OFTEN, RUN_PREPARE, RUN_SELDOM, clear_runs
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
+from tests.conformance.schedule_operations import (
+    SCHEDULE_OFTEN,
+    SCHEDULE_PREPARE,
+    SCHEDULE_SELDOM,
+    clear_schedules,
+)
 
 LANES = (
     Lane(queue="mail", task="send"),
@@ -173,6 +179,7 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "advance": _advance,
     "call": _call,
     **RUN_PREPARE,
+    **SCHEDULE_PREPARE,
 }
 
 OPERATORS = ("abort_jobs", "disable_jobs", "enable_jobs", "retry_jobs", "resume_jobs")
@@ -188,6 +195,12 @@ def random_run_operations(random: Random, count: int) -> list[Operation]:
     """The same with runs, and now and then something else beside them."""
     first = [_random_operation(random, RUN_OFTEN[:1]) for _ in range(3)]
     return first + [_random_operation(random, _RUN_DRAWS) for _ in range(count - len(first))]
+
+
+def random_schedule_operations(random: Random, count: int) -> list[Operation]:
+    """Those on schedules and flows that cool down, among those on runs and jobs."""
+    first = [_random_operation(random, SCHEDULE_OFTEN[:1]) for _ in range(3)]
+    return first + [_random_operation(random, _SCHEDULE_DRAWS) for _ in range(count - len(first))]
 
 
 def _random_operation(random: Random, draws: Sequence[Draw]) -> Operation:
@@ -292,6 +305,7 @@ _SELDOM: tuple[Draw, ...] = (
 )
 _DRAWS = _OFTEN * 4 + _SELDOM
 _RUN_DRAWS = RUN_OFTEN * 8 + RUN_SELDOM * 2 + _SELDOM + _OFTEN
+_SCHEDULE_DRAWS = SCHEDULE_OFTEN * 10 + SCHEDULE_SELDOM * 2 + RUN_OFTEN * 2 + RUN_SELDOM + _OFTEN
 
 
 async def clear(store: Store, clock: ManualClock) -> None:
@@ -300,6 +314,7 @@ async def clear(store: Store, clock: ManualClock) -> None:
     for namespace in NAMESPACES:
         await store.resume_queue(namespace, "mail")
         await store.take_over_expired(namespace, 1000, 1)
+    await clear_schedules(store)
     await clear_runs(store)
     for worker in WORKERS:
         await store.remove_worker(worker)

@@ -86,7 +86,7 @@ class Step(Value):
 
 def _submit(scene: Scene, place: int, starts: Starts, on_existing: OnExisting, status: str) -> Do:
     namespace, id = _place(place)
-    run = _new_run(scene, namespace, id, starts, RunStatus(status), on_existing=on_existing)
+    run = new_run(scene, namespace, id, starts, RunStatus(status), on_existing=on_existing)
     return lambda store: store.submit_run(run)
 
 
@@ -243,7 +243,7 @@ def _known(scene: Scene, number: int) -> tuple[str, RunId]:
     return scene.runs[-1 - number % len(scene.runs)]
 
 
-def _new_run(
+def new_run(
     scene: Scene, namespace: str, id: RunId, starts: Starts, status: RunStatus, **changes: Any
 ) -> NewRun:
     if (namespace, id) not in scene.runs:
@@ -270,7 +270,7 @@ def _started(scene: Scene, namespace: str, run: RunId, starts: Starts) -> dict[s
     for key, status in starts.children:
         child = RunId(f"{run}/{key}~{new_id()}")
         parent = Parent(run=run, key=key)
-        children.append(_new_run(scene, namespace, child, Starts(), status, parent=parent))
+        children.append(new_run(scene, namespace, child, Starts(), status, parent=parent))
         waits.append(NewWait(key=key, kind=WaitKind.CHILD, name=child))
     return {
         "jobs": tuple(
@@ -344,7 +344,7 @@ def _settlements(scene: Scene, place: tuple[str, RunId], step: Step) -> tuple[No
 # How they are drawn
 
 
-def _starts(random: Random) -> Starts:
+def drawn_starts(random: Random) -> Starts:
     jobs, waits = random.choice([0, 1, 2]), random.choice([0, 0, 1, 2])
     return Starts(
         jobs=tuple(
@@ -369,7 +369,7 @@ def _step(random: Random) -> Step:
     version = random.choice([None] * 9 + ["v2"])
     # Nobody starts anything in the step that holds its run or moves it to another version.
     is_alone = holds is True or version is not None
-    status = random.choice([*LIVE] * 3 + [RunStatus.FAILED])
+    status = random.choice([*LIVE] * 4 + [RunStatus.FAILED, RunStatus.COMPLETED])
     settles = tuple(
         (random.randint(0, 9), random.choice(HOWS), random.choice(NODE_LANES))
         for _ in range(0 if is_alone else random.choice([0, 1, 1, 2]))
@@ -380,7 +380,7 @@ def _step(random: Random) -> Step:
         events=random.choice([1, 1, 1, 2, 0]),
         status=RunStatus.PAUSED if holds else status,
         settles=settles,
-        starts=Starts() if is_alone else _starts(random),
+        starts=Starts() if is_alone else drawn_starts(random),
         closes=tuple(random.sample(KEYS, random.choice([0, 0, 1, 2]))),
         drops=tuple(random.sample(KEYS, random.choice([0, 0, 0, 1, 2]))),
         clears=random.choice([False] * 7 + [True]),
@@ -405,7 +405,7 @@ def _request(random: Random) -> ClaimRequest:
 
 def _submit_arguments(random: Random) -> tuple[Any, ...]:
     policies = ["fail", "use_existing", "terminate_existing"]
-    return random.randint(0, 9), _starts(random), random.choice(policies), random.choice(LIVE)
+    return random.randint(0, 9), drawn_starts(random), random.choice(policies), random.choice(LIVE)
 
 
 def _commit_arguments(random: Random) -> tuple[Any, ...]:

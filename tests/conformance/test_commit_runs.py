@@ -103,15 +103,16 @@ class TestCommitRuns:
         run = await read_run(store)
         assert (run.status, run.finished_at, run.updated_at) == (status, clock(), clock())
 
+    @pytest.mark.parametrize("status", [FAILED, CANCELLED])
     async def test_leaves_an_ended_run_the_time_at_which_it_ended(
-        self, store: Store, clock: ManualClock
+        self, store: Store, clock: ManualClock, status: RunStatus
     ) -> None:
         await submit(store, waits=(child_wait(),))
         await go_on(store, status=FAILED)
         ended_at = clock()
         clock.advance(MINUTE)
 
-        await go_on(store, status=FAILED, events=(), closes=("ship",))
+        await go_on(store, status=status, events=(), closes=("ship",))
 
         run = await read_run(store)
         assert (run.number, run.finished_at, run.updated_at) == (2, ended_at, clock())

@@ -32,8 +32,10 @@ from tests.conformance.operations import (
     clear,
     random_operations,
     random_run_operations,
+    random_schedule_operations,
 )
 from tests.conformance.scene import NAMESPACES, Do, Scene
+from tests.conformance.schedule_operations import picture_of_schedules
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -51,7 +53,9 @@ SEQUENCES = 40
 OPERATIONS_EACH = 60
 
 
-@pytest.mark.parametrize("draw", [random_operations, random_run_operations])
+@pytest.mark.parametrize(
+    "draw", [random_operations, random_run_operations, random_schedule_operations]
+)
 async def test_agrees_with_memory_on_any_sequence_of_operations(
     subject: Store, clock: ManualClock, draw: Callable[[Random, int], list[Operation]]
 ) -> None:
@@ -129,7 +133,7 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
         picture[f"{namespace} group"] = await store.list_jobs(
             JobFilter(namespace=namespace, group="run-1"), 1000
         )
-    picture |= await picture_of_runs(store, scene)
+    picture |= await picture_of_runs(store, scene) | await picture_of_schedules(store)
     return {name: comparable(value) for name, value in picture.items()}
 
 

@@ -63,9 +63,7 @@ WHERE serial = ?;
 -- name: change_run
 UPDATE {prefix}runs
 SET status      = :status,
-    finished_at = CASE
-        WHEN NOT :is_ended THEN NULL WHEN status = :status THEN finished_at ELSE :now
-    END,
+    finished_at = CASE WHEN :is_ended THEN coalesce(finished_at, :now) END,
     version     = coalesce(:version, version),
     summary     = coalesce(:summary, summary)
 WHERE serial = :serial;

@@ -1,0 +1,192 @@
+"""Random operations on schedules and flows that cool down, as data that can be done to any store.
+
+They join those on runs. Which revision a commit expects is looked up when it is done for the first
+time; the same commit is then done to the other store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.clock import new_id
+from perdure.model.event import NewEvent, RunSubmitted, encode_event
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import NewJob
+from perdure.model.run import NewRun, RunStatus
+from perdure.model.schedule import Schedule, ScheduleCommit
+from perdure.model.value import Value
+from perdure.store.contract import Store
+from tests.conformance.builders import SECOND, new_job
+from tests.conformance.run_operations import RUNS, Starts, drawn_starts, new_run
+from tests.conformance.scene import LIMIT, NAMESPACES, Do, Draw, Scene
+from tests.conformance.schedule_builders import schedule
+
+NAMES = ("nightly", "hourly", "Ünlucky 'one'")
+TICKS = (*RUNS, RunId("nightly@1"), RunId("nightly@2"), RunId("hourly@1"))
+"""Few, so that some are taken; and some of them are those of other runs."""
+COOLDOWNS = (None, 10, 40)
+
+
+class Tick(Value):
+    """One write of a schedule."""
+
+    place: int
+    expects: str
+    """``current``: what is there; ``stale``: something else; ``none``: that nothing is."""
+    due_in: int | None
+    """Seconds."""
+    run: RunId | None = None
+    starts: Starts = Starts()
+    cooldown: int | None = None
+    job: NewJob | None = None
+    has_alternative: bool = True
+    """It says what is written if its run is skipped."""
+
+
+def _save(scene: Scene, tick: Tick) -> Do:
+    namespace, name = _place(tick.place)
+    now = scene.clock()
+    due_at = None if tick.due_in is None else now + tick.due_in * SECOND
+    written = replace(
+        schedule(name, due_at=due_at, changed_at=now), namespace=namespace, revision=_new(scene)
+    )
+    skipped = replace(written.state, skipped=99, due_at=now + 5 * SECOND)
+    draft = ScheduleCommit(
+        schedule=written,
+        expected=None,
+        run=_cooling(scene, namespace, tick) if tick.run is not None else None,
+        job=_job(scene, namespace, tick.job),
+        if_skipped=replace(written, state=skipped) if tick.has_alternative else None,
+    )
+    commits: list[ScheduleCommit] = []
+
+    async def save(store: Store) -> Any:
+        if not commits:
+            found = await store.get_schedule(namespace, name)
+            commits.append(replace(draft, expected=_expected(tick.expects, found)))
+        return await store.commit_schedule(commits[0])
+
+    return save
+
+
+def _expected(expects: str, found: Schedule | None) -> int | None:
+    if expects == "none" or (expects == "current" and found is None):
+        return None
+    return found.revision if found is not None and expects == "current" else -1
+
+
+def _submit(scene: Scene, tick: Tick, on_existing: Any) -> Do:
+    namespace, _ = _place(tick.place)
+    run = replace(_cooling(scene, namespace, tick), on_existing=on_existing)
+    return lambda store: store.submit_run(run)
+
+
+def _cooling(scene: Scene, namespace: str, tick: Tick) -> NewRun:
+    assert tick.run is not None
+    run = new_run(scene, namespace, tick.run, tick.starts, RunStatus.RUNNING)
+    submitted = RunSubmitted(flow=run.flow, version=run.version, aging_ms=len(new_id()))
+    return replace(
+        run,
+        events=(NewEvent(data=encode_event(submitted), value=b"input"),),
+        cooldown=None if tick.cooldown is None else timedelta(seconds=tick.cooldown),
+    )
+
+
+def _job(scene: Scene, namespace: str, drawn: NewJob | None) -> NewJob | None:
+    if drawn is None:
+        return None
+    job = replace(drawn, id=JobId(new_id()), namespace=namespace)
+    scene.jobs.append(job)
+    return job
+
+
+def _due(scene: Scene, namespace: str, limit: int) -> Do:
+    async def due(store: Store) -> list[Any]:
+        """Their times, since of those that are due at the same time any may be first."""
+        return [each.state.due_at for each in await store.due_schedules(namespace, limit)]
+
+    return due
+
+
+def _delete(scene: Scene, place: int) -> Do:
+    namespace, name = _place(place)
+    return lambda store: store.delete_schedule(namespace, name)
+
+
+SCHEDULE_PREPARE: dict[str, Callable[..., Do]] = {
+    "save schedule": _save,
+    "submit cooling": _submit,
+    "due schedules": _due,
+    "delete schedule": _delete,
+}
+
+
+def _place(number: int) -> tuple[str, str]:
+    return NAMESPACES[number % 4 == 3], NAMES[number % len(NAMES)]
+
+
+def _new(scene: Scene) -> int:
+    return next(scene.tokens)
+
+
+# How they are drawn
+
+
+def _tick(random: Random) -> Tick:
+    starts = random.choice(["nothing", "run", "run", "job"])
+    job = new_job(
+        fingerprint=random.choice([None, "once"]),
+        on_conflict=random.choice(["return", "raise", "replace"]),
+        delay=random.choice([0, 15]) * SECOND,
+    )
+    return Tick(
+        place=random.randint(0, 11),
+        expects=random.choice(["current"] * 6 + ["stale", "none"]),
+        due_in=random.choice([None, -5, 0, 3, 10, 30]),
+        run=random.choice(TICKS) if starts == "run" else None,
+        starts=drawn_starts(random),
+        cooldown=random.choice(COOLDOWNS),
+        job=job if starts == "job" else None,
+        has_alternative=random.random() < 0.8,
+    )
+
+
+def _submission(random: Random) -> tuple[Tick, str]:
+    tick = replace(_tick(random), run=random.choice(TICKS), job=None)
+    return tick, random.choice(["fail", "use_existing", "terminate_existing"])
+
+
+SCHEDULE_OFTEN: tuple[Draw, ...] = (
+    lambda random: ("save schedule", _tick(random)),
+    lambda random: ("save schedule", _tick(random)),
+    lambda random: ("submit cooling", *_submission(random)),
+)
+SCHEDULE_SELDOM: tuple[Draw, ...] = (
+    lambda random: (
+        "due schedules",
+        random.choice(NAMESPACES),
+        random.choice([1, 2, LIMIT]),
+    ),
+    lambda random: ("call", "list_schedules", random.choice([None, *NAMESPACES])),
+    lambda random: ("delete schedule", random.randint(0, 11)),
+    lambda random: ("call", "get_schedule", *_place(random.randint(0, 11))),
+    lambda random: ("call", "survey", random.choice(NAMESPACES)),
+)
+
+
+async def picture_of_schedules(store: Store) -> dict[str, Any]:
+    picture: dict[str, Any] = {"schedules": await store.list_schedules(None)}
+    for namespace in NAMESPACES:
+        due = await store.due_schedules(namespace, LIMIT)
+        picture[f"{namespace} schedules due"] = sorted(due, key=lambda each: each.name)
+    return picture
+
+
+async def clear_schedules(store: Store) -> None:
+    for each in await store.list_schedules(None):
+        await store.delete_schedule(each.namespace, each.name)
