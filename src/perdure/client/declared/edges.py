@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.model.graph import APPROVE, DEFAULT_PORT, ORDINARY, ApprovalNode, Node, RouteNode
+from perdure.model.graph import APPROVE, DEFAULT_PORT, ORDINARY, ApprovalNode, Node
 from perdure.model.path import Path
 
 TIMEOUT = "timeout"
@@ -70,11 +70,6 @@ def edges_from(id: str, told: Any, path: Path) -> Iterator[ToldEdge]:
 def is_several(after: Any) -> bool:
     """Whether ``after`` names several, so that a task gathers them, as in Python."""
     return isinstance(after, Mapping | list)
-
-
-def has_all_ports_in_next(node: Node) -> bool:
-    """Whether the keys of ``next`` are the ports themselves."""
-    return isinstance(node, RouteNode)
 
 
 def _listed(told: Any, path: Path) -> Iterator[tuple[str, Path]]:

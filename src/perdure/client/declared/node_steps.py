@@ -19,8 +19,6 @@ from perdure.model.path import Path
 from perdure.model.retry import Retry
 
 _Data = Mapping[str, Any]
-_NAMES = {"retry": "retries"}
-"""Keys that the builder calls otherwise."""
 _OPTIONS = (
     "timeout", "priority", "queue", "tags", "on_error", "inputs", "on_missing", "on_timeout",
     "input_schema", "output_schema", "check",
@@ -195,9 +193,9 @@ def _told_ports(node: _Data, options: _Data) -> list[str]:
     """Those of ``ports``, else the keys of ``next`` that no option names."""
     if "ports" in node:
         return list(node["ports"])
-    named = {options.get("on_error", FAIL), options.get("on_timeout", FAIL), FAIL, CONTINUE}
+    named = {options.get("on_error"), options.get("on_timeout")} - {FAIL, CONTINUE}
     keys = (port_of_key("task", key) for key in keys_of_next(node.get("next")))
-    return [port for port in keys if port != ORDINARY and port not in named - {FAIL, CONTINUE}]
+    return [port for port in keys if port != ORDINARY and port not in named]
 
 
 def _retry(told: Any) -> Retry:
