@@ -105,6 +105,11 @@ def start_a_key_twice(broken: Broken) -> None:
     broken.rewrite("chain", number, replace(completed, then=twice))
 
 
+def start_what_is_under_way(broken: Broken) -> None:
+    again = events.NodeCompleted(node="m", cause="items", then=Then(started=("m[1]",)))
+    broken.insert("mapped", 2, again, b"[]")
+
+
 def have_two_jobs_of_a_key(broken: Broken) -> None:
     [job] = broken.jobs_of("queued")
     broken.add_job_like(job.id, "second")
@@ -590,7 +595,8 @@ CASES: list[tuple[Break, str, str]] = [
     (complete_a_node_twice, "I2", "committed_once"),
     (complete_an_item_twice, "I2", "committed_once"),
     (complete_what_was_not_started, "I2", "was_live"),
-    (start_a_key_twice, "I2", "counted"),
+    (start_a_key_twice, "I2", "started_once"),
+    (start_what_is_under_way, "I2", "started_once"),
     (have_two_jobs_of_a_key, "I2", "jobs_match"),
     (lose_an_output, "I2", "outputs_are_there"),
     (commit_what_nobody_executed, "I2", "outputs_have_executions"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.engine.new_jobs import summary_of
+from perdure.model import event as events
 from perdure.model.run import LiveKind, RunStatus
 from perdure.rules.snapshot import FORMAT, restore
 from perdure.testing.check.finding import Finding
@@ -84,14 +85,36 @@ def summarised(view: RunView) -> Iterator[Finding]:
         yield view.finding("I5", "summarised", text, view.state.number)
 
 
-def counted(view: RunView) -> Iterator[Finding]:
-    """A key has one job: those that were started are those that are live."""
+def started_once(view: RunView) -> Iterator[Finding]:
+    """No key gets a job while it has one."""
     for step in view.replay.steps:
-        live = sum(1 for kind in step.after.live.values() if kind is LiveKind.JOB)
-        if live != step.after.jobs:
-            text = f"{step.after.jobs} jobs were started and have not ended, for {live} live keys"
-            yield view.finding("I2", "counted", text, step.number)
-            return
+        started = getattr(step.event, "then", events.NOTHING).started
+        if len(set(started)) < len(started):
+            text = f"{type(step.event).__name__} starts one key several times"
+            yield view.finding("I2", "started_once", text, step.number)
+        if isinstance(step.event, _LETTING_GO):
+            continue
+        for key in started:
+            if step.before.live.get(key) is LiveKind.JOB:
+                text = f"{type(step.event).__name__} starts it, which has a job already"
+                yield view.finding("I2", "started_once", text, step.number, key=key)
+
+
+_LETTING_GO = (
+    events.NodePaused,
+    events.RunRetried,
+    events.RunForked,
+    events.CompensationStarted,
+)
+"""What ends jobs, and may start the same keys again."""
+
+
+def counted(view: RunView) -> Iterator[Finding]:
+    """As many jobs were started and have not ended as keys with a job are live."""
+    live = sum(1 for kind in view.state.live.values() if kind is LiveKind.JOB)
+    if live != view.state.jobs:
+        text = f"{view.state.jobs} jobs were started and have not ended, for {live} live keys"
+        yield view.finding("I2", "counted", text, view.state.number)
 
 
 def snapshot_agrees(view: RunView) -> Iterator[Finding]:
@@ -144,6 +167,7 @@ RULES = (
     row_agrees,
     ended_in_time,
     summarised,
+    started_once,
     counted,
     snapshot_agrees,
     tail_agrees,
