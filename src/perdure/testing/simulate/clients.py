@@ -8,16 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.client.client import AsyncClient
+from perdure.client.reporting import Reception
 from perdure.errors import PerdureError
-from perdure.model.run import RunStatus
+from perdure.testing.check import witness
 from perdure.testing.simulate.actors import Actor
 from perdure.testing.simulate.flows import PEOPLE, SIGNALS
 from perdure.testing.simulate.parts import Outside, Part
-from perdure.testing.simulate.records import Asked
+from perdure.testing.simulate.records import IDS, Asked
 from perdure.testing.simulate.world import World
 
-IDS = tuple(f"order-{number}" for number in range(8))
-"""Ids that callers choose, so that they meet."""
 SCHEDULES = ("tick", "tock")
 QUEUE = "default"
 
@@ -113,7 +112,9 @@ class SimulatedClient:
     async def _cancel(self) -> None:
         run = self._any_run()
         self._asked.cancelled.add(run)
-        moved = await self._client.cancel(run, compensate=self._draw.random() < 0.5)
+        compensate = self._draw.random() < 0.5
+        async with self._asked.act("cancel", run):
+            moved = await self._client.cancel(run, compensate=compensate)
         self._world.trace(f"cancelled {run}: {moved.after}")
 
     async def _pause(self) -> None:
@@ -129,7 +130,9 @@ class SimulatedClient:
 
     async def _signal(self) -> None:
         run, name = self._any_run(), self._draw.choice(SIGNALS)
-        await self._client.signal(run, name, self._payload())
+        nonce = witness.new_nonce()
+        async with self._asked.act("signal", run, name, nonce=nonce):
+            await self._client.signal(run, name, {**self._payload(), "wit": nonce})
         self._world.trace(f"signalled {run}")
 
     async def _broadcast(self) -> None:
@@ -143,7 +146,9 @@ class SimulatedClient:
             return
         approval = draw.choice(inbox)
         decision = draw.choice(("approve", "approve", "reject"))
-        record = await self._client.decide(approval.id, decision, by=draw.choice(PEOPLE))
+        person = draw.choice(PEOPLE)
+        async with self._asked.act("decide", approval.run, approval.node, by=person):
+            record = await self._client.decide(approval.id, decision, by=person)
         self._world.trace(f"decided {approval.id}: {record.status}")
 
     async def _report(self) -> None:
@@ -163,22 +168,29 @@ class SimulatedClient:
     async def _report_on(self, run: str, node: str) -> None:
         draw = self._draw
         status = draw.choice(("completed", "completed", "failed", "progress"))
-        details: dict[str, Any] = {"progress": draw.randrange(100)}
-        if status == "completed":
-            details = {"result": draw.randrange(100)}
-        key = f"report-{draw.randrange(3)}" if draw.random() < 0.3 else None
-        answer = await self._client.report(run, node, status=status, key=key, **details)
+        nonce = "" if draw.random() < 0.3 else witness.new_nonce()
+        told = {"value": draw.randrange(100), "wit": nonce}
+        details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
+        key = None if nonce else f"report-{draw.randrange(3)}"  # which may be repeated
+        async with self._asked.act("report", run, node, nonce=nonce) as unclear:
+            answer = await self._client.report(run, node, status=status, key=key, **details)
+            if answer.reception is not Reception.ACCEPTED:
+                unclear.append(answer.reception)
         self._world.trace(f"reported {status} on {run}/{node}: {answer.reception}")
 
     async def _retry(self) -> None:
-        failed = await self._client.runs(status=self._draw.choice(("failed", "cancelled")))
+        ended = await self._client.runs(status=self._draw.choice(("failed", "cancelled")))
+        failed = [run for run in ended if run.parent is None]  # whom nobody has heard of yet
         run = self._draw.choice(failed).id if failed else self._any_run()
         await self._client.retry(run)
         self._world.trace(f"retried {run}")
 
     async def _fork(self) -> None:
         run = self._any_run()
+        if run in self._asked.forked:
+            return  # its past is that of another one
         handle = await self._client.fork(run, after=self._draw.choice((None, 1, 3)))
+        self._asked.forked.add(handle.id)
         self._asked.accepted_run(handle.id)
         self._world.trace(f"forked {run} as {handle.id}")
 
@@ -253,6 +265,3 @@ def every(parts: Any) -> list[Outside]:
                 found += every([each for each in inner if isinstance(each, Part)])
     return found
 
-
-def is_ended(status: RunStatus) -> bool:
-    return status in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)

@@ -111,7 +111,9 @@ class Drawing:
                 return Signal(id, draw.choice(SIGNALS), timeout, lane)
             case "approval":
                 deciders = PEOPLE[: draw.randint(0, 3)]
-                policy = draw.choice(("any", "all", 2)) if len(deciders) > 1 else "any"
+                policy: str | int = draw.choice(("any", "all")) if deciders else "any"
+                if len(deciders) == len(PEOPLE):  # else answers that differ decide nothing
+                    policy = draw.choice(("any", "all", 2))
                 return Approval(id, deciders, policy, draw.choice((None, 10)))
             case "outside":
                 return Outside(id)

@@ -19,12 +19,12 @@ from perdure.testing.simulate.clients import SimulatedClient
 from perdure.testing.simulate.clocks import simulated_clock
 from perdure.testing.simulate.loop import NothingLeft, TimeStandsStill
 from perdure.testing.simulate.records import Asked
-from perdure.testing.simulate.verdict import judge
+from perdure.testing.simulate.verdict import checked, judge
 from perdure.testing.simulate.worker_parts import threadless
 from perdure.testing.simulate.workers import Crew
 from perdure.testing.simulate.world import World
 
-UNREST_SECONDS = (5, 30)
+UNREST_SECONDS = (4, 20)
 SETTLING_SECONDS_MAX = 400.0
 
 
@@ -79,6 +79,8 @@ async def _live(world: World, asked: Asked) -> None:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
     await crew.suffer(until)
 
+    for finding in checked(world):
+        world.find(finding)
     world.trace("the weather is calm from here on")
     world.weather.calm()
     for line in world.lines:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from perdure.errors import PerdureError
 from perdure.testing.check.witness import HeardWitness
+
+IDS = tuple(f"order-{number}" for number in range(8))
+"""Ids that callers choose, so that they meet. One may be that of several runs in turn."""
 
 
 @dataclass
@@ -17,6 +23,7 @@ class Asked:
     jobs: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     """Runs that somebody asked to cancel, whether or not it was heard."""
+    forked: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
     """Ids of runs that another may have taken the place of."""
     acted_on: set[str] = field(default_factory=set)
@@ -29,3 +36,22 @@ class Asked:
     def accepted_job(self, id: str) -> None:
         self.jobs.append(id)
         self.witness.accepted(job=id)
+
+    @asynccontextmanager
+    async def act(
+        self, act: str, run: str, key: str = "", *, nonce: str = "", by: str = ""
+    ) -> AsyncIterator[list[str]]:
+        """Around something that is done to a run, so that it is known what was answered.
+
+        Gives a list, for reasons why the answer says neither that it was done nor that it was not.
+        """
+        error: PerdureError | None = None
+        unclear: list[str] = []
+        try:
+            yield unclear
+        except PerdureError as raised:
+            error = raised
+            raise
+        finally:
+            if run not in IDS and not unclear:
+                self.witness.acted(act, run, key, nonce=nonce, by=by, error=error)

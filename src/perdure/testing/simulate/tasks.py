@@ -126,7 +126,7 @@ class Tasks:
 
     def fate(self, key: str) -> Fate:
         draw = random.Random(f"{self._seed} fate of {key}")
-        naps = tuple(draw.choice((0.0, 0.01, 0.3, 2.5)) for _ in range(draw.randrange(3)))
+        naps = tuple(draw.choice((0.0, 0.01, 0.3, 1.5)) for _ in range(draw.randrange(3)))
         failures = draw.randrange(FAILURES_MAX + 1) if draw.random() < 0.2 else 0
         error = draw.choice(("plain", "plain", "later"))
         return Fate(naps, failures, error, is_hopeless=draw.random() < 0.03)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,14 +15,23 @@ from perdure.engine.loading import Loader
 from perdure.errors import PerdureError
 from perdure.model.ids import RunId
 from perdure.model.job import Status
+from perdure.model.limit import LimitRule
 from perdure.model.payload import PlainCodec, from_json
 from perdure.model.run import RunStatus
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import StoredRun
+from perdure.testing.check import CheckSettings, check
 from perdure.testing.simulate.caretaker import held, left_over
 from perdure.testing.simulate.parts import Reading, Unfinished, Wrong, follow_all
 from perdure.testing.simulate.records import Asked
-from perdure.testing.simulate.tasks import worked
+from perdure.testing.simulate.tasks import (
+    SEATS,
+    SEATS_KEY,
+    TAPS,
+    TAPS_KEY,
+    TAPS_SECONDS,
+    worked,
+)
 from perdure.testing.simulate.worker_parts import at_once
 from perdure.testing.simulate.world import World
 
@@ -32,6 +42,10 @@ MAY_FAIL_BY = (
 )
 """Nothing else makes a run fail here: its tasks have more tries than failures."""
 JOBS_MAY_FAIL_BY = (*MAY_FAIL_BY, "perdure.errors.AttemptTimeout", "perdure.errors.DeadlineExceeded")
+LIMITS = (
+    LimitRule(key=SEATS_KEY, live_max=SEATS),
+    LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),
+)
 STRICT_TASKS = ("urgent", "timed")
 """Those that have fewer tries than failures."""
 
@@ -39,6 +53,7 @@ STRICT_TASKS = ("urgent", "timed")
 def judge(world: World, asked: Asked) -> Iterator[str]:
     """Everything that is wrong."""
     yield from left_over(world)
+    yield from checked(world)
     yield from (f"job {id} is held, and nobody is there" for id in held(world))
     yield from _lost(world, asked)
     graphs = Graphs(each.flow for each in world.flows.values())
@@ -49,6 +64,15 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
             yield f"run {run.id} was cancelled, and nobody asked for it"
     for job in world.state.jobs.values():
         yield from (f"job {job.id} of {job.lane.task}: {each}" for each in _job(asked, job, world))
+
+
+def checked(world: World) -> list[str]:
+    """What the checker finds, at this very moment."""
+    settings = CheckSettings(limits=LIMITS)
+    return [
+        f"checker: {finding}"
+        for finding in at_once(check(world.plain_store(), list(world.witness.lines), settings))
+    ]
 
 
 def _lost(world: World, asked: Asked) -> Iterator[str]:

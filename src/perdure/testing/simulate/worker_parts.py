@@ -30,9 +30,10 @@ class LeaseKeeperOnLoop(LeaseKeeper):
 
 
 def at_once(act: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that has nothing to wait for."""
+    """The result of a coroutine that has nothing to wait for, but may let others have a turn."""
     try:
-        act.send(None)
+        while act.send(None) is None:
+            pass
     except StopIteration as end:
         return end.value
     act.close()

@@ -9,10 +9,13 @@ from typing import Any
 from perdure.errors import StoreError
 from perdure.testing.simulate.actors import Actor
 from perdure.testing.simulate.world import World
+from perdure.worker.events import JobReleased
 from perdure.worker.worker import Worker
 
 LEASES = (2, 4, 6)
 CALLBACKS_BEFORE_DEATH = 150
+RELIEF = 20
+"""Jobs that those who come to help run at once."""
 
 
 class SimulatedWorker:
@@ -29,6 +32,7 @@ class SimulatedWorker:
             id=name,
             **settings,
         )
+        self.worker.on(JobReleased, self._released)
         self.task = world.spawn(self.actor, self._serve())
 
     @property
@@ -38,6 +42,10 @@ class SimulatedWorker:
     def stop(self, grace: str) -> None:
         """Ask it to stop, as a signal to its process would."""
         self.actor.context().run(self.worker.shutdown, grace)
+
+    def _released(self, event: JobReleased) -> None:
+        if event.run_id is None:  # a job of a run is one of another key after the next commit
+            self._world.witness.given_back(event.job_id, event.attempt)
 
     async def _serve(self) -> None:
         self._world.trace("worker starts")
@@ -83,12 +91,14 @@ class Crew:
                 self._strike()
 
     def start(self) -> None:
+        """Let another worker come."""
         self._count += 1
         worker = SimulatedWorker(self._world, f"worker-{self._count}", self.settings)
         self.workers.append(worker)
 
     def relieve(self) -> None:
         """Let whoever is left go on undisturbed, and others come to help."""
+        self.settings["concurrency"] = RELIEF
         for worker in self._alive:
             worker.actor.process.dies_after = None
             for actor in worker.actor.process.actors:
