@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from perdure.model.failure import Failure
 
 
+MESSAGE_MAX = 20_000
+
+
 class PerdureError(Exception):
     """Base of everything Perdure raises on purpose."""
+
+    def __init__(self, *args: object) -> None:
+        # A message may quote what came from outside, which may be of any length.
+        super().__init__(*(_cut(each) if isinstance(each, str) else each for each in args))
 
 
 # What the caller got wrong. Nothing was written.
@@ -267,6 +274,18 @@ class ScheduleNotFound(PerdureError, LookupError):
     def __init__(self, name: str, nearest: str = "") -> None:
         super().__init__(f"there is no schedule {name!r} in this namespace{nearest}")
         self.name = name
+
+
+class ScheduleUnreadable(PerdureError):
+    """A newer version wrote the schedule. Nothing was changed; workers that know it see to it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"schedule {name!r} cannot be read here: {reason}. A newer version of perdure wrote it: "
+            "upgrade this one, or delete the schedule and make it anew"
+        )
+        self.name = name
+        self.reason = reason
 
 
 class MigrationRefused(PerdureError):
@@ -556,6 +575,12 @@ class WorkerDied(PerdureError):
 
 class ProcessDied(PerdureError):
     """The child process of a task with ``isolation="process"`` ended without an answer."""
+
+
+def _cut(message: str) -> str:
+    half = MESSAGE_MAX // 2
+    fits = len(message) <= MESSAGE_MAX
+    return message if fits else f"{message[:half]} ... {message[-half:]}"
 
 
 def _without_password(url: str) -> str:

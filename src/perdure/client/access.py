@@ -11,6 +11,7 @@ from perdure.client.watched import WatchedJobs, WatchedRuns
 from perdure.errors import InvalidInput
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.payload import Codec, PlainCodec
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.rules.enqueueing import Storing
 from perdure.store.contract import Store
@@ -90,7 +91,7 @@ class Openable:
 
 def _positive(payload_max_bytes: object) -> int:
     if isinstance(payload_max_bytes, bool) or not isinstance(payload_max_bytes, int):
-        raise InvalidInput(f"payload_max_bytes={payload_max_bytes!r} must be a whole number")
+        raise InvalidInput(f"payload_max_bytes={spelled(payload_max_bytes)} must be a whole number")
     if payload_max_bytes < 1:
         raise InvalidInput(f"payload_max_bytes={payload_max_bytes} must be at least 1")
     return payload_max_bytes

@@ -14,12 +14,20 @@ from perdure.client.reporting import ReportAnswer, Reporting, ReportOptions, che
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import checked_by, run_id
 from perdure.client.submitting import AnyFlow, flow_name
-from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord, checked_kind, list_waits, place_of
+from perdure.client.waits import (
+    WAITS_PAGE_MAX,
+    WaitRecord,
+    checked_kind,
+    checked_wait,
+    list_waits,
+    place_of,
+)
 from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
 from perdure.model.payload import to_json
 from perdure.model.run import WaitFilter
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.rules.enqueueing import checked_limit
 
@@ -124,8 +132,8 @@ class AsyncAnswering(Openable):
             namespace=self._access.visible,
             run=None if run is None else run_id(run),
             kind=checked_kind(kind),
-            name=name,
-            after=None if after is None else place_of(after),
+            name=None if name is None else checked_name(name, "name"),
+            after=None if after is None else place_of(checked_wait(after)),
         )
         return await list_waits(self._access, wanted, checked_limit(limit, WAITS_PAGE_MAX))
 
@@ -142,7 +150,7 @@ class AsyncAnswering(Openable):
         Nodes that wait with a filter get it only if it passes. Unlike with ``signal`` it is kept
         for nobody who comes to wait later.
         """
-        what = f"the payload of signal {name!r}"
+        what = f"the payload of signal {spelled(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
         signal = Signalled(name=checked_name(name, "signal"), payload=data, by=checked_by(by))
         return await self._broadcasting.broadcast(signal, flow_name(flow))

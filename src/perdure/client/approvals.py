@@ -18,6 +18,7 @@ from perdure.client.waits import pages_of
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
+    InvalidInput,
     RunNotFound,
     ValueMissing,
 )
@@ -27,6 +28,7 @@ from perdure.model.happening import Answered
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import Run, Wait, WaitFilter, WaitKind
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_list, checked_name
 from perdure.model.value import Value
 from perdure.rules.asking import request_of
@@ -57,7 +59,7 @@ class Approvals:
     async def inbox(
         self, query: InboxQuery, limit: int, after: ApprovalRecord | str | None
     ) -> list[ApprovalRecord]:
-        last = await self.approval(after) if isinstance(after, str) else after
+        last = await self._last(after)
         wanted = WaitFilter(
             namespace=self._access.visible,
             run=query.run,
@@ -72,6 +74,13 @@ class Approvals:
             if len(found) >= limit:
                 break
         return await self._records(found[:limit])
+
+    async def _last(self, after: Any) -> ApprovalRecord | None:
+        if after is None or isinstance(after, ApprovalRecord):
+            return after
+        if isinstance(after, str):
+            return await self.approval(after)
+        raise InvalidInput(f"after={spelled(after)} must be an approval or the id of one")
 
     async def approval(self, id: Any) -> ApprovalRecord:
         run, node = await self._place(id)
@@ -152,7 +161,7 @@ class Approvals:
         """The run and the node that an id names."""
         run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
         if not run_name or not name:
-            raise ApprovalNotFound(str(id), "the id of an approval is RUN:NODE")
+            raise ApprovalNotFound(spelled(id), "the id of an approval is RUN:NODE")
         try:
             run = await self._acts.found(run_id(run_name))
         except RunNotFound:

@@ -43,6 +43,7 @@ from perdure.model.job import (
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.run import OnExisting
+from perdure.model.spelling import spelled
 from perdure.model.task import Task, checked_name
 from perdure.model.worker import WorkerState
 from perdure.rules.enqueueing import CallOptions, checked_limit
@@ -77,7 +78,7 @@ class AsyncClient(AsyncSchedules):
     ) -> None:
         interval = as_duration(aging, "aging")
         if not interval:
-            raise InvalidInput(f"aging={aging!r} must be above zero")
+            raise InvalidInput(f"aging={spelled(aging)} must be above zero")
         access = Access(store, namespace, codec, payload_max_bytes)
         super().__init__(access, flows, on_conflict, interval)
         self._enqueueing = Enqueueing(self._access, TaskRegistry(tasks), interval)
@@ -366,4 +367,4 @@ def _status(status: str) -> Status:
         return Status(status)
     except ValueError:
         known = ", ".join(Status)
-        raise InvalidInput(f"status={status!r} must be one of {known}") from None
+        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None

@@ -13,6 +13,7 @@ from perdure.errors import DuplicateTask, InvalidInput
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.payload import input_hash
+from perdure.model.spelling import spelled
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.enqueueing import (
@@ -61,7 +62,7 @@ class Enqueueing:
         if isinstance(task, str):
             return self._tasks[task]
         if not isinstance(task, Task):
-            raise InvalidInput(f"{task!r} is not a task; decorate it with @task")
+            raise InvalidInput(f"{spelled(task)} is not a task; decorate it with @task")
         if task.name in self._tasks and self._tasks[task.name] is not task:
             raise DuplicateTask(task.name)
         return task
@@ -78,7 +79,9 @@ class Enqueueing:
         self, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
     ) -> Calls:
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
-            raise InvalidInput(f"inputs={inputs!r} must be a list with one entry for each job")
+            raise InvalidInput(
+                f"inputs={spelled(inputs)} must be a list with one entry for each job"
+            )
         meant = self.task_named(task)
         maker = self._maker(meant, options)
         return Calls(task=meant, jobs=self._make_many(maker, inputs, kwargs, options))
@@ -138,5 +141,5 @@ def checked_kwargs(kwargs: Any) -> dict[str, Any]:
     if kwargs is None:
         return {}
     if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-        raise InvalidInput(f"kwargs={kwargs!r} must map parameter names to values")
+        raise InvalidInput(f"kwargs={spelled(kwargs)} must map parameter names to values")
     return dict(kwargs)

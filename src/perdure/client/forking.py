@@ -17,6 +17,7 @@ from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import NewRun, NodeStatus, RunState, Submitted
+from perdure.model.spelling import spelled
 from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.fold import fold
@@ -58,16 +59,18 @@ def encoded_patch(patch: Any, max_bytes: int) -> dict[str, bytes]:
     if patch is None:
         return {}
     if not isinstance(patch, Mapping) or not all(isinstance(node, str) for node in patch):
-        raise InvalidInput(f"patch={patch!r} must map ids of nodes to their new outputs")
+        raise InvalidInput(f"patch={spelled(patch)} must map ids of nodes to their new outputs")
     return {
-        node: to_json(output, f"the output of node {node!r} in patch", max_bytes)
+        node: to_json(output, f"the output of node {spelled(node)} in patch", max_bytes)
         for node, output in patch.items()
     }
 
 
 def checked_point(after: Any) -> int | str | None:
     if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
-        raise InvalidInput(f"after={after!r} must be the id of a node, or the number of an event")
+        raise InvalidInput(
+            f"after={spelled(after)} must be the id of a node, or the number of an event"
+        )
     point: int | str | None = after
     return point
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from perdure.errors import InvalidInput, StoreError
+from perdure.model.spelling import spelled
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 
@@ -53,6 +54,6 @@ class LazyStore:
 
 def _twin_of(store: Any) -> Store:
     if not callable(getattr(store, "twin", None)):
-        raise InvalidInput(f"{store!r} is not a store; pass a URL such as sqlite:///work.db")
+        raise InvalidInput(f"{spelled(store)} is not a store; pass a URL such as sqlite:///work.db")
     twin: Store = store.twin()
     return twin

@@ -26,6 +26,7 @@ from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, to_json
 from perdure.model.retry import Retry
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.model.value import Value
 from perdure.rules.enqueueing import JobDefaults, JobOptions, payload_job
@@ -256,11 +257,11 @@ class JobQueue(OpenableFace[AsyncJobQueue]):
 def _lease(value: Duration) -> timedelta:
     lease = as_duration(value, "lease")
     if not lease:
-        raise InvalidInput(f"a lease of {value!r} would end at once")
+        raise InvalidInput(f"a lease of {spelled(value)} would end at once")
     return lease
 
 
 def _listed(names: Sequence[str], what: str) -> Sequence[str]:
     if isinstance(names, str):
-        raise InvalidInput(f"{what}={names!r} must be a list of texts, not a text")
+        raise InvalidInput(f"{what}={spelled(names)} must be a list of texts, not a text")
     return [checked_name(name, what) for name in names]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perdure.errors import DuplicateTask, InvalidInput, UnknownTask
+from perdure.model.spelling import spelled
 from perdure.model.task import Task, checked_list
 
 
@@ -19,7 +20,7 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
 
     def add(self, task: Task[..., Any]) -> None:
         if not isinstance(task, Task):
-            raise InvalidInput(f"{task!r} is not a task; decorate it with @task")
+            raise InvalidInput(f"{spelled(task)} is not a task; decorate it with @task")
         if self._tasks.setdefault(task.name, task) is not task:
             raise DuplicateTask(task.name)
 

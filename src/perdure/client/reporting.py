@@ -21,6 +21,7 @@ from perdure.model.key import Key
 from perdure.model.payload import to_json
 from perdure.model.report import LAST, Report, ReportStatus
 from perdure.model.run import Run, RunStatus
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.model.value import Value
 from perdure.store.contract import RunAfter
@@ -172,7 +173,7 @@ def _status(status: Any) -> ReportStatus:
         return ReportStatus(status)
     except ValueError:
         known = ", ".join(ReportStatus)
-        raise InvalidInput(f"status={status!r} must be one of {known}") from None
+        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None
 
 
 def _parsed(run: Run, graph: Graph, text: Any) -> Key:

@@ -9,6 +9,7 @@ from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.payload import storable_text
 from perdure.model.run import RUN_ID_MAX_BYTES
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 
 CHILD_MARK = "/"
@@ -37,7 +38,8 @@ def run_id(id: Any) -> RunId:
     """An id by which a run may be looked up, a child's included."""
     if not isinstance(id, str) or not id or storable_text(id) != id:
         raise InvalidInput(
-            f"run id {id!r} must be a text of 1 to {RUN_ID_MAX_BYTES} bytes that can be stored"
+            f"run id {spelled(id)} must be a text of 1 to {RUN_ID_MAX_BYTES} bytes that can be "
+            "stored"
         )
     return RunId(id)
 
@@ -55,6 +57,6 @@ def checked_text(text: Any, what: str, length_max: int = REASON_MAX) -> str | No
     if text is None:
         return None
     if not isinstance(text, str) or len(text) > length_max:
-        shown = f"{text!r:.100}"
+        shown = spelled(text)
         raise InvalidInput(f"{what}={shown} must be a text of at most {length_max} characters")
     return storable_text(text)

@@ -23,6 +23,7 @@ from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signall
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_list, checked_name
 from perdure.rules.enqueueing import checked_limit
 
@@ -103,7 +104,7 @@ class AsyncRuns(AsyncAnswering):
 
         A name that no node of its flow waits for is refused, and so is a run that has ended.
         """
-        what = f"the payload of signal {name!r}"
+        what = f"the payload of signal {spelled(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
         signal = Signalled(name=checked_name(name, "signal"), payload=data, by=checked_by(by))
         return await self._acts.signal(run_id(id), signal)
@@ -203,4 +204,4 @@ def _run_status(status: str) -> RunStatus:
         return RunStatus(status)
     except ValueError:
         known = ", ".join(RunStatus)
-        raise InvalidInput(f"status={status!r} must be one of {known}") from None
+        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None

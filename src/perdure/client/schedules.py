@@ -19,6 +19,7 @@ from perdure.client.scheduling import AnyTarget, ScheduleOptions, ScheduleReques
 from perdure.engine.ticking import Start, Ticking, renewed
 from perdure.errors import ScheduleNotFound
 from perdure.model.duration import Duration
+from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
     Overlap,
@@ -26,6 +27,7 @@ from perdure.model.schedule import (
     ScheduleCommit,
     ScheduleCommitState,
     ScheduleState,
+    UnreadableSchedule,
 )
 from perdure.model.task import checked_name
 from perdure.rules.graph_check import nearest
@@ -61,6 +63,11 @@ class AsyncSchedules(AsyncRuns):
         input: Any = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        retries: Retry | int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] | None = None,
         overlap: Overlap = "skip",
         catch_up: CatchUp = "one",
         start_at: datetime | None = None,
@@ -69,10 +76,11 @@ class AsyncSchedules(AsyncRuns):
     ) -> ScheduleRecord:
         """Start a flow or a task at certain times: by ``cron`` in a time zone, or ``every``.
 
-        A flow gets ``input``, a task ``args`` and ``kwargs``. ``overlap`` says what becomes of a
-        tick while the last one goes on: it is skipped, it waits ("queue"), or it cancels that.
-        ``catch_up`` says what becomes of ticks that no worker was there for: the latest of them
-        is started ("one"), each is, or none.
+        A flow gets ``input``, a task ``args`` and ``kwargs``; ``queue``, ``priority``,
+        ``retries``, ``timeout`` and ``tags`` are for its jobs what they are to ``enqueue``.
+        ``overlap`` says what becomes of a tick while the last one goes on: it is skipped, it waits
+        ("queue"), or it cancels that. ``catch_up`` says what becomes of ticks that no worker was
+        there for: the latest of them is started ("one"), each is, or none.
 
         A schedule of this name is changed to this one. It keeps its past, its next time if its
         times are the same, and its pause, which ``resume_schedule`` ends.
@@ -84,6 +92,11 @@ class AsyncSchedules(AsyncRuns):
             "input": input,
             "args": args,
             "kwargs": kwargs,
+            "queue": queue,
+            "priority": priority,
+            "retries": retries,
+            "timeout": timeout,
+            "tags": tags,
             "overlap": overlap,
             "catch_up": catch_up,
             "start_at": start_at,
@@ -92,10 +105,14 @@ class AsyncSchedules(AsyncRuns):
         }
         return await self._save_schedule(self._prepared_schedule(name, target, options))
 
-    async def schedules(self) -> list[ScheduleRecord]:
-        """All schedules, by name."""
-        store = await self._access.store.opened()
-        return [schedule_record(each) for each in await store.list_schedules(self._access.visible)]
+    async def schedules(self) -> list[ScheduleRecord | UnreadableSchedule]:
+        """All schedules, by name. Those that only a newer version can read say so."""
+        store, visible = await self._access.store.opened(), self._access.visible
+        found: list[ScheduleRecord | UnreadableSchedule] = [
+            schedule_record(each) for each in await store.list_schedules(visible)
+        ]
+        found += await store.unreadable_schedules(visible)
+        return sorted(found, key=lambda each: (each.namespace, each.name))
 
     async def schedule_record(self, name: str) -> ScheduleRecord:
         """The record of one schedule: its times, and what became of its last ticks."""

@@ -17,6 +17,7 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
 from perdure.model.moment import LATEST, as_moment
+from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
     FlowCall,
@@ -25,13 +26,17 @@ from perdure.model.schedule import (
     TaskCall,
     Timetable,
 )
+from perdure.model.spelling import spelled
 from perdure.model.task import Task, checked_name
 from perdure.model.value import Value
+from perdure.rules.enqueueing import CallOptions
 from perdure.rules.graph_check import nearest
 from perdure.rules.schedule import tick_run_id
 from perdure.rules.timetable import check_timetable
 
 AnyTarget = AnyFlow | AnyTask
+JOB_SETTINGS = ("queue", "priority", "retries", "timeout", "tags")
+"""What may be said of the jobs of a task. Nodes of a flow have their own."""
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -43,6 +48,11 @@ class ScheduleOptions(TypedDict, total=False):
     input: Any
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
+    queue: str | None
+    priority: int | None
+    retries: Retry | int | None
+    timeout: Duration | None
+    tags: Sequence[str] | None
     overlap: Overlap
     catch_up: CatchUp
     start_at: datetime | None
@@ -104,14 +114,19 @@ class Scheduling:
         if target in tasks:
             return self._enqueueing.task_named(target)
         raise InvalidInput(
-            f"there is neither a flow nor a task {target!r} here"
+            f"there is neither a flow nor a task {spelled(target)} here"
             f"{nearest(target, [*flows, *tasks])}. Pass it itself, or in the client's flows=[...] "
             "or tasks=[...]"
         )
 
     def _flow_call(self, flow: BuiltFlow, options: ScheduleOptions) -> FlowCall:
-        if options.get("args") or options.get("kwargs"):
-            raise InvalidInput(f"flow {flow.name!r} takes input=...; args and kwargs are for tasks")
+        given = [name for name in ("args", "kwargs") if options.get(name)]
+        given += [name for name in JOB_SETTINGS if options.get(name) is not None]
+        if given:
+            raise InvalidInput(
+                f"flow {flow.name!r} takes input=...; {', '.join(given)} "
+                f"{'is' if len(given) == 1 else 'are'} for tasks"
+            )
         submission = self._submitting.prepared(flow, options.get("input"), None, None)
         return FlowCall(
             flow=flow.name,
@@ -127,9 +142,16 @@ class Scheduling:
             )
         args = options.get("args", ())
         if isinstance(args, str | bytes) or not isinstance(args, Sequence):
-            raise InvalidInput(f"args={args!r} must be a list of the task's arguments")
+            raise InvalidInput(f"args={spelled(args)} must be a list of the task's arguments")
         keywords = checked_kwargs(options.get("kwargs"))
-        calls = self._enqueueing.one_call(task, tuple(args), keywords, {})
+        settings: CallOptions = {
+            "queue": options.get("queue"),
+            "priority": options.get("priority"),
+            "retries": options.get("retries"),
+            "timeout": options.get("timeout"),
+            "tags": options.get("tags"),
+        }
+        calls = self._enqueueing.one_call(task, tuple(args), keywords, settings)
         [job] = calls.jobs
         return TaskCall(job=replace(job, id=JobId("")))
 
@@ -138,13 +160,13 @@ def _timetable(options: ScheduleOptions) -> Timetable:
     cron: Any = options.get("cron")
     every = options.get("every")
     if cron is not None and (not isinstance(cron, str) or not cron.strip()):
-        raise InvalidInput(f'cron={cron!r} must be a cron text, as in "0 3 * * *"')
+        raise InvalidInput(f'cron={spelled(cron)} must be a cron text, as in "0 3 * * *"')
     span = None if every is None else as_duration(every, "every")
     if span is not None and not span:
-        raise InvalidInput(f"every={every!r} must be above zero")
+        raise InvalidInput(f"every={spelled(every)} must be above zero")
     zone: Any = options.get("timezone", "UTC")
     if not isinstance(zone, str):
-        raise InvalidInput(f'timezone={zone!r} must be a name like "Europe/Berlin" or "UTC"')
+        raise InvalidInput(f'timezone={spelled(zone)} must be a name like "Europe/Berlin" or "UTC"')
     start_at, end_at = options.get("start_at"), options.get("end_at")
     timetable = Timetable(
         cron="" if cron is None else " ".join(cron.split()),
@@ -167,11 +189,11 @@ def _schedule_name(name: Any) -> str:
 def _one_of(value: Any, name: str, choice: Any) -> Any:
     known = get_args(choice)
     if value not in known:
-        raise InvalidInput(f"{name}={value!r} must be one of {', '.join(map(repr, known))}")
+        raise InvalidInput(f"{name}={spelled(value)} must be one of {', '.join(map(repr, known))}")
     return value
 
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInput(f"{name}={value!r} must be True or False")
+        raise InvalidInput(f"{name}={spelled(value)} must be True or False")
     return value

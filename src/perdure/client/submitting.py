@@ -28,6 +28,7 @@ from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import NewRun, OnExisting, Submitted
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_list, checked_name
 from perdure.model.value import Value
 from perdure.rules import decide
@@ -163,7 +164,7 @@ class Submitting:
 def checked_policy(on_conflict: Any) -> OnExisting:
     if on_conflict not in get_args(OnExisting):
         known = ", ".join(map(repr, get_args(OnExisting)))
-        raise InvalidInput(f"on_conflict={on_conflict!r} must be one of {known}")
+        raise InvalidInput(f"on_conflict={spelled(on_conflict)} must be one of {known}")
     policy: OnExisting = on_conflict
     return policy
 
@@ -172,7 +173,9 @@ def checked_flow(flow: Any) -> BuiltFlow:
     if isinstance(flow, BuiltFlow):
         return flow
     hint = "; call .build() on it" if callable(getattr(flow, "build", None)) else ""
-    raise InvalidInput(f"{flow!r} is not a flow that was built{hint or ': Flow(...).build()'}")
+    raise InvalidInput(
+        f"{spelled(flow)} is not a flow that was built{hint or ': Flow(...).build()'}"
+    )
 
 
 def flow_name(flow: AnyFlow | None) -> str | None:

@@ -11,6 +11,7 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.limit import Concurrency, Limit, Rate, Spacing
 from perdure.model.retry import Retry
+from perdure.model.spelling import spelled
 from perdure.model.task import Isolation, Task, checked_list
 
 P = ParamSpec("P")
@@ -60,14 +61,14 @@ def task(
     if isinstance(function, str):
         name, function = function, None
     if isolation not in ("thread", "process"):
-        raise InvalidInput(f'isolation={isolation!r} must be "thread" or "process"')
+        raise InvalidInput(f'isolation={spelled(isolation)} must be "thread" or "process"')
     for limit in checked_list(limits, "limits", "limits"):
         if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise InvalidInput(f"limits=[{limit!r}] is not a Concurrency, Rate or Spacing")
+            raise InvalidInput(f"limits=[{spelled(limit)}] is not a Concurrency, Rate or Spacing")
 
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
-            raise InvalidInput(f"@task decorates a function, not {decorated!r}")
+            raise InvalidInput(f"@task decorates a function, not {spelled(decorated)}")
         return Task(
             decorated,
             name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
@@ -87,7 +88,7 @@ def _checked_retry(retries: object) -> Retry | None:
     if retries is None or isinstance(retries, Retry):
         return retries
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise InvalidInput(f"retries={retries!r} must be a Retry or a whole number from 0")
+        raise InvalidInput(f"retries={spelled(retries)} must be a Retry or a whole number from 0")
     return Retry(retries)
 
 
@@ -96,5 +97,5 @@ def _checked_timeout(timeout: Duration | None) -> timedelta | None:
         return None
     duration = as_duration(timeout, "timeout")
     if not duration:
-        raise InvalidInput(f"timeout={timeout!r} must be above zero; None means no timeout")
+        raise InvalidInput(f"timeout={spelled(timeout)} must be above zero; None means no timeout")
     return duration

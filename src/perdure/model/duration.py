@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from perdure.model.spelling import spelled
+
 Duration = str | int | float | timedelta
 
 DURATION_MAX = timedelta(days=36_500)
@@ -23,18 +25,22 @@ def as_duration(value: Duration, name: str) -> timedelta:
     if isinstance(value, str):
         text = value.replace(" ", "")
         if not _WHOLE.fullmatch(text):
-            raise InvalidInput(f'{name}={value!r} is not a duration; write "30s", "5m" or "1h30m"')
+            raise InvalidInput(
+                f'{name}={spelled(value)} is not a duration; write "30s", "5m" or "1h30m"'
+            )
         value = sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise InvalidInput(f"{name}={value!r} is not a duration; use seconds, a timedelta or text")
+        raise InvalidInput(
+            f"{name}={spelled(value)} is not a duration; use seconds, a timedelta or text"
+        )
     try:
         duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
     except (OverflowError, ValueError) as error:
-        raise InvalidInput(f"{name}={value!r} is not a usable duration: {error}") from error
+        raise InvalidInput(f"{name}={spelled(value)} is not a usable duration: {error}") from error
     if duration < timedelta(0):
-        raise InvalidInput(f"{name}={value!r} is negative")
+        raise InvalidInput(f"{name}={spelled(value)} is negative")
     if duration > DURATION_MAX:
-        raise InvalidInput(f"{name}={given!r} is more than {DURATION_MAX.days} days")
+        raise InvalidInput(f"{name}={spelled(given)} is more than {DURATION_MAX.days} days")
     return duration
 
 

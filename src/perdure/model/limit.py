@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
+from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
 Key = str | Callable[..., str] | None
@@ -109,12 +110,12 @@ def _set(limit: Limit, **values: Any) -> None:
 
 def _whole(kind: str, count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{kind}({count!r}) needs a whole number of at least 1")
+        raise InvalidInput(f"{kind}({spelled(count)}) needs a whole number of at least 1")
     return count
 
 
 def _positive(kind: str, name: str, value: Duration) -> timedelta:
     duration = as_duration(value, f"{kind}({name}=...)")
     if not duration:
-        raise InvalidInput(f"{kind}({name}={value!r}) needs a duration above zero")
+        raise InvalidInput(f"{kind}({name}={spelled(value)}) needs a duration above zero")
     return duration

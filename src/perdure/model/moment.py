@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from perdure.model.spelling import spelled
+
 EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -14,12 +16,12 @@ def as_moment(value: Any, name: str) -> datetime:
     from perdure.errors import InvalidInput  # errors imports this module
 
     if not isinstance(value, datetime):
-        raise InvalidInput(f"{name}={value!r} is not a datetime")
+        raise InvalidInput(f"{name}={spelled(value)} is not a datetime")
     if value.utcoffset() is None:
-        raise InvalidInput(f"{name}={value!r} needs a time zone: datetime(..., tzinfo=UTC)")
+        raise InvalidInput(f"{name}={spelled(value)} needs a time zone: datetime(..., tzinfo=UTC)")
     if not is_storable(value):
         raise InvalidInput(
-            f"{name}={value!r} is not a usable moment: it must lie between the years "
+            f"{name}={spelled(value)} is not a usable moment: it must lie between the years "
             f"{EARLIEST.year} and {LATEST.year}"
         )
     return value.astimezone(UTC)

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
+from perdure.model.spelling import spelled
 
 RETRIES_MAX = 1_000_000
 ErrorTypes = type[BaseException] | str | tuple[type[BaseException] | str, ...]
@@ -39,13 +40,14 @@ class Retry:
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int):
-            raise InvalidInput(f"Retry(retries={self.retries!r}) needs a whole number")
+            raise InvalidInput(f"Retry(retries={spelled(self.retries)}) needs a whole number")
         if not 0 <= self.retries <= RETRIES_MAX:
             raise InvalidInput(f"Retry(retries={self.retries}) is not between 0 and {RETRIES_MAX}")
         factor: Any = self.factor
         if not isinstance(factor, int | float) or not factor >= 1:
             raise InvalidInput(
-                f"Retry(factor={factor!r}) is not a number of at least 1: delays would shrink"
+                f"Retry(factor={spelled(factor)}) is not a number of at least 1: delays would "
+                "shrink"
             )
         self._set("first", as_duration(self.first, "Retry.first"))
         self._set("max", as_duration(self.max, "Retry.max"))
@@ -79,5 +81,5 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
     for item in items:
         is_exception = isinstance(item, type) and issubclass(item, BaseException)
         if not isinstance(item, str) and not is_exception:
-            raise InvalidInput(f"Retry({name}=...) takes exception types, not {item!r}")
+            raise InvalidInput(f"Retry({name}=...) takes exception types, not {spelled(item)}")
     return tuple(item if isinstance(item, str) else type_name(item) for item in items)

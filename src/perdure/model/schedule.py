@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from perdure.errors import ScheduleUnreadable
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
@@ -26,7 +27,7 @@ HISTORY_MAX = 20
 """Ticks of which a schedule remembers what became of each."""
 
 
-class Timetable(Value, omit_defaults=True):
+class Timetable(Value, omit_defaults=True, forbid_unknown_fields=True):
     """The times of a schedule: by ``cron`` in a time zone, or every so many milliseconds."""
 
     cron: str = ""
@@ -38,7 +39,7 @@ class Timetable(Value, omit_defaults=True):
     """No tick after this."""
 
 
-class FlowCall(Value, tag="flow"):
+class FlowCall(Value, tag="flow", forbid_unknown_fields=True):
     """A run to begin, of a definition that is stored."""
 
     flow: str
@@ -48,14 +49,14 @@ class FlowCall(Value, tag="flow"):
     aging_ms: int
 
 
-class TaskCall(Value, tag="task"):
+class TaskCall(Value, tag="task", forbid_unknown_fields=True):
     """A job to insert, complete but for its id."""
 
     job: NewJob
 
 
-class ScheduleDefinition(Value, omit_defaults=True):
-    """What its maker asked for."""
+class ScheduleDefinition(Value, omit_defaults=True, forbid_unknown_fields=True):
+    """What its maker asked for. What only a newer version knows is not read, so never dropped."""
 
     timetable: Timetable
     call: FlowCall | TaskCall
@@ -85,7 +86,7 @@ class TickRecord(Value, omit_defaults=True):
     reason: str = ""
 
 
-class ScheduleState(Value, omit_defaults=True):
+class ScheduleState(Value, omit_defaults=True, forbid_unknown_fields=True):
     """How far a schedule is."""
 
     created_at: datetime
@@ -122,6 +123,17 @@ class Schedule(Value):
     state: ScheduleState
 
 
+class UnreadableSchedule(Value):
+    """One that a newer version wrote, in a way that this one does not know."""
+
+    namespace: str
+    name: str
+    revision: int
+    due_at: datetime | None
+    """When it is time to look at it, for workers that can read it."""
+    reason: str
+
+
 class ScheduleCommit(Value):
     """One atomic write of a schedule, with what it starts."""
 
@@ -153,13 +165,21 @@ def encode_definition(definition: ScheduleDefinition) -> bytes:
     return msgspec.json.encode(definition)
 
 
-def decode_definition(data: bytes) -> ScheduleDefinition:
-    return msgspec.json.decode(data, type=ScheduleDefinition)
-
-
 def encode_state(state: ScheduleState) -> bytes:
     return msgspec.json.encode(state)
 
 
-def decode_state(data: bytes) -> ScheduleState:
-    return msgspec.json.decode(data, type=ScheduleState)
+def decode_schedule(
+    namespace: str, name: str, revision: int, definition: bytes, state: bytes
+) -> Schedule:
+    """Raises ``ScheduleUnreadable`` rather than guess at what a newer version meant."""
+    try:
+        return Schedule(
+            namespace=namespace,
+            name=name,
+            revision=revision,
+            definition=msgspec.json.decode(definition, type=ScheduleDefinition),
+            state=msgspec.json.decode(state, type=ScheduleState),
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ScheduleUnreadable(name, str(error)) from error

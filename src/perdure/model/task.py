@@ -15,6 +15,7 @@ from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, PRIORITY_MAX, PRI
 from perdure.model.limit import Limit
 from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry
+from perdure.model.spelling import spelled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,13 +193,13 @@ class PlainFunction(Task[P, R]):
 
 def checked_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name or len(name) > NAME_MAX or _UNSTORABLE.search(name):
-        raise InvalidInput(f"{what} {name!r} must be a text of 1 to {NAME_MAX} characters")
+        raise InvalidInput(f"{what} {spelled(name)} must be a text of 1 to {NAME_MAX} characters")
     return name
 
 
 def checked_priority(priority: Any) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
-        raise InvalidInput(f"priority={priority!r} must be a whole number")
+        raise InvalidInput(f"priority={spelled(priority)} must be a whole number")
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
         raise InvalidInput(
             f"priority={priority} is out of range: {PRIORITY_MIN} (most urgent) to {PRIORITY_MAX}"
@@ -216,5 +217,5 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 def checked_list(values: Any, name: str, of: str) -> tuple[Any, ...]:
     """Refuse the one thing where a list of them is meant; a text would be taken for its letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InvalidInput(f"{name}={values!r} must be a list of {of}")
+        raise InvalidInput(f"{name}={spelled(values)} must be a list of {of}")
     return tuple(values)

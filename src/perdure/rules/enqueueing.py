@@ -24,6 +24,7 @@ from perdure.model.payload import (
 )
 from perdure.model.policy import encode_policy
 from perdure.model.retry import RETRIES_MAX, Retry
+from perdure.model.spelling import spelled
 from perdure.model.task import Task, checked_name, checked_priority, checked_tags
 from perdure.model.value import Value
 from perdure.rules.limits import computed_keys
@@ -217,7 +218,7 @@ def check_option_names(options: Mapping[str, Any], known: Any) -> None:
 
 def checked_limit(limit: Any, most: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
-        raise InvalidInput(f"limit={limit!r} must be a whole number from 1 to {most}")
+        raise InvalidInput(f"limit={spelled(limit)} must be a whole number from 1 to {most}")
     return limit
 
 
@@ -264,7 +265,7 @@ def _policy(options: CallOptions) -> bytes | None:
         return encode_policy(retries, None)
     duration = as_duration(timeout, "timeout")
     if not duration:
-        raise InvalidInput(f"timeout={timeout!r} must be above zero")
+        raise InvalidInput(f"timeout={spelled(timeout)} must be above zero")
     return encode_policy(retries, duration)
 
 
@@ -274,7 +275,7 @@ def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
         return None, _moment(deadline, "deadline")
     duration = _duration(deadline, "deadline")
     if duration is not None and not duration:
-        raise InvalidInput(f"deadline={deadline!r} has passed already; it must lie ahead")
+        raise InvalidInput(f"deadline={spelled(deadline)} has passed already; it must lie ahead")
     return duration, None
 
 
@@ -302,14 +303,18 @@ def _attempts(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= RETRIES_MAX:
-        raise InvalidInput(f"max_attempts={value!r} must be a whole number from 1 to {RETRIES_MAX}")
+        raise InvalidInput(
+            f"max_attempts={spelled(value)} must be a whole number from 1 to {RETRIES_MAX}"
+        )
     return value
 
 
 def _on_conflict(value: Any) -> OnConflict:
     known = get_args(OnConflict)
     if value not in known:
-        raise InvalidInput(f"on_conflict={value!r} must be one of {', '.join(map(repr, known))}")
+        raise InvalidInput(
+            f"on_conflict={spelled(value)} must be one of {', '.join(map(repr, known))}"
+        )
     checked: OnConflict = value
     return checked
 
@@ -320,7 +325,7 @@ def _name(value: Any, what: str) -> str | None:
 
 def _listed(values: Any, name: str) -> Sequence[Any]:
     if not isinstance(values, list | tuple | set | frozenset):
-        raise InvalidInput(f"{name}={values!r} must be a list of texts")
+        raise InvalidInput(f"{name}={spelled(values)} must be a list of texts")
     return list(values)
 
 

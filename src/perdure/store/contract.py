@@ -48,7 +48,12 @@ from perdure.model.run import (
     Wait,
     WaitFilter,
 )
-from perdure.model.schedule import Schedule, ScheduleAnswer, ScheduleCommit
+from perdure.model.schedule import (
+    Schedule,
+    ScheduleAnswer,
+    ScheduleCommit,
+    UnreadableSchedule,
+)
 from perdure.model.value import Value
 from perdure.model.worker import Renewal, Survey, WorkerInfo, WorkerState
 from perdure.store.wakeups import Kinds, Listener
@@ -304,15 +309,23 @@ class ScheduleStore(Protocol):
         """
 
     @abstractmethod
-    async def get_schedule(self, namespace: str, name: str) -> Schedule | None: ...
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
+        """Raises ``ScheduleUnreadable`` where a newer version wrote what this one does not know."""
 
     @abstractmethod
     async def list_schedules(self, namespace: str | None) -> list[Schedule]:
-        """All of them, by namespace and name."""
+        """All that can be read, by namespace and name."""
+
+    @abstractmethod
+    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
+        """All others: a newer version wrote them. By namespace and name."""
 
     @abstractmethod
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        """Schedules whose time to be looked at has come, earliest first."""
+        """Schedules whose time to be looked at has come, earliest first.
+
+        - Those that cannot be read are left out, and stand in nobody's way.
+        """
 
     @abstractmethod
     async def delete_schedule(self, namespace: str, name: str) -> bool:

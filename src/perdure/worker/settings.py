@@ -8,6 +8,7 @@ from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.limit import Limit
+from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.model.value import Value
 
@@ -45,7 +46,7 @@ class WorkerSettings(Value):
 
 def checked_concurrency(concurrency: object) -> int:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency={concurrency!r} must be a whole number")
+        raise InvalidInput(f"concurrency={spelled(concurrency)} must be a whole number")
     if not 1 <= concurrency <= CONCURRENCY_MAX:
         raise InvalidInput(f"concurrency={concurrency} is not between 1 and {CONCURRENCY_MAX}")
     return concurrency
@@ -53,13 +54,13 @@ def checked_concurrency(concurrency: object) -> int:
 
 def at_least_one(count: object, name: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{name}={count!r} must be a whole number of at least 1")
+        raise InvalidInput(f"{name}={spelled(count)} must be a whole number of at least 1")
     return count
 
 
 def yes_or_no(choice: object, name: str) -> bool:
     if not isinstance(choice, bool):
-        raise InvalidInput(f"{name}={choice!r} must be True or False")
+        raise InvalidInput(f"{name}={spelled(choice)} must be True or False")
     return choice
 
 
@@ -74,7 +75,7 @@ def one_namespace(namespace: str) -> str:
 def positive(value: Duration, name: str) -> timedelta:
     duration = as_duration(value, name)
     if not duration:
-        raise InvalidInput(f"{name}={value!r} must be above zero")
+        raise InvalidInput(f"{name}={spelled(value)} must be above zero")
     return duration
 
 

@@ -9,6 +9,7 @@ from perdure.model.schedule import (
     ScheduleAnswer,
     ScheduleCommit,
     ScheduleCommitState,
+    UnreadableSchedule,
 )
 from perdure.store.contract import ScheduleStore
 from perdure.store.memory.inserting import insert
@@ -29,6 +30,9 @@ class MemorySchedules(Handle, ScheduleStore):
         with self._transaction() as transaction:
             kept = sorted(transaction.state.schedules.by_place.items())
             return [schedule for (place, _), schedule in kept if namespace in (None, place)]
+
+    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
+        return []  # no other version can have written here
 
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
         with self._transaction() as transaction:

@@ -14,8 +14,8 @@ from perdure.model.schedule import (
     ScheduleAnswer,
     ScheduleCommit,
     ScheduleCommitState,
-    decode_definition,
-    decode_state,
+    UnreadableSchedule,
+    decode_schedule,
     encode_definition,
     encode_state,
 )
@@ -24,6 +24,7 @@ from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
 from perdure.store.postgres.submits import PostgresSubmits
+from perdure.store.sql.schedules import first_readable, readable, unreadable
 
 
 class PostgresSchedules(PostgresSubmits, ScheduleStore):
@@ -51,15 +52,20 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
 
     async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
         for row in await self._fetch("get_schedule", namespace, name):
-            return _schedule_from(row)
+            return decode_schedule(*row[:5])
         return None
 
     async def list_schedules(self, namespace: str | None) -> list[Schedule]:
-        return [_schedule_from(row) for row in await self._fetch("list_schedules", namespace)]
+        return readable(await self._fetch("list_schedules", namespace))
+
+    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
+        return unreadable(await self._fetch("list_schedules", namespace))
 
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        rows = await self._fetch("due_schedules", self._moment(), namespace, limit)
-        return [_schedule_from(row) for row in rows]
+        async def first(limit: int) -> list[Record]:
+            return await self._fetch("due_schedules", self._moment(), namespace, limit)
+
+        return await first_readable(first, limit)
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return bool(await self._fetch("delete_schedule", namespace, name))
@@ -144,14 +150,4 @@ def _row_of(schedule: Schedule) -> tuple[Any, ...]:
         schedule.state.due_at,
         encode_definition(schedule.definition),
         encode_state(schedule.state),
-    )
-
-
-def _schedule_from(row: Record) -> Schedule:
-    return Schedule(
-        namespace=row[0],
-        name=row[1],
-        revision=row[2],
-        definition=decode_definition(row[3]),
-        state=decode_state(row[4]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from perdure.model.hint import HintKind
@@ -11,15 +12,16 @@ from perdure.model.schedule import (
     ScheduleAnswer,
     ScheduleCommit,
     ScheduleCommitState,
-    decode_definition,
-    decode_state,
+    UnreadableSchedule,
+    decode_schedule,
     encode_definition,
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
+from perdure.store.sql.schedules import first_readable, readable, unreadable
 from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.inserting import insert_jobs
-from perdure.store.sqlite.rows import Row, micros
+from perdure.store.sqlite.rows import Row, micros, moment_or_none
 from perdure.store.sqlite.submitting import submit_run
 from perdure.store.sqlite.transaction import Transaction
 
@@ -30,19 +32,24 @@ class SqliteSchedules(Handle, ScheduleStore):
 
     async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
         rows = await self._rows("get_schedule", namespace=namespace, schedule=name)
-        return _schedule_from(rows[0]) if rows else None
+        return decode_schedule(*rows[0][:5]) if rows else None
 
     async def list_schedules(self, namespace: str | None) -> list[Schedule]:
+        return readable(await self._rows("list_schedules", namespace=namespace))
+
+    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
         rows = await self._rows("list_schedules", namespace=namespace)
-        return [_schedule_from(row) for row in rows]
+        return unreadable([(*row[:5], moment_or_none(row[5])) for row in rows])
 
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        rows = await self._read(
-            lambda transaction: transaction.rows(
-                "due_schedules", namespace=namespace, now=transaction.now, limit=limit
+        async def first(limit: int) -> Sequence[Row]:
+            return await self._read(
+                lambda transaction: transaction.rows(
+                    "due_schedules", namespace=namespace, now=transaction.now, limit=limit
+                )
             )
-        )
-        return [_schedule_from(row) for row in rows]
+
+        return await first_readable(first, limit)
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         place = {"namespace": namespace, "schedule": name}
@@ -89,14 +96,3 @@ def _row_of(schedule: Schedule) -> dict[str, Any]:
         "definition": encode_definition(schedule.definition),
         "state": encode_state(schedule.state),
     }
-
-
-def _schedule_from(row: Row) -> Schedule:
-    namespace, name, revision, definition, state = row
-    return Schedule(
-        namespace=namespace,
-        name=name,
-        revision=revision,
-        definition=decode_definition(definition),
-        state=decode_state(state),
-    )

@@ -36,11 +36,11 @@ class Duty(ABC):
         """When there is something to do, as the survey tells it."""
 
     @abstractmethod
-    async def see_to_all(self) -> None:
-        """See to everything that is due."""
+    async def see_to_all(self) -> bool:
+        """See to everything that is due; whether there was anything that does not rest."""
 
     def tend(self, then: Callable[[], None]) -> None:
-        """See to what is due, and call ``then``; if that is not under way already."""
+        """See to what is due, if that is not under way already, and call ``then`` to look on."""
         if self._tending is None:
             self._tending = asyncio.create_task(self._tend(then))
 
@@ -52,14 +52,16 @@ class Duty(ABC):
     async def _tend(self, then: Callable[[], None]) -> None:
         now = clock.monotonic()
         self._resting = {what: until for what, until in self._resting.items() if until > now}
+        is_news = True
         try:
-            await self.see_to_all()
+            is_news = await self.see_to_all() or not self._resting
         except Exception:
             _log.exception("%s that are due were not all seen to; trying again", self.about)
             await asyncio.sleep(REST_SECONDS)
         finally:
             self._tending = None
-            then()
+            if is_news:  # else what is due rests, and to look at once would go round and round
+                then()
 
     def is_resting(self, what: Hashable) -> bool:
         return what in self._resting

@@ -31,17 +31,32 @@ class ScheduleDuty(Duty):
         self._store = store
         self._ticking = ticking
         self._namespace = namespace
+        self._told: set[str] = set()
+        """Those of which the log has told that they cannot be read."""
 
     def due_at(self, survey: Survey) -> datetime | None:
         return survey.next_tick_at
 
-    async def see_to_all(self) -> None:
+    async def see_to_all(self) -> bool:
         now = await self._store.now()
         due = await self._store.due_schedules(self._namespace, SCHEDULES_MAX)
         awake = [each for each in due if not self.is_resting(each.name)]
         for first in range(0, len(awake), AT_ONCE):
             chunk = awake[first : first + AT_ONCE]
             await asyncio.gather(*(self._see_to(each, now) for each in chunk))
+        if not due:
+            await self._leave_unreadable(now)
+        return bool(awake)
+
+    async def _leave_unreadable(self, now: datetime) -> None:
+        """Nothing that is due can be read here: leave it to workers of a newer version."""
+        unreadable = await self._store.unreadable_schedules(self._namespace)
+        for each in unreadable:
+            if each.due_at is not None and each.due_at <= now:
+                self.rest(each.name)
+            if each.name not in self._told:
+                _log.error("schedule %r cannot be read here: %s", each.name, each.reason)
+        self._told = {each.name for each in unreadable}
 
     async def _see_to(self, schedule: Schedule, now: datetime) -> None:
         """Take one schedule on as far as it is due; its trouble is no other's."""

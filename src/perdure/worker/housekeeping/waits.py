@@ -38,14 +38,16 @@ class WaitDuty(Duty):
     def due_at(self, survey: Survey) -> datetime | None:
         return survey.next_wait_at
 
-    async def see_to_all(self) -> None:
-        is_more = True
+    async def see_to_all(self) -> bool:
+        is_some, is_more = False, True
         while is_more:
             due = await self._store.due_waits(self._namespace, BATCH)
             groups = self._not_resting(due)
             for first in range(0, len(groups), RUNS_AT_ONCE):
                 await self._end_all(groups[first : first + RUNS_AT_ONCE])
+            is_some = is_some or bool(groups)
             is_more = len(due) == BATCH and bool(groups)
+        return is_some
 
     def _not_resting(self, waits: Iterable[Wait]) -> list[list[Wait]]:
         """These waits by the run that they are of."""

@@ -2,19 +2,19 @@
 -- database's own), where it matters.
 
 -- name: get_schedule
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {schema}.schedules
 WHERE namespace = $1
   AND name = $2;
 
 -- name: list_schedules
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {schema}.schedules
 WHERE $1::text IS NULL OR namespace = $1
 ORDER BY namespace, name;
 
 -- name: due_schedules
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {schema}.schedules
 WHERE due_at IS NOT NULL
   AND namespace = $2

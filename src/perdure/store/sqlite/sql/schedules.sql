@@ -1,19 +1,19 @@
 -- Schedules, and by what flows cool down.
 
 -- name: get_schedule
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {prefix}schedules
 WHERE namespace = :namespace
   AND name = :schedule;
 
 -- name: list_schedules
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {prefix}schedules
 WHERE :namespace IS NULL OR namespace = :namespace
 ORDER BY namespace, name;
 
 -- name: due_schedules
-SELECT namespace, name, revision, definition, state
+SELECT namespace, name, revision, definition, state, due_at
 FROM {prefix}schedules INDEXED BY {prefix}schedules_due
 WHERE due_at IS NOT NULL
   AND namespace = :namespace
