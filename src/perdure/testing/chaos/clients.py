@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure import AsyncClient, PerdureError, RunStatus, Status, StoreUnreachable
+from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, StoreUnreachable
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.waits import WaitRecord
 from perdure.model.value import Value
@@ -191,7 +191,7 @@ class Clients:
     async def _move(self, act: str, id: str | None) -> None:
         if id is not None:
             operation = getattr(self._client, act)
-            place = Place(act=act, run=id, by=self._name)
+            place = Place(act=act, run=id, by=self._name, nonce="")  # it brings nothing
             await acted(place, lambda: operation(id, by=self._name))
 
     def _unique(self) -> str:
@@ -227,7 +227,8 @@ class Told(Value):
 async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Act on a run, and let the witness say what was told."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
-    if told.answer is Answer.UNCLEAR:
+    is_ignored = isinstance(told.value, ReportAnswer) and not told.value.is_accepted
+    if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first
         return
     witness().acted(
         place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
@@ -31,6 +32,7 @@ MakeServer = Callable[[], AbstractContextManager[Server]]
 def main(arguments: Sequence[str], make_server: MakeServer) -> int:
     """Run chaos as the arguments say; the exit code says whether anything was found."""
     options = parser().parse_args(arguments)
+    logging.getLogger("perdure").addHandler(logging.NullHandler())  # faults are told otherwise
     seed = SystemRandom().randrange(SEED_MAX) if options.seed is None else options.seed
     stores = STORES if options.store == "both" else (options.store,)
     reports = [_on(store, seed, options, make_server) for store in stores]
