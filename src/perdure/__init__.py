@@ -66,6 +66,7 @@ from perdure.errors import (
     RunStuck,
     RunTimeout,
     ScheduleNotFound,
+    ScheduleUnreadable,
     SchemaMismatch,
     StaleClaim,
     StoreError,
@@ -89,7 +90,7 @@ from perdure.model.report import Report, ReportStatus
 from perdure.model.result import complete, failed, paused, skipped
 from perdure.model.retry import Retry
 from perdure.model.run import RunStatus, WaitKind
-from perdure.model.schedule import TickRecord, TickResult
+from perdure.model.schedule import TickRecord, TickResult, UnreadableSchedule
 from perdure.model.task import Task
 from perdure.nodes.kind import Kind, Settings
 from perdure.worker.worker import Worker
@@ -192,6 +193,7 @@ __all__ = [
     "RunTimeout",
     "ScheduleNotFound",
     "ScheduleRecord",
+    "ScheduleUnreadable",
     "SchemaMismatch",
     "Settings",
     "Spacing",
@@ -207,6 +209,7 @@ __all__ = [
     "UnknownFlow",
     "UnknownKind",
     "UnknownTask",
+    "UnreadableSchedule",
     "Use",
     "UseOrigin",
     "WaitKind",

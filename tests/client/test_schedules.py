@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import (
     AsyncClient,
@@ -17,6 +18,7 @@ from perdure import (
     Flow,
     InvalidFlow,
     InvalidInput,
+    Retry,
     RunEnded,
     RunHandle,
     RunNotRetryable,
@@ -27,8 +29,10 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
+from perdure.model.lane import Lane
 from perdure.store.contract import Store
 from tests.client.flows import asking, keep, ordering, parent, shouting
+from tests.client.played_worker import PlayedWorker
 from tests.client.runs import worker_at
 from tests.client.tasks import add
 from tests.worker.ticking import ids_of_runs, outcomes, tick
@@ -174,7 +178,8 @@ class TestSchedule:
             ({"every": "1h", "start_at": MIDNIGHT, "end_at": MIDNIGHT - HOUR}, "end_at="),
             ({"every": "1h", "input": object()}, "input of flow 'ordering'"),
             ({"every": "1h", "input": "seven"}, "input of flow 'ordering'|argument 'id'"),
-            ({"every": "1h", "args": [1]}, "takes input="),
+            ({"every": "1h", "args": [1]}, "takes input=...; args is for tasks"),
+            ({"every": "1h", "queue": "slow", "tags": []}, "queue, tags are for tasks"),
         ],
     )
     async def test_refuses_what_cannot_be(
@@ -199,6 +204,11 @@ class TestSchedule:
             ("nightly", add, {"args": "12"}, "args='12'"),
             ("nightly", add, {"args": ["one", 2]}, "argument"),
             ("nightly", add, {"args": [1, 2], "kwargs": {"third": 1}}, "'third'"),
+            ("nightly", add, {"args": [1, 2], "priority": 9}, "priority=9"),
+            ("nightly", add, {"args": [1, 2], "retries": -1}, "retries"),
+            ("nightly", add, {"args": [1, 2], "timeout": "soon"}, "timeout='soon'"),
+            ("nightly", add, {"args": [1, 2], "tags": "gpu"}, "tags='gpu'"),
+            ("nightly", add, {"args": [1, 2], "queue": ""}, "queue ''"),
             ("nightly", shouting, {"input": 7}, "flow 'shouting'"),
         ],
     )
@@ -302,6 +312,39 @@ class TestTrigger:
 
         assert isinstance(handle, AsyncJobHandle)
         assert (await handle.record()).task == "add"
+
+    async def test_starts_a_job_with_what_was_said_of_it(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        said: dict[str, Any] = {
+            "queue": "slow",
+            "priority": 1,
+            "retries": Retry(2, first="5s"),
+            "timeout": "30s",
+            "tags": ["gpu"],
+        }
+        await client.schedule("sums", add, every="1h", args=[2, 3], **said)
+
+        await client.trigger("sums")
+        [triggered] = await PlayedWorker(store).claim_all()
+        await client.enqueue(add, 2, 3, **said)
+        [enqueued] = await PlayedWorker(store).claim_all()
+
+        assert triggered.lane == Lane(queue="slow", task="add", tags=("gpu",))
+        assert triggered.policy is not None
+        same = replace(enqueued, claim=triggered.claim, created_at=triggered.created_at)
+        assert triggered == same
+
+    async def test_said_again_without_settings_starts_a_job_of_the_task_as_it_is(
+        self, client: AsyncClient, store: Store
+    ) -> None:
+        await client.schedule("sums", add, every="1h", args=[2, 3], queue="slow", retries=3)
+        await client.schedule("sums", add, every="1h", args=[2, 3])
+
+        await client.trigger("sums")
+
+        [job] = await PlayedWorker(store).claim_all()
+        assert (job.lane, job.policy) == (Lane(queue="default", task="add"), None)
 
     async def test_starts_even_while_paused_or_busy(self, client: AsyncClient) -> None:
         await client.schedule("ask", asking, every="1h", paused=True)

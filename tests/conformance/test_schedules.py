@@ -208,6 +208,15 @@ class TestListSchedules:
         ]
 
 
+class TestUnreadableSchedules:
+    async def test_has_none_that_was_written_by_this_version(self, store: Store) -> None:
+        """What a newer one writes is up to stores that several versions can share."""
+        await save(store)
+
+        assert await store.unreadable_schedules(None) == []
+        assert await store.unreadable_schedules(NAMESPACE) == []
+
+
 class TestDueSchedules:
     async def test_has_those_whose_time_has_come_earliest_first(
         self, store: Store, clock: ManualClock

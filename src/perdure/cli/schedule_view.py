@@ -12,31 +12,44 @@ from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.model.mermaid import duration_text
-from perdure.model.schedule import TickRecord
+from perdure.model.schedule import TickRecord, UnreadableSchedule
 
 PAUSED = "paused"
+UNREADABLE = "unreadable"
+"""Only a newer version can read it."""
 
 
 def schedule_columns(
-    schedules: Sequence[ScheduleRecord], now: datetime, *, is_across: bool
+    schedules: Sequence[ScheduleRecord | UnreadableSchedule], now: datetime, *, is_across: bool
 ) -> list[Column]:
     """A list of schedules; ``is_across`` when they are of several namespaces."""
     namespaces = [each.namespace if is_across else "" for each in schedules]
+    status, starts, when, next_, last, started = (
+        list(column) for column in zip(*(_cells(each, now) for each in schedules), strict=True)
+    )
     return [
         Column(title="SCHEDULE", cells=[each.name for each in schedules], room_min=12),
         Column(title="NAMESPACE", cells=namespaces, rank=3, room_min=9),
-        Column(title="STATUS", cells=[_status(each) for each in schedules]),
-        Column(title="STARTS", cells=[_target(each) for each in schedules], rank=2, room_min=10),
-        Column(title="WHEN", cells=[_when(each) for each in schedules], rank=1, room_min=10),
-        Column(title="NEXT", cells=[_next(each.next_at, now) for each in schedules]),
-        Column(title="LAST", cells=[_last(each.last_at, now) for each in schedules], rank=4),
-        Column(
-            title="STARTED",
-            cells=[str(each.started) for each in schedules],
-            rank=5,
-            is_number=True,
-        ),
+        Column(title="STATUS", cells=status),
+        Column(title="STARTS", cells=starts, rank=2, room_min=10),
+        Column(title="WHEN", cells=when, rank=1, room_min=10),
+        Column(title="NEXT", cells=next_),
+        Column(title="LAST", cells=last, rank=4),
+        Column(title="STARTED", cells=started, rank=5, is_number=True),
     ]
+
+
+def _cells(schedule: ScheduleRecord | UnreadableSchedule, now: datetime) -> tuple[str, ...]:
+    if isinstance(schedule, UnreadableSchedule):
+        return UNREADABLE, "", "", _next(schedule.due_at, now), "", ""
+    return (
+        _status(schedule),
+        _target(schedule),
+        _when(schedule),
+        _next(schedule.next_at, now),
+        _last(schedule.last_at, now),
+        str(schedule.started),
+    )
 
 
 def print_schedule(console: Console, record: ScheduleRecord, now: datetime) -> None:

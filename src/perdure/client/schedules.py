@@ -208,6 +208,7 @@ class AsyncSchedules(AsyncRuns):
     async def _no_schedule(self, namespace: str, name: str) -> ScheduleNotFound:
         store = await self._access.store.opened()
         known = [each.name for each in await store.list_schedules(namespace)]
+        known += [each.name for each in await store.unreadable_schedules(namespace)]
         return ScheduleNotFound(name, nearest(name, known))
 
     def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle:

@@ -1,0 +1,239 @@
+"""Schedules that a newer version wrote: left to its workers, shown as such, in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import asdict, replace
+
+from perdure import (
+    AsyncClient,
+    ScheduleRecord,
+    ScheduleUnreadable,
+    UnreadableSchedule,
+)
+from perdure.cli.schedule_view import schedule_columns
+from perdure.clock import ManualClock
+from perdure.errors import ScheduleNotFound
+from perdure.model.schedule import (
+    Schedule,
+    ScheduleCommit,
+    ScheduleDefinition,
+    ScheduleState,
+    decode_schedule,
+    encode_definition,
+    encode_state,
+)
+from perdure.model.worker import Survey
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.worker.housekeeping.duty import Duty
+from perdure.worker.housekeeping.schedules import ScheduleDuty
+from tests.client.flows import ordering
+from tests.conformance.schedule_builders import HOUR, START, schedule
+from tests.worker.ticking import NAMESPACE, ids_of_runs, ticking_at
+
+
+class NewerDefinition(ScheduleDefinition, omit_defaults=True):
+    jitter_ms: int = 0
+
+
+class NewerState(ScheduleState, omit_defaults=True):
+    jittered_at: str = ""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def store(
+    request: pytest.FixtureRequest, sqlite_url: str, postgres_url: str, clock: ManualClock
+) -> AsyncIterator[Store]:
+    """What programs of several versions can share."""
+    urls = {"sqlite": sqlite_url, "postgres": postgres_url}
+    store = store_at(urls[request.param], clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(store, flows=[ordering]) as client:
+        yield client
+
+
+def newer(name: str, **state: Any) -> Schedule:
+    made = schedule(name, **state)
+    definition = NewerDefinition(**fields(made.definition), jitter_ms=5)
+    return replace(made, namespace=NAMESPACE, definition=definition)
+
+
+def fields(value: Any) -> dict[str, Any]:
+    return asdict(value)
+
+
+async def save(store: Store, schedule: Schedule) -> None:
+    answer = await store.commit_schedule(ScheduleCommit(schedule=schedule, expected=None))
+    assert answer.state == "done"
+
+
+class TestReading:
+    def test_refuses_what_it_does_not_know(self) -> None:
+        made = schedule("a")
+        definition, state = encode_definition(made.definition), encode_state(made.state)
+        newer_state = NewerState(**fields(made.state), jittered_at="x")
+        odd = [
+            (encode_definition(newer("a").definition), state),
+            (definition.replace(b'"queue"', b'"merge"'), state),
+            (definition.replace(b'"type":"flow"', b'"type":"agent"'), state),
+            (definition.replace(b'"cron"', b'"moon"'), state),
+            (definition, encode_state(newer_state)),
+            (definition, state.replace(b'"skipped"', b'"put off"')),
+            (b"no JSON", state),
+            (definition, b'{"\xff": 1}'),
+        ]
+
+        assert decode_schedule(NAMESPACE, "a", 1, definition, state) == replace(
+            made, namespace=NAMESPACE, revision=1
+        )
+        for each in odd:
+            assert each != (definition, state)
+            with pytest.raises(ScheduleUnreadable, match="schedule 'a' cannot be read here"):
+                decode_schedule(NAMESPACE, "a", 1, *each)
+
+
+class TestDue:
+    async def test_brings_the_others_however_many_are_in_front_of_them(
+        self, store: Store, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        for number in range(5):
+            await save(store, newer(f"newer-{number}", due_at=START + number * HOUR / 10))
+        for name in ("one", "two"):
+            await client.schedule(name, ordering, every="1h", input=1)
+        clock.advance(2 * HOUR)
+
+        assert [each.name for each in await store.due_schedules(NAMESPACE, 1)] in (["one"], ["two"])
+        for limit in (2, 3, 100):
+            due = await store.due_schedules(NAMESPACE, limit)
+            assert sorted(each.name for each in due) == ["one", "two"]
+
+    async def test_lets_the_others_tick_and_tells_of_it_once(
+        self,
+        store: Store,
+        client: AsyncClient,
+        clock: ManualClock,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        await save(store, newer("newer", due_at=START))
+        await save(store, newer("newer too", due_at=START + 9 * HOUR))
+        await client.schedule("nightly", ordering, every="1h", input=1)
+        duty = ScheduleDuty(store, ticking_at(store), NAMESPACE)
+        caplog.set_level(logging.ERROR, "perdure.worker")
+        clock.advance(HOUR)
+
+        found = [await duty.see_to_all() for _ in range(3)]
+
+        assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
+        assert found == [True, False, False]
+        assert (duty.is_resting("newer"), duty.is_resting("newer too")) == (True, False)
+        assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+            "schedule 'newer' cannot be read here",
+            "schedule 'newer too' cannot be read here",
+        ]
+
+
+class TestClients:
+    async def test_see_it_in_its_place_with_the_reason(
+        self, store: Store, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        await save(store, newer("b", due_at=START + HOUR))
+        for name in ("c", "a"):
+            await client.schedule(name, ordering, every="1h", input=1)
+
+        found = await client.schedules()
+
+        assert [each.name for each in found] == ["a", "b", "c"]
+        assert isinstance(found[0], ScheduleRecord)
+        assert isinstance(found[1], UnreadableSchedule)
+        assert "jitter_ms" in found[1].reason
+        assert found[1].due_at == START + HOUR
+
+        columns = schedule_columns(found, START, is_across=False)
+        cells = {column.title: column.cells for column in columns}
+        assert cells["STATUS"] == ["active", "unreadable", "active"]
+        assert cells["NEXT"][1] == cells["NEXT"][0]
+
+    async def test_are_told_when_they_act_on_it_and_change_nothing(
+        self, store: Store, client: AsyncClient
+    ) -> None:
+        await save(store, newer("b", due_at=START + HOUR))
+        [before] = await client.schedules()
+        acts: list[Callable[[], Awaitable[object]]] = [
+            lambda: client.schedule("b", ordering, every="1h", input=1),
+            lambda: client.schedule_record("b"),
+            lambda: client.pause_schedule("b"),
+            lambda: client.resume_schedule("b"),
+            lambda: client.trigger("b"),
+        ]
+
+        for act in acts:
+            with pytest.raises(ScheduleUnreadable, match="A newer version"):
+                await act()
+
+        assert await client.schedules() == [before]
+        assert await ids_of_runs(client) == []
+
+    async def test_can_delete_it(self, store: Store, client: AsyncClient) -> None:
+        await save(store, newer("b"))
+
+        await client.delete_schedule("b")
+
+        assert await client.schedules() == []
+        with pytest.raises(ScheduleNotFound):
+            await client.schedule_record("b")
+
+    async def test_find_its_name_near_one_that_is_not_there(
+        self, store: Store, client: AsyncClient
+    ) -> None:
+        await save(store, newer("nightly"))
+
+        with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'"):
+            await client.schedule_record("nightl")
+
+
+class Idle(Duty):
+    """Has nothing to do; ``rests`` says whether something that is due rests."""
+
+    about = "nothing"
+
+    def __init__(self, *, rests: bool) -> None:
+        super().__init__()
+        self._rests = rests
+
+    def due_at(self, survey: Survey) -> None:
+        return None
+
+    async def see_to_all(self) -> bool:
+        if self._rests:
+            self.rest("it")
+        return False
+
+
+@pytest.mark.parametrize("rests, looks", [(True, 0), (False, 1)])
+async def test_what_rests_is_not_looked_at_again_at_once(rests: bool, looks: int) -> None:
+    """Else a worker would do nothing but look for as long as it is due."""
+    duty, told = Idle(rests=rests), []
+
+    duty.tend(lambda: told.append("look"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert len(told) == looks
+    assert duty.pause_seconds == float(rests)
