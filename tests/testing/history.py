@@ -75,6 +75,12 @@ class Scene:
                 pass
 
         @task
+        async def stepping(value: Any, ctx: Context) -> Any:
+            with witness.execution(ctx) as execution:
+                await ctx.step("once", lambda: 1)
+                return execution.nonce
+
+        @task
         async def is_enough(value: Any) -> bool:
             return len(value) >= 1
 
@@ -98,6 +104,9 @@ class Scene:
         ).build()
         self.sleeping = Flow("sleeping").delay("2h", name="d").then(mark, name="a").build()
         self.queued = Flow("queued").then(never, name="n").build()
+        self.moved = Flow("moved").then(never, name="n").build()
+        self.moved_on = Flow("moved").then(never, name="n").then(mark, name="then").build()
+        self.cooling = Flow("cooling", cooldown="1h").then(stepping, name="s").build()
         self.parent = Flow("parent").then(mark, name="a").flow(self.asking, name="c").build()
         self.undoing = (
             Flow("undoing").then(mark, name="a", undo=undo).wait_for_signal("go", name="w").build()
@@ -169,6 +178,7 @@ class Maker:
             self._failed_and_retried,
             self._forked,
             self._waiting,
+            self._moved,
             self._paused,
             self._families,
             self._undone,
@@ -211,6 +221,17 @@ class Maker:
         await answered.result(20)
         await self._submit(self.scene.sleeping, 1, "sleeping")
         await self._submit(self.scene.queued, 1, "queued")
+
+    async def _moved(self) -> None:
+        await self._submit(self.scene.moved, 1, "moved")
+        await self._client.migrate("moved", to=self.scene.moved_on)
+        await self._submit(self.scene.asking, 1, "replaced")
+        await self._client.submit(
+            self.scene.chain, 1, id="replaced", on_conflict="terminate_existing"
+        )
+        await self._client.run_handle("replaced").result(20)
+        await (await self._submit(self.scene.cooling, 1, "begun")).result(20)
+        await self._submit(self.scene.cooling, 1, "skipped")
 
     async def _paused(self) -> None:
         await self._submit(self.scene.queued, 1, "parked")

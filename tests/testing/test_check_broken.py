@@ -106,8 +106,12 @@ def start_a_key_twice(broken: Broken) -> None:
 
 
 def start_what_is_under_way(broken: Broken) -> None:
-    again = events.NodeCompleted(node="m", cause="items", then=Then(started=("m[1]",)))
-    broken.insert("mapped", 2, again, b"[]")
+    first = broken.find("mapped", events.ItemCompleted, 0)
+    done = broken.event("mapped", first)
+    under_way = broken.event("mapped", broken.find("mapped", events.ItemCompleted, 1))
+    assert isinstance(done, events.ItemCompleted)
+    assert isinstance(under_way, events.ItemCompleted)
+    broken.rewrite("mapped", first, replace(done, then=Then(started=(under_way.key,))))
 
 
 def have_two_jobs_of_a_key(broken: Broken) -> None:
@@ -369,6 +373,13 @@ def keep_a_wait_held_after_the_pause(broken: Broken) -> None:
 def leave_a_job_in_the_lane_of_another_version(broken: Broken) -> None:
     [job] = broken.jobs_of("queued")
     broken.change_job(job.id, lane=replace(job.lane, flow="queued@other"))
+
+
+def leave_a_job_behind_in_a_migration(broken: Broken) -> None:
+    [job] = broken.jobs_of("moved")
+    before = broken.event("moved", 1)
+    assert isinstance(before, events.RunSubmitted)
+    broken.change_job(job.id, lane=replace(job.lane, flow=f"moved@{before.version}"))
 
 
 def lose_a_definition(broken: Broken) -> None:
@@ -646,6 +657,7 @@ CASES: list[tuple[Break, str, str]] = [
     (let_a_wait_of_a_paused_run_go, "I7", "parked_in_a_pause"),
     (keep_a_wait_held_after_the_pause, "I7", "parked_in_a_pause"),
     (leave_a_job_in_the_lane_of_another_version, "I7", "in_their_lanes"),
+    (leave_a_job_behind_in_a_migration, "I7", "in_their_lanes"),
     (lose_a_definition, "I7", "has_definition"),
     (let_a_timer_be_overdue, "I7", "in_time"),
     (let_a_lease_be_overdue, "I7", "in_time"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
 from perdure import AsyncClient
+from perdure.model.job import FINISHED
+from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.testing.check import Checker, check
+from perdure.testing.check import Checker, CheckSettings, check
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
 from tests.testing.history import Maker
@@ -53,6 +56,21 @@ async def test_finds_nothing_after_every_flow_of_the_catalogue(
     await results_of_all(client)
 
     assert await check(store) == []
+
+
+async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
+    made = await Maker(store).make()
+    at_once = timedelta(0)
+    while await store.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
+        pass
+    while await store.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
+        pass
+    settings = CheckSettings(limits=made.settings.limits, allows_pruned=True)
+    checker = Checker(store, made.witness.lines, settings)
+
+    assert [finding async for finding in checker.findings()] == []
+    assert checker.counts.runs > 5
+    assert checker.counts.ended_runs == 0
 
 
 async def test_finds_nothing_in_an_empty_store(store: Store) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from perdure.errors import UnknownFlow
 from perdure.model.graph import Graph
@@ -19,6 +20,8 @@ from perdure.testing.check.view import RunView
 
 TRIES = 10
 """How often a run is read that goes on in between; then only its log is judged."""
+AT_ONCE = 8
+"""Runs whose jobs and waits are read at the same time: what takes long is to wait for answers."""
 LEASES_UNSEEN = 2
 """A worker that gave no sign for so many of its leases is not there any more."""
 
@@ -33,7 +36,6 @@ class Reader:
         self._inside = inside_of(store)
         self._graphs: dict[tuple[str, str, str], Graph | None] = {}
         self._manned: dict[str, bool] = {}
-        self.now: datetime | None = None
 
     async def grace_in(self, namespace: str) -> timedelta | None:
         """How late things may be; None where no worker lives who could be late."""
@@ -59,11 +61,13 @@ class Reader:
         snapshots = {
             (each.run.namespace, each.run.id): each for each in with_snapshots if each is not None
         }
-        views = []
-        for found in loaded:
-            if found is not None:
-                place = (found.run.namespace, found.run.id)
-                views.append(await self._view(found, snapshots.get(place)))
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def view(found: LoadedRun) -> RunView:
+            async with room:
+                return await self._view(found, snapshots.get((found.run.namespace, found.run.id)))
+
+        views = await asyncio.gather(*(view(found) for found in loaded if found is not None))
         return views, faults + more
 
     async def _load(
@@ -135,7 +139,8 @@ class Reader:
         [after] = await self._store.run_states([(run.namespace, run.id)])
         if after is None or (after.number, after.created_at) != (run.number, run.created_at):
             return False
-        view.jobs = jobs
+        if not view.replay.fault:  # else nobody knows what should be there
+            view.jobs = jobs
         return True
 
     async def _add_graphs(self, view: RunView) -> None:

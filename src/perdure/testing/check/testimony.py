@@ -79,6 +79,8 @@ class Testimony:
         self.unreadable: list[int] = []
         self.last_line = 0
         self._take_all(lines)
+        self.has_executions = self.count("executions") > 0
+        self.has_acts = self.count("acts") > 0
 
     @staticmethod
     def of(source: str | os.PathLike[str] | Iterable[Line] | None) -> Testimony:
@@ -182,6 +184,8 @@ class Testimony:
         )
 
     def acts_on(self, namespace: str, run: str) -> list[Act]:
+        if not self.has_acts:
+            return []
         found = self._rows(
             "SELECT act, key, by, nonce, errors FROM acts WHERE namespace = ? AND run = ?",
             (namespace, run),

@@ -42,7 +42,7 @@ class RunView:
         self.grace: timedelta | None = None
         """How late things may be; None: nobody is there who could be late."""
         self.jobs: list[Job] | None = None
-        """None: they kept changing while they were read, or the run has ended."""
+        """None: the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
         self.lanes: Mapping[str, str] | None = None
         """Of its jobs, as they are stored; None where the store does not tell."""

@@ -51,6 +51,8 @@ def row_agrees(view: RunView) -> Iterator[Finding]:
 
 def ended_in_time(view: RunView) -> Iterator[Finding]:
     """An ended run has the time of the event that ended it, any other has none."""
+    if view.replay.fault:
+        return
     run, ended = view.run, _ending(view)
     if run.finished_at is None:
         if ended is not None:
