@@ -67,6 +67,17 @@ async def test_a_graceful_stop_tells_a_wrong_exit_code(make: Make) -> None:
     assert f"ended with {-signal.SIGTERM}" in complaint
 
 
+async def test_a_process_that_is_killed_while_it_stops_is_no_finding(make: Make) -> None:
+    process = make("waits")
+    await running(process)
+    process.freeze()  # so that the stop is still under way
+    stopping = asyncio.create_task(process.stop_gracefully())
+    await asyncio.sleep(0)
+    process.kill()
+
+    assert await stopping is None
+
+
 async def test_a_frozen_process_can_be_closed(make: Make) -> None:
     process = make("waits")
     await running(process)

@@ -92,6 +92,7 @@ class Harness:
             load=verdict.load,
             asked=verdict.asked,
             restarts=sum(each.starts - 1 for each in crew.all),
+            failed_starts=sum(each.failed_starts for each in crew.all),
             findings=verdict.findings,
         )
 

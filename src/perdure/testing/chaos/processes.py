@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure import StoreUnreachable
+from perdure import StoreError, StoreUnreachable
 from perdure.clock import monotonic
 
 STOP_SECONDS_MAX = 60.0
@@ -19,6 +19,7 @@ STOP_SECONDS_MAX = 60.0
 RESTART_SECONDS = 0.3
 READY = "ready"
 """What a process says once it is at work."""
+_OF_THE_STORE = (StoreError.__name__, StoreUnreachable.__name__)
 EXCERPT_CHARACTERS = 2_000
 
 
@@ -50,6 +51,7 @@ class ChaosProcess:
         self._keeper: asyncio.Task[None] | None = None
         self._is_closing = False
         self._is_wanted_end = False
+        self._is_killed = False
         self._starts = 0
         self._said = ""
 
@@ -75,7 +77,7 @@ class ChaosProcess:
 
     def kill(self) -> bool:
         """As power cuts and the kernel do: without a word. Another one is started."""
-        self._is_wanted_end = True
+        self._is_wanted_end = self._is_killed = True
         return self.send(signal.SIGKILL)
 
     async def stop_gracefully(self) -> str | None:
@@ -91,7 +93,7 @@ class ChaosProcess:
         except TimeoutError:
             process.kill()
             return f"{self.name} did not stop within {STOP_SECONDS_MAX:g} s: {self._excerpt()}"
-        if code == 0 or (code == -signal.SIGTERM and not was_ready):
+        if code == 0 or (code == -signal.SIGTERM and not was_ready) or self._is_killed:
             return None
         spent = monotonic() - began
         return f"{self.name} ended with {code} {spent:.1f} s after SIGTERM: {self._excerpt()}"
@@ -120,15 +122,15 @@ class ChaosProcess:
     async def _keep(self) -> None:
         """Start it, and again whenever it ended, as a service manager does."""
         while not self._is_closing:
-            self._is_wanted_end = False
+            self._is_wanted_end = self._is_killed = False
             self._said = ""
             self._process = await self._launched()
             self._starts += 1
             await self._listen(self._process)
             code = await self._process.wait()
-            self.is_frozen = self.is_ready = False
             if not self._is_wanted_end and not self._is_closing:
                 self._ended_unasked(code)
+            self.is_frozen = self.is_ready = False
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _launched(self) -> asyncio.subprocess.Process:
@@ -157,8 +159,8 @@ class ChaosProcess:
                 log.write(text)
 
     def _ended_unasked(self, code: int) -> None:
-        # Whoever cannot open its store at first says so and ends: that is no way to lose anything.
-        if StoreUnreachable.__name__ in self._said:
+        # Whoever cannot use its store from the start says so and ends, and has nothing to lose.
+        if not self.is_ready and any(error in self._said for error in _OF_THE_STORE):
             self.failed_starts += 1
         else:
             self.unwanted_ends.append(f"{self.name} ended with {code}: {self._excerpt()}")

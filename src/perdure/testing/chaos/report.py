@@ -40,6 +40,8 @@ class ChaosReport(Value):
     asked: Mapping[str, Mapping[str, int]]
     """How often each act of clients was accepted, refused and left unclear."""
     restarts: int
+    failed_starts: int
+    """Starts while the store could not be used; the process said so and was started again."""
     findings: tuple[str, ...]
 
     @property
@@ -58,7 +60,8 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
 def _faults(report: ChaosReport) -> Iterator[str]:
     yield (
         f"  faults: {len(report.faults)} in {report.fault_seconds:.0f} s, on {report.workers} "
-        f"worker and {report.clients} client processes, started {report.restarts} times anew"
+        f"worker and {report.clients} client processes, started {report.restarts} times anew "
+        f"({report.failed_starts} times in vain, while the store was out of order)"
     )
     times: dict[str, list[float]] = {}
     for each in report.faults:
