@@ -81,6 +81,10 @@ class Scene:
                 return execution.nonce
 
         @task
+        async def keep(value: Any) -> Any:
+            return value
+
+        @task
         async def is_enough(value: Any) -> bool:
             return len(value) >= 1
 
@@ -93,6 +97,7 @@ class Scene:
         self.tasks = [plain]
         self.chain = Flow("chain").then(sign, name="a").then(mark, name="b").build()
         self.mapped = Flow("mapped").map(mark, name="m").then(mark, name="after").build()
+        self.long = Flow("long").map(keep, name="m").build()
         self.looped = (
             Flow("looped").loop(mark, until=is_enough, name="l").then(mark, name="end").build()
         )
@@ -194,7 +199,7 @@ class Maker:
         await (await self._submit(self.scene.looped, 1, "looped")).result(20)
         await (await self._submit(self.scene.flaky, 1, "flaky")).result(20)
         await (await self._submit(self.scene.mapped, [1, 2, 3], "mapped")).result(20)
-        await (await self._submit(self.scene.mapped, list(range(ITEMS)), "long")).result(20)
+        await (await self._submit(self.scene.long, list(range(ITEMS)), "long")).result(20)
 
     async def _failed_and_retried(self) -> None:
         for id in ("failed", "retried"):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from perdure.model import event as events
-from perdure.model.event import Then
+from perdure.model.event import Parent, Then
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import NodeRef, Status
 from perdure.model.limit import LimitRule
-from perdure.model.run import RunStatus, WaitKind
+from perdure.model.run import LoadedRun, RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult
+from perdure.store.contract import RunAfter
 from perdure.store.memory.store import MemoryStore
 from perdure.testing.check import CheckSettings, Expected, check
+from perdure.testing.check.checker import RUN_RULES
+from perdure.testing.check.rules import jobs, schedules, witnessed
 from perdure.testing.check.witness import Accepted, Acted, BodyBegan, BodyEnded, GivenBack, Refused
 from tests.testing.broken import NAMESPACE, Broken
 from tests.testing.history import Made, Maker
@@ -103,6 +106,18 @@ def start_a_key_twice(broken: Broken) -> None:
     assert isinstance(completed, events.NodeCompleted)
     twice = Then(started=(*completed.then.started, *completed.then.started))
     broken.rewrite("chain", number, replace(completed, then=twice))
+
+
+def start_a_key_of_a_live_run_twice(broken: Broken) -> None:
+    submitted = broken.event("queued", 1)
+    assert isinstance(submitted, events.RunSubmitted)
+    broken.rewrite("queued", 1, replace(submitted, then=Then(started=("n", "n"))))
+
+
+def commit_one_execution_in_two_events(broken: Broken) -> None:
+    number = broken.find("mapped", events.ItemCompleted)
+    value = broken.log("mapped")[number - 1].event.value
+    broken.insert("mapped", number + 1, broken.event("mapped", number), value)
 
 
 def start_what_is_under_way(broken: Broken) -> None:
@@ -308,6 +323,15 @@ def take_a_snapshot_of_the_future(broken: Broken) -> None:
     broken.set_snapshot("chain", replace(broken.folded("chain"), number=99))
 
 
+def load_too_little_with_a_snapshot(broken: Broken) -> None:
+    broken.store = Forgetful(broken)
+
+
+def take_over_the_log_of_an_older_run(broken: Broken) -> None:
+    later = broken.run("chain").created_at + timedelta(minutes=1)
+    broken.change_run("chain", created_at=later)
+
+
 # I6, I7: nothing held in vain, nothing stuck
 
 
@@ -439,6 +463,10 @@ def not_hear_of_a_childs_end(broken: Broken) -> None:
     broken.append("parent/c", events.RunCancelled())
     last = broken.records.events[place][-1].event
     broken.change_run("parent/c", status=RunStatus.CANCELLED, finished_at=last.at)
+
+
+def take_anothers_child(broken: Broken) -> None:
+    broken.change_run("parent/c", parent=Parent(run=RunId("chain"), key="a"))
 
 
 def lose_a_child(broken: Broken) -> None:
@@ -607,6 +635,8 @@ CASES: list[tuple[Break, str, str]] = [
     (complete_an_item_twice, "I2", "committed_once"),
     (complete_what_was_not_started, "I2", "was_live"),
     (start_a_key_twice, "I2", "started_once"),
+    (start_a_key_of_a_live_run_twice, "I2", "counted"),
+    (commit_one_execution_in_two_events, "I2", "committed_in_one_event"),
     (start_what_is_under_way, "I2", "started_once"),
     (have_two_jobs_of_a_key, "I2", "jobs_match"),
     (lose_an_output, "I2", "outputs_are_there"),
@@ -642,6 +672,8 @@ CASES: list[tuple[Break, str, str]] = [
     (change_the_summary, "I5", "summarised"),
     (change_a_snapshot, "I5", "snapshot_agrees"),
     (spoil_a_snapshot, "I5", "snapshot_agrees"),
+    (load_too_little_with_a_snapshot, "I5", "tail_agrees"),
+    (take_over_the_log_of_an_older_run, "I4", "in_time"),
     (take_a_snapshot_of_the_future, "I5", "snapshot_agrees"),
     (hold_a_job_of_a_waiting_run, "I6", "waiting_holds_nothing"),
     (hold_a_job_of_a_paused_run, "I6", "waiting_holds_nothing"),
@@ -669,6 +701,7 @@ CASES: list[tuple[Break, str, str]] = [
     (lose_a_parent, "I7", "has_parent"),
     (forget_a_child, "I7", "is_awaited"),
     (not_hear_of_a_childs_end, "I7", "children_are_there"),
+    (take_anothers_child, "I7", "children_know"),
     (lose_a_child, "I7", "children_are_there"),
     (leave_a_job_without_a_run, "I7", "has_run"),
     (leave_a_wait_without_a_run, "I7", "has_run"),
@@ -726,6 +759,14 @@ def test_every_invariant_has_something_that_breaks_it() -> None:
     assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 13)}
 
 
+def test_every_rule_has_something_that_breaks_it() -> None:
+    asked = [*RUN_RULES, *jobs.RULES, *schedules.RULES, *witnessed.RULES]
+    caught = {rule for _, _, rule in CASES}
+
+    # What a log that cannot be read leads to is tested where logs are read.
+    assert {rule.__name__ for rule in asked} - caught == {"readable"}
+
+
 # Ways to break things that several of these use
 
 
@@ -738,6 +779,21 @@ def hold(broken: Broken, run: str, key: str) -> None:
     [job] = broken.jobs_of("queued")
     node = NodeRef(run=RunId(run), key=key)
     broken.add_job_like(job.id, "held", node=node, **held(broken))
+
+
+class Forgetful(MemoryStore):
+    """Loads a run from its snapshot with another event than the one that followed."""
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__("memory://")
+        self._state = broken.state
+
+    async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
+        found = await super().load_runs(runs)
+        return [
+            replace(each, events=each.events[1:]) if each and wanted.number is None else each
+            for wanted, each in zip(runs, found, strict=True)
+        ]
 
 
 def late(broken: Broken) -> None:

@@ -1,8 +1,9 @@
-"""Tasks that tell a witness log named by the environment, also from child processes."""
+"""What tells a witness log from processes of its own."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from perdure import Context, task
 from perdure.testing.check import Witness
@@ -14,3 +15,9 @@ LOG = "PERDURE_TEST_WITNESS"
 def print_in_process(value: int, ctx: Context) -> str:
     with Witness(os.environ[LOG]).execution(ctx) as execution:
         return execution.nonce
+
+
+def write_many(path: Path, name: str) -> None:
+    witness = Witness(path)
+    for number in range(200):
+        witness.accepted(run=f"{name} {number}")
