@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.model.ids import JobId
-from perdure.model.job import HELD, Claimed, TakenOver
+from perdure.model.job import FINISHED, HELD, Claimed, TakenOver
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
+from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest
 from perdure.store.memory.state import State
@@ -48,6 +49,7 @@ class Guard:
         self._ended: dict[tuple[str, str, datetime], int] = {}
         """How many events ended runs had; when they began tells runs of one id apart."""
         self._taps: deque[datetime] = deque()
+        self._ticks: set[tuple[str, datetime, datetime]] = set()
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.calls[name] += 1
@@ -59,6 +61,10 @@ class Guard:
                 self._saw_renewal(args[1], args[2], answer)
             case "take_over_expired", list():
                 self._saw_take_over(answer)
+            case "insert_jobs", list():
+                self._check_fingerprints()
+            case "commit_schedule", ScheduleAnswer(state=ScheduleCommitState.DONE):
+                self._saw_tick(args[0])
             case "commit_runs", CommitAnswer():
                 for commit, result in zip(args[0], answer.results, strict=True):
                     if result.state is CommitState.DONE:
@@ -105,6 +111,27 @@ class Guard:
             until = self._leases.get(each.id)
             if until is not None and until > self._now():
                 self._find(f"job {each.id} was taken over before its lease ran out")
+
+    def _check_fingerprints(self) -> None:
+        live = Counter(
+            (job.lane.queue, job.fingerprint)
+            for job in self._state.jobs.values()
+            if job.fingerprint is not None and job.status not in FINISHED
+        )
+        for (_, fingerprint), count in live.items():
+            if count > 1:
+                self._find(f"{count} live jobs have the fingerprint {fingerprint}")
+
+    def _saw_tick(self, commit: ScheduleCommit) -> None:
+        """A tick of the timetable starts one thing; what somebody triggers is none of it."""
+        state = commit.schedule.state
+        last = state.history[-1] if state.history else None
+        if (commit.job is None and commit.run is None) or last is None or last.reason:
+            return
+        tick = (commit.schedule.name, state.created_at, last.at)
+        if tick in self._ticks:
+            self._find(f"the tick of {commit.schedule.name} at {last.at} started twice")
+        self._ticks.add(tick)
 
     def _saw_commit(self, commit: RunCommit) -> None:
         place = commit.namespace, commit.run

@@ -17,7 +17,6 @@ from perdure.testing.check import witness
 from perdure.testing.simulate.caretaker import Caretaker
 from perdure.testing.simulate.clients import SimulatedClient
 from perdure.testing.simulate.clocks import simulated_clock
-from perdure.testing.simulate.loop import NothingLeft, TimeStandsStill
 from perdure.testing.simulate.records import Asked
 from perdure.testing.simulate.verdict import checked, judge
 from perdure.testing.simulate.worker_parts import threadless
@@ -50,10 +49,8 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
         with simulated_clock(world.loop, world.seed), threadless(), _listening(world):
             try:
                 world.loop.run_until_complete(_live(world, asked))
-                for finding in judge(world, asked):
-                    world.find(finding)
-            except (NothingLeft, TimeStandsStill) as error:
-                world.find(f"{type(error).__name__}: {error}")
+            except Exception as error:  # whatever it is, it belongs to this seed
+                world.find(f"the history broke off: {type(error).__name__}: {error}")
             history = History(
                 seed=seed,
                 findings=tuple(world.findings),
@@ -79,10 +76,12 @@ async def _live(world: World, asked: Asked) -> None:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
     await crew.suffer(until)
 
-    for finding in checked(world):
+    for finding in await checked(world):
         world.find(finding)
     world.trace("the weather is calm from here on")
     world.weather.calm()
+    for client in clients:
+        world.loop.kill(client.actor.process)  # or one that waits for the store would go on
     for line in world.lines:
         line.out_until = 0.0
     crew.relieve()
@@ -92,6 +91,8 @@ async def _live(world: World, asked: Asked) -> None:
     if care.done() and care.exception() is not None:
         world.find(f"caretaker: {care.exception()!r}")
     await crew.stop()
+    for finding in (*judge(world, asked), *await checked(world)):
+        world.find(finding)
 
 
 def _bury(world: World) -> None:

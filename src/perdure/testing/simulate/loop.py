@@ -42,6 +42,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.home = Actor(Process("world"))
         self.in_thread = False
         """Whether what runs just now would run in a thread that may block."""
+        self.alone: Actor | None = None
+        """Nobody else gets a turn, and no time passes, while one is alone."""
         self._draw = random.Random(f"turns of {seed}")
         self._order = count()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -99,11 +101,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self._sort()
-        able = [actor for actor in self._busy if actor.frozen_until <= self.now]
-        while not able:
-            self._pass_time()
-            able = [actor for actor in self._busy if actor.frozen_until <= self.now]
-        actor = able[0] if len(able) == 1 else able[int(self._draw.random() * len(able))]
+        actor = self.alone or self._next()
         handle = actor.ready.popleft()
         if not actor.ready:
             del self._busy[actor]
@@ -122,6 +120,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             actor.process.dies_after -= 1
             if actor.process.dies_after <= 0:
                 self.kill(actor.process)
+
+    def _next(self) -> Actor:
+        able = [actor for actor in self._busy if actor.frozen_until <= self.now]
+        while not able:
+            self._pass_time()
+            able = [actor for actor in self._busy if actor.frozen_until <= self.now]
+        return able[0] if len(able) == 1 else able[int(self._draw.random() * len(able))]
 
     def _sort(self) -> None:
         """Hand what became ready to those whose it is."""

@@ -34,10 +34,9 @@ class SimulatedStore(MemoryStore):
 
 def _sent(name: str) -> Callable[..., Any]:
     """A method of the contract, as a call over the line."""
-    method = getattr(MemoryStore, name)
 
     async def call(self: SimulatedStore, *args: Any, **kwargs: Any) -> Any:
-        carry = partial(method, self, *args, **kwargs)
+        carry = partial(getattr(MemoryStore, name), self, *args, **kwargs)
         return await self._line.call(self._state, name, args, carry)
 
     return call

@@ -25,13 +25,12 @@ from perdure.testing.simulate.caretaker import held, left_over
 from perdure.testing.simulate.parts import Reading, Unfinished, Wrong, follow_all
 from perdure.testing.simulate.records import Asked
 from perdure.testing.simulate.tasks import (
-    SEATS,
-    SEATS_KEY,
     TAPS,
     TAPS_KEY,
     TAPS_SECONDS,
     worked,
 )
+from perdure.testing.simulate.timeliness import early_ends, forgotten_reports
 from perdure.testing.simulate.worker_parts import at_once
 from perdure.testing.simulate.world import World
 
@@ -42,18 +41,15 @@ MAY_FAIL_BY = (
 )
 """Nothing else makes a run fail here: its tasks have more tries than failures."""
 JOBS_MAY_FAIL_BY = (*MAY_FAIL_BY, "perdure.errors.AttemptTimeout", "perdure.errors.DeadlineExceeded")
-LIMITS = (
-    LimitRule(key=SEATS_KEY, live_max=SEATS),
-    LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),
-)
+LIMITS = (LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),)
+"""How many are held at once is the guard's affair: bodies outlive leases that ran out."""
 STRICT_TASKS = ("urgent", "timed")
 """Those that have fewer tries than failures."""
 
 
 def judge(world: World, asked: Asked) -> Iterator[str]:
-    """Everything that is wrong."""
+    """Everything that is wrong, besides what the checker finds."""
     yield from left_over(world)
-    yield from checked(world)
     yield from (f"job {id} is held, and nobody is there" for id in held(world))
     yield from _lost(world, asked)
     graphs = Graphs(each.flow for each in world.flows.values())
@@ -66,13 +62,15 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
         yield from (f"job {job.id} of {job.lane.task}: {each}" for each in _job(asked, job, world))
 
 
-def checked(world: World) -> list[str]:
+async def checked(world: World) -> list[str]:
     """What the checker finds, at this very moment."""
-    settings = CheckSettings(limits=LIMITS)
-    return [
-        f"checker: {finding}"
-        for finding in at_once(check(world.plain_store(), list(world.witness.lines), settings))
-    ]
+    world.loop.alone = world.loop.home
+    try:
+        settings = CheckSettings(limits=LIMITS)
+        found = await check(world.plain_store(), list(world.witness.lines), settings)
+    finally:
+        world.loop.alone = None
+    return [f"checker: {finding}" for finding in found]
 
 
 def _lost(world: World, asked: Asked) -> Iterator[str]:
@@ -99,6 +97,9 @@ def _run(world: World, loader: Loader, stored: StoredRun) -> Iterator[str]:
     if run.state.status is not stored.status:
         yield f"its log says {run.state.status}, its row {stored.status}"
     yield from _result(world, loader, run)
+    log = [kept.event for kept in records.events[place]]
+    yield from early_ends(run.id, run.graph, log)
+    yield from forgotten_reports(run.id, log)
     failure = run.state.failure
     if failure is not None and failure.type not in MAY_FAIL_BY:
         yield f"it failed, which it should not have: {failure.type}: {failure.message}"

@@ -36,15 +36,15 @@ class World:
         self.draw = random.Random(f"world of {seed}")
         self.weather = drawn_weather(self.draw)
         self.witness = HeardWitness(now=lambda: self.loop.now)
-        self.tasks = Tasks(self.seed, self.witness, self.trace)
+        self.findings: list[str] = []
+        self.is_over = False
+        self.tasks = Tasks(self.seed, self.witness, self.trace, self.find)
         self.flows: dict[str, SimulatedFlow] = {
             each.name: each for each in Drawing(self.draw, self.tasks).flows()
         }
-        self.findings: list[str] = []
         self.state = State()
         self.guard = Guard(self.state, self.now, self.trace, self.find)
         self.lines: list[Line] = []
-        self.is_over = False
 
     def now(self) -> datetime:
         """The store's time, which is the true one."""
