@@ -8,12 +8,13 @@ import os
 import sys
 import threading
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.testing.chaos.processes import READY
-from perdure.testing.chaos.turned_clock import TurnedClock
+from perdure.testing.chaos.turned_clock import TurnedClock, believe_in_another_time
 
 
 def settings_told() -> dict[str, Any]:
@@ -21,6 +22,8 @@ def settings_told() -> dict[str, Any]:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     told: dict[str, Any] = json.loads(sys.argv[1])
+    if most := told.get("clock_error_seconds"):
+        believe_in_another_time(Random(f"{told['name']}.{told['generation']}").uniform(-most, most))
     return told
 
 

@@ -125,6 +125,7 @@ class Harness:
         told = {
             "url": self._stage.url,
             "clock": None if self._stage.clock is None else str(self._stage.clock),
+            "clock_error_seconds": self._stage.clock_error_seconds,
             "concurrency": self._settings.concurrency,
             "rate": self._settings.rate,
             "quiet": str(self._quiet),

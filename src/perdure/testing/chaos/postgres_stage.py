@@ -38,6 +38,7 @@ class Server(Protocol):
 
 class PostgresStage(Stage):
     name = "postgres"
+    clock_error_seconds = 3600.0
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -68,7 +69,10 @@ class PostgresStage(Stage):
         ]
 
     def left_out(self) -> list[str]:
-        return ["clock turned: times are PostgreSQL's, whose clock is that of the machine"]
+        return [
+            "clock turned: times are PostgreSQL's, whose clock is that of the machine; the clocks "
+            "of the processes were wrong instead, by up to an hour each"
+        ]
 
     async def crash(self, random: Random) -> str:
         return await self._down_for(0.0)

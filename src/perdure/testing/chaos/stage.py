@@ -18,6 +18,9 @@ class Stage(ABC):
     clock: Path | None = None
     """The shift of the clock that the processes go by; None: the store has its own."""
 
+    clock_error_seconds: float = 0.0
+    """By how much the own clock of each process may be wrong, if the store has one."""
+
     @abstractmethod
     async def open(self) -> None: ...
 

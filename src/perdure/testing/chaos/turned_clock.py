@@ -1,7 +1,7 @@
-"""A wall clock that somebody turns: all processes of one machine read the same shift of it.
+"""Clocks that are wrong: one that somebody turns under all processes, and one of a single process.
 
-Only SQLite goes by the clock of its processes. PostgreSQL has its own, which cannot be turned
-from outside.
+SQLite goes by the clock of its processes, which are on one machine and read the same one.
+PostgreSQL goes by its own, and the clocks of the machines around it must not matter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import mmap
 import struct
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
+from perdure import clock
 from perdure.clock import system_clock
 
 _SHIFT = struct.Struct("<d")
@@ -36,3 +38,12 @@ class TurnedClock:
     def turn(self, seconds: float) -> None:
         """Forward, or back if negative; at once, for all."""
         _SHIFT.pack_into(self._shared, 0, self.shift_seconds + seconds)
+
+
+def believe_in_another_time(shift_seconds: float) -> None:
+    """Let the wall clock of this process, which only ``perdure.clock`` reads, be wrong."""
+    right, shift_ns = vars(clock)["time"], round(shift_seconds * 1e9)
+    vars(clock)["time"] = SimpleNamespace(
+        monotonic=right.monotonic, time_ns=lambda: right.time_ns() + shift_ns
+    )
+    vars(clock)["system_clock"] = lambda: system_clock() + timedelta(seconds=shift_seconds)
