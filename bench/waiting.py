@@ -7,7 +7,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from statistics import median, quantiles
 
 import asyncpg
 
-from bench.idle import statements_per_minute
+from bench.tasks import stamp
 from bench.waiting_tasks import ASKED, ASKED_OTHERS, TOLD
 from bench.worker_process import worker_processes
 from perdure import AsyncClient, AsyncRunHandle
@@ -48,15 +48,17 @@ class Decisions:
 class Waiting:
     """What so many runs that wait for people cost."""
 
+    start_p50: float
+    """Milliseconds from enqueueing a job to its body on an idle system, in between."""
     alone: Decisions
     among: Decisions
-    """With all the others waiting."""
+    """In a store where all the others wait."""
     opened_per_second: float
     """From submitting the first to the last one's wait, with one worker process."""
     bytes_each: float
-    idle_before: float
+    idle_alone: float
     """Processor time of an idle worker, in milliseconds a second."""
-    idle_after: float
+    idle_among: float
     inbox_ms: float
     """One page of those whom all of them wait for."""
     other_inbox_ms: float
@@ -65,57 +67,66 @@ class Waiting:
     """A signal for a thousand further runs."""
 
 
-async def waiting(url: str, runs: int, samples: int) -> Waiting:
-    async with AsyncClient(url) as client:
-        with worker_processes(url, 1, concurrency=100) as [worker]:
-            alone = await decisions(client, samples)
-            idle_before = await _processor_ms(worker, IDLE_SECONDS)
-            await _opened(client, ASKED_OTHERS, OTHERS)
-            bytes_before = await _stored_bytes(url)
+async def waiting(empty_url: str, full_url: str, runs: int, samples: int) -> Waiting:
+    """Measure on two stores at the same time: one with so many waiting runs, one without."""
+    async with AsyncClient(empty_url) as empty, AsyncClient(full_url) as full:
+        with (
+            worker_processes(empty_url, 1, concurrency=100) as [worker_alone],
+            worker_processes(full_url, 1, concurrency=100) as [worker_among],
+        ):
+            await _opened(full, ASKED_OTHERS, OTHERS)
+            bytes_before = await _stored_bytes(full_url)
             began = time.perf_counter()
-            await _opened(client, ASKED, runs)
+            await _opened(full, ASKED, runs)
             opened_per_second = runs / (time.perf_counter() - began)
-            bytes_each = (await _stored_bytes(url) - bytes_before) / runs
+            bytes_each = (await _stored_bytes(full_url) - bytes_before) / runs
+            start_p50, alone, among = await _decisions(empty, full, samples)
+            idle_alone, idle_among = await _processor_ms([worker_alone, worker_among])
             return Waiting(
+                start_p50=start_p50,
                 alone=alone,
-                idle_before=idle_before,
+                among=among,
                 opened_per_second=opened_per_second,
                 bytes_each=bytes_each,
-                among=await decisions(client, samples),
-                idle_after=await _processor_ms(worker, IDLE_SECONDS),
-                inbox_ms=await _inbox_ms(client, "finance"),
-                other_inbox_ms=await _inbox_ms(client, "legal"),
-                broadcast_ms=await _broadcast_ms(client, TOLD_RUNS),
+                idle_alone=idle_alone,
+                idle_among=idle_among,
+                inbox_ms=await _inbox_ms(full, "finance"),
+                other_inbox_ms=await _inbox_ms(full, "legal"),
+                broadcast_ms=await _broadcast_ms(full, TOLD_RUNS),
             )
 
 
-async def decisions(client: AsyncClient, samples: int) -> Decisions:
-    runs = await _opened(client, ASKED, samples + WARM_UP)
-    started, after, calls = [], [], []
-    for run in runs:
+async def _decisions(
+    empty: AsyncClient, full: AsyncClient, samples: int
+) -> tuple[float, Decisions, Decisions]:
+    """In turns, so that whatever else the machine does meets all of them alike."""
+    starts: list[float] = []
+    times: dict[AsyncClient, list[tuple[float, float, float]]] = {empty: [], full: []}
+    runs = {client: await _opened(client, ASKED, samples + WARM_UP) for client in times}
+    for number in range(samples + WARM_UP):
         await asyncio.sleep(random.uniform(0.02, 0.06))
         began = time.time()
-        await client.decide(f"{run.id}:ask", "approve", data={"amount": 7}, roles=["finance"])
-        returned = time.time()
-        body = await run.result(timeout=30)
-        started.append((body - began) * 1000)
-        after.append((body - returned) * 1000)
-        calls.append((returned - began) * 1000)
-    cuts = quantiles(started[WARM_UP:], n=100)
-    return Decisions(
-        p50=cuts[49],
-        p99=cuts[98],
-        after_p50=median(after[WARM_UP:]),
-        call_p50=median(calls[WARM_UP:]),
-    )
+        body = await (await empty.enqueue(stamp)).result(timeout=60)
+        starts.append((body - began) * 1000)
+        for client in times:
+            await asyncio.sleep(random.uniform(0.02, 0.06))
+            times[client].append(await _decision(client, runs[client][number]))
+    return median(starts[WARM_UP:]), _summary(times[empty]), _summary(times[full])
 
 
-async def idle_statements(url: str, log: Path, runs: int) -> float:
-    """Statements a minute of an idle worker with so many runs waiting, in the server's log."""
-    async with AsyncClient(url) as client:
-        with worker_processes(url, 1, concurrency=100):
-            await _opened(client, ASKED, runs)
-    return await statements_per_minute(url, log, IDLE_SECONDS)
+async def _decision(client: AsyncClient, run: AsyncRunHandle) -> tuple[float, float, float]:
+    """From the call to the body, from the return to the body, and from the call to the return."""
+    began = time.time()
+    await client.decide(f"{run.id}:ask", "approve", data={"amount": 7}, roles=["finance"])
+    returned = time.time()
+    body = await run.result(timeout=60)
+    return (body - began) * 1000, (body - returned) * 1000, (returned - began) * 1000
+
+
+def _summary(times: list[tuple[float, float, float]]) -> Decisions:
+    started, after, calls = zip(*times[WARM_UP:], strict=True)
+    cuts = quantiles(started, n=100)
+    return Decisions(p50=cuts[49], p99=cuts[98], after_p50=median(after), call_p50=median(calls))
 
 
 async def _opened(client: AsyncClient, flow: BuiltFlow, count: int) -> list[AsyncRunHandle]:
@@ -161,11 +172,12 @@ async def _broadcast_ms(client: AsyncClient, count: int) -> float:
     return took
 
 
-async def _processor_ms(pid: int, seconds: float) -> float:
-    await asyncio.sleep(2)  # until it has come to rest
-    before = _processor_seconds(pid)
-    await asyncio.sleep(seconds)
-    return (_processor_seconds(pid) - before) * 1000 / seconds
+async def _processor_ms(pids: Sequence[int]) -> list[float]:
+    await asyncio.sleep(2)  # until they have come to rest
+    before = [_processor_seconds(pid) for pid in pids]
+    await asyncio.sleep(IDLE_SECONDS)
+    spent = [_processor_seconds(pid) - was for pid, was in zip(pids, before, strict=True)]
+    return [seconds * 1000 / IDLE_SECONDS for seconds in spent]
 
 
 def _processor_seconds(pid: int) -> float:
