@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -168,3 +168,8 @@ def copied(store: Store) -> MemoryStore:
     for name, schedule in source.schedules.by_place.items():
         target.schedules.put(name, schedule)
     return copy
+
+
+Break = Callable[[Broken], None]
+Case = tuple[Break, str, str]
+"""What breaks something, the invariant that is broken, and the rule that finds it."""
