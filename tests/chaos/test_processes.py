@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,6 +15,24 @@ from perdure.testing.chaos.processes import ChaosProcess
 
 MODULE = "tests.chaos.sample_process"
 WAIT_SECONDS = 30
+
+ROOT = Path(__file__).parents[2]
+
+STARTER = f"""
+import asyncio, sys
+from pathlib import Path
+from perdure.testing.chaos.processes import ChaosProcess
+
+async def main():
+    process = ChaosProcess("sample", {MODULE!r}, {{"does": "waits"}}, {{}}, Path(sys.argv[1]))
+    process.start()
+    while not process.is_ready:
+        await asyncio.sleep(0.01)
+    print(process.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
 
 Make = Callable[[str], ChaosProcess]
 
@@ -86,6 +106,27 @@ async def test_a_frozen_process_can_be_closed(make: Make) -> None:
     await asyncio.wait_for(process.close(), WAIT_SECONDS)
 
     assert process.pid is None
+
+
+async def test_processes_end_with_whoever_started_them(tmp_path: Path) -> None:
+    starter = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", STARTER, str(tmp_path)), stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    assert starter.stdout is not None
+    pid = int(await asyncio.wait_for(starter.stdout.readline(), WAIT_SECONDS))
+    starter.kill()
+    await starter.wait()
+
+    await until(lambda: not is_alive(pid))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # An orphan that nobody has reaped yet is as dead as it will be.
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
 async def running(process: ChaosProcess) -> int:
