@@ -20,11 +20,11 @@ TYPED := src bench examples tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format bench chaos clean
+.PHONY: help install demo test check format bench chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 install: $(DEV) ## Create .venv with everything that development needs
 
@@ -56,6 +56,16 @@ bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
 
 chaos: $(DEV) ## Kill, freeze, cut off and fill up under load, then check that nothing is lost
 	@$(PY) -m tests.chaos $(ARGS)
+
+# How many simulated histories, and the seed of the first one.
+SEEDS ?= 2000
+FIRST ?= 1
+
+simulate: $(DEV) ## Simulate clients, workers and engine from SEEDS=2000 seeds, FIRST=1 on
+	@$(PY) -m perdure.testing.simulate --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+simulate-mutants: $(DEV) ## Break the code in many small ways, and let the simulator find each out
+	@$(PY) -m perdure.testing.simulate --mutants $(ARGS)
 
 clean: ## Remove .venv, caches and builds
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

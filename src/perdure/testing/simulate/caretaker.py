@@ -54,9 +54,7 @@ class Caretaker:
                     payload = {"lane": 1, "value": 3}
                     await self._try(client.signal(wait.run, wait.name, payload))
                 case WaitKind.OUTSIDE:
-                    await self._try(
-                        client.report(wait.run, wait.key, status="completed", result=4)
-                    )
+                    await self._try(client.report(wait.run, wait.key, status="completed", result=4))
         for approval in await client.inbox(limit=1_000):
             for person in PEOPLE:
                 await self._try(client.decide(approval.id, "approve", by=person))

@@ -86,7 +86,10 @@ class SimulatedClient:
         if id is not None and policy == "terminate_existing":
             self._asked.replaced.add(id)
         handle = await self._client.submit(
-            flow, draw.randrange(1_000), id=id, on_conflict=policy  # type: ignore[arg-type]
+            flow,
+            draw.randrange(1_000),
+            id=id,
+            on_conflict=policy,  # type: ignore[arg-type]
         )
         self._asked.accepted_run(handle.id)
         self._world.trace(f"submitted {flow.name} as {handle.id}")
@@ -264,4 +267,3 @@ def every(parts: Any) -> list[Outside]:
             if isinstance(inner, list | tuple):
                 found += every([each for each in inner if isinstance(each, Part)])
     return found
-

@@ -174,12 +174,12 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
             return f"{name}: {'; '.join(_commit_told(commit, result) for commit, result in pairs)}"
         case "settle_jobs", list():
             pairs = zip(args[0], answer, strict=True)
-            told = (
+            settled = (
                 f"{short(each.claim.id)}/{each.claim.epoch} {type(each.outcome).__name__}"
                 f" -> {status}"
                 for each, status in pairs
             )
-            return f"{name}: {', '.join(told)}"
+            return f"{name}: {', '.join(settled)}"
         case "insert_jobs", list():
             return f"{name}: {', '.join(short(each.id) for each in answer)}"
         case "submit_run", _:

@@ -8,7 +8,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,8 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
                 runs=len(world.state.records.runs),
                 jobs=len(world.state.jobs),
             )
-            _bury(world)
+            world.is_over = True
+            world.loop.bury()
     return history
 
 
@@ -93,17 +94,6 @@ async def _live(world: World, asked: Asked) -> None:
     await crew.stop()
     for finding in (*judge(world, asked), *await checked(world)):
         world.find(finding)
-
-
-def _bury(world: World) -> None:
-    """End what never ended, so that nothing of it is left for the next history."""
-    world.is_over = True
-    for task in asyncio.all_tasks(world.loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        coroutine: Any = task.get_coro()
-        with suppress(BaseException):
-            coroutine.close()
-    world.loop.close()
 
 
 class _Ear(logging.Handler):

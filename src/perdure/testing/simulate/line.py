@@ -97,8 +97,8 @@ class Line:
         return hear
 
     async def _travel_there(self, name: str, args: tuple[Any, ...], carry: Carry) -> None:
-        while (out := self.out_until - self._loop.now) > 0:
-            await asyncio.sleep(out)
+        if self.out_until > self._loop.now:
+            await asyncio.sleep(self.out_until - self._loop.now)
         if not self._weather.latency:
             return
         try:

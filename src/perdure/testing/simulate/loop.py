@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from itertools import count
 from typing import Any
@@ -55,7 +56,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return ACTING.get(self.home).process.local(self.now)
 
-    def call_at(
+    def call_at(  # type: ignore[override]  # how its arguments are typed differs by version
         self,
         when: float,
         callback: Callable[..., Any],
@@ -67,7 +68,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (true, next(self._order), timer))
         return timer
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]  # the same
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Do it later, and at once: a thread takes its time to start."""
         future = self.create_future()
         self.call_later(self._draw.random() * THREAD_SECONDS, self._in_thread, future, func, args)
@@ -164,3 +167,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             actor.buried += actor.ready
             actor.ready.clear()
             del self._busy[actor]
+
+    def bury(self) -> None:
+        """End what never ended, and close: nothing of it is left for whoever comes next."""
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            with suppress(BaseException):  # its end may do anything, and nobody is there
+                coroutine.close()
+        self.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
 from perdure.model.job import HELD
 from perdure.model.outcome import GivenBack
@@ -387,7 +388,7 @@ def _early_report_dropped() -> list[Change]:
         if event.key not in event.then.started:
             changes.pop("early", None)
 
-    return [(fold, "_FOLDS", {**fold._FOLDS, fold_people.NodeReported: forgetting})]
+    return [(fold, "_FOLDS", {**fold._FOLDS, NodeReported: forgetting})]
 
 
 @mutant("an approval is decided by one answer too few")
@@ -482,5 +483,3 @@ def _pause_not_closed() -> list[Change]:
 
     pause_due = pausing.pause_due
     return [(decide, "pause_due", due)]
-
-

@@ -127,9 +127,7 @@ class Fork(Part):
         flow.join(tasks.work[0], name=self.id)
 
     def follow(self, reading: Reading, value: Any) -> Any:
-        outputs = {
-            name: follow_all(parts, reading, value) for name, parts in self.branches.items()
-        }
+        outputs = {name: follow_all(parts, reading, value) for name, parts in self.branches.items()}
         return reading.worked(self.id, 0, outputs)
 
 
@@ -157,9 +155,7 @@ class Mapped(Part):
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
         flow.then(tasks.spread, name=f"{self.id}_items")
-        flow.map(
-            tasks.work[1], name=self.id, concurrency=self.concurrency, on_error=self.on_error
-        )
+        flow.map(tasks.work[1], name=self.id, concurrency=self.concurrency, on_error=self.on_error)
 
     def follow(self, reading: Reading, value: Any) -> Any:
         items = reading.completed(f"{self.id}_items").output
@@ -188,11 +184,11 @@ class Loop(Part):
 
     def follow(self, reading: Reading, value: Any) -> Any:
         node = reading.completed(self.id)
-        for number in range(1, ITERATIONS_MAX + 1):
+        iterations = 0
+        while iterations < ITERATIONS_MAX and not (iterations and is_enough(value)):
             value = {"n": worked(2, value)}
-            if is_enough(value):
-                break
-        compare(f"{self.id} (iterations)", number, node.iteration)
+            iterations += 1
+        compare(f"{self.id} (iterations)", iterations, node.iteration)
         compare(self.id, value["n"], node.output["n"])
         return node.output
 

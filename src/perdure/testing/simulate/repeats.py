@@ -20,9 +20,7 @@ from perdure.store.memory.state import State
 Again = Callable[[], Awaitable[Any]]
 
 
-async def repeated(
-    state: State, name: str, args: tuple[Any, ...], first: Any, again: Again
-) -> Any:
+async def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
     """The answer to a repeated call; ``first`` is the answer that was lost, if there was one."""
     if name == "submit_run" and isinstance(first, Submitted) and first.is_new:
         found = _still_there(state, args[0], first)
@@ -58,9 +56,7 @@ def _still_there(state: State, new: NewRun, first: Submitted) -> Submitted | Non
     return Submitted(run=run.as_run(), is_new=True)
 
 
-def _written(
-    state: State, commit: ScheduleCommit, first: ScheduleAnswer
-) -> ScheduleAnswer | None:
+def _written(state: State, commit: ScheduleCommit, first: ScheduleAnswer) -> ScheduleAnswer | None:
     if first.state is not ScheduleCommitState.DONE:
         return None
     is_ours = False

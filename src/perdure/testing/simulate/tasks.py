@@ -201,7 +201,6 @@ class Tasks:
             raise ValueError(f"execution {count} of {key} fails")
         self._trace(f"body ends {key}")
 
-
     async def _step(self, ctx: Context, count: int) -> None:
         """Store something once: whoever comes after gets the same."""
         key = ctx.idempotency_key

@@ -30,20 +30,18 @@ def early_ends(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator
             if not (key.startswith("remind:") and key in opened):  # they count from the first on
                 opened[key] = stored.at
         if isinstance(event, events.RunRetried | events.RunForked):
-            opened = {key: stored.at for key in then.waiting}
+            opened = dict.fromkeys(then.waiting, stored.at)
 
 
-def _awaited(
-    graph: Graph, event: events.Event, polls: dict[str, int]
-) -> Iterator[tuple[str, int]]:
+def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterator[tuple[str, int]]:
     """Which wait ended by its time with this event, and how long it was to be."""
     match event:
         case events.NodeCompleted(cause="timer") | events.NodeCompleted(cause="timeout"):
-            match graph.nodes[event.node]:
-                case DelayNode() as delay:
-                    yield event.node, delay.delay_ms
-                case SignalNode() | ApprovalNode() as node if node.timeout_ms is not None:
-                    yield event.node, node.timeout_ms
+            node = graph.nodes[event.node]
+            if isinstance(node, DelayNode):
+                yield event.node, node.delay_ms
+            elif isinstance(node, SignalNode | ApprovalNode) and node.timeout_ms is not None:
+                yield event.node, node.timeout_ms
         case events.ApprovalReminded():
             node = graph.nodes[event.node]
             if isinstance(node, ApprovalNode) and event.number <= len(node.reminders_ms):

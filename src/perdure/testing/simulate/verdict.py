@@ -40,7 +40,11 @@ MAY_FAIL_BY = (
     "perdure.errors.RunCancelled",
 )
 """Nothing else makes a run fail here: its tasks have more tries than failures."""
-JOBS_MAY_FAIL_BY = (*MAY_FAIL_BY, "perdure.errors.AttemptTimeout", "perdure.errors.DeadlineExceeded")
+JOBS_MAY_FAIL_BY = (
+    *MAY_FAIL_BY,
+    "perdure.errors.AttemptTimeout",
+    "perdure.errors.DeadlineExceeded",
+)
 LIMITS = (LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),)
 """How many are held at once is the guard's affair: bodies outlive leases that ran out."""
 STRICT_TASKS = ("urgent", "timed")

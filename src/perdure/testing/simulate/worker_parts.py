@@ -47,11 +47,15 @@ def _wait(self: AttemptSteps, act: Coroutine[Any, Any, Any]) -> Any:
 @contextmanager
 def threadless() -> Iterator[None]:
     """Let workers do without threads within the block."""
-    keeper, wait = service.LeaseKeeper, AttemptSteps.wait
-    service.LeaseKeeper = LeaseKeeperOnLoop  # type: ignore[misc]
-    AttemptSteps.wait = _wait  # type: ignore[method-assign]
+    changes: list[tuple[Any, str, Any]] = [
+        (service, "LeaseKeeper", LeaseKeeperOnLoop),
+        (AttemptSteps, "wait", _wait),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
         yield
     finally:
-        service.LeaseKeeper = keeper  # type: ignore[misc]
-        AttemptSteps.wait = wait  # type: ignore[method-assign]
+        for owner, name, value in before:
+            setattr(owner, name, value)

@@ -1,0 +1,40 @@
+"""Small pieces of a simulation, to look at one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from perdure.store.memory.state import State
+from perdure.testing.simulate.actors import Actor, Process
+from perdure.testing.simulate.clocks import moment
+from perdure.testing.simulate.line import Line
+from perdure.testing.simulate.loop import SimulatedLoop
+from perdure.testing.simulate.store import SimulatedStore
+from perdure.testing.simulate.trace import Trace
+from perdure.testing.simulate.weather import Weather
+
+
+class Seen:
+    """Who sees what reached the store."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        self.names.append(name)
+
+
+def actor(name: str, **details: Any) -> Actor:
+    return Actor(Process(name, **details))
+
+
+def spawn(loop: SimulatedLoop, who: Actor, act: Coroutine[Any, Any, Any]) -> Any:
+    return who.context().run(loop.create_task, act)
+
+
+def store_on(
+    loop: SimulatedLoop, weather: Weather, seen: Seen, state: State | None = None
+) -> SimulatedStore:
+    line = Line(actor("someone"), weather, loop, Trace(loop), seen)
+    return SimulatedStore(state or State(), lambda: moment(loop.now), line)

@@ -1,0 +1,106 @@
+"""The line to the simulated store: what it may do to calls, and what it may not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.errors import StoreError
+from perdure.model.hint import Hint, HintKind
+from perdure.model.job import JobFilter, Status
+from perdure.model.outcome import Completed, Settlement
+from perdure.testing.simulate.loop import SimulatedLoop
+from perdure.testing.simulate.weather import Weather
+from tests.conformance.builders import WORKER, new_job, request
+from tests.testing.simulated import Seen, store_on
+
+
+@pytest.fixture
+def loop() -> Iterator[SimulatedLoop]:
+    loop = SimulatedLoop("a seed")
+    yield loop
+    loop.bury()
+
+
+class StopsAfter(Seen):
+    """Ends bad weather once something has reached the store."""
+
+    def __init__(self, weather: Weather) -> None:
+        super().__init__()
+        self._weather = weather
+
+    def saw(self, name: str, args: tuple[object, ...], answer: object) -> None:
+        super().saw(name, args, answer)
+        asyncio.get_running_loop().call_later(0.001, self._weather.calm)
+
+
+def test_what_is_refused_is_not_written(loop: SimulatedLoop) -> None:
+    seen = Seen()
+    store = store_on(loop, Weather(refused=1.0), seen)
+
+    with pytest.raises(StoreError):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert seen.names == []
+
+
+def test_an_insert_whose_answer_was_lost_is_repeated_and_counts_once(loop: SimulatedLoop) -> None:
+    weather = Weather(lost_after=1.0)
+    seen = StopsAfter(weather)
+    store = store_on(loop, weather, seen)
+
+    [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert inserted.is_new
+    assert seen.names == ["insert_jobs", "insert_jobs"]
+    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+
+def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: SimulatedLoop) -> None:
+    weather = Weather()
+    seen = StopsAfter(weather)
+    store = store_on(loop, weather, seen)
+    loop.run_until_complete(store.insert_jobs([new_job(), new_job()]))
+
+    weather.lost_after = 1.0
+    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+    given_back = loop.run_until_complete(
+        store.give_back_unknown(WORKER, [job.claim.id for job in claimed.jobs])
+    )
+
+    assert claimed.is_repeated
+    assert len(claimed.jobs) == 1
+    assert given_back == 1
+
+
+def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: SimulatedLoop) -> None:
+    weather = Weather()
+    store = store_on(loop, weather, StopsAfter(weather))
+    loop.run_until_complete(store.insert_jobs([new_job()]))
+    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+
+    weather.lost_after = 1.0
+    outcome = Settlement(claim=claimed.jobs[0].claim, outcome=Completed(output=b"1"))
+    statuses = loop.run_until_complete(store.settle_jobs([outcome]))
+
+    assert statuses == [Status.COMPLETED]
+
+
+def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
+    def heard(weather: Weather) -> list[HintKind]:
+        store, hints = store_on(loop, weather, Seen()), list[Hint]()
+
+        async def listen() -> None:
+            stop = store.subscribe(hints.append, [HintKind.READY])
+            await store.insert_jobs([new_job()])
+            await asyncio.sleep(10)
+            stop()
+
+        loop.run_until_complete(listen())
+        return [hint.kind for hint in hints]
+
+    assert heard(Weather()) == [HintKind.READY]
+    assert heard(Weather(hint_twice=1.0)) == [HintKind.READY] * 2
+    assert heard(Weather(hint_lost=1.0)) == []

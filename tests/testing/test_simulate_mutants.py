@@ -1,0 +1,47 @@
+"""Mutants: broken on purpose, found out, and whole again afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.store.memory import committing
+from perdure.testing.simulate.hunting import caught
+from perdure.testing.simulate.mutants import MUTANTS, mutated
+
+MUTANTS_MIN = 20
+"""Fewer would show too little."""
+
+
+def test_there_are_many_and_each_says_what_it_breaks() -> None:
+    assert len(MUTANTS) >= MUTANTS_MIN
+    assert len({mutant.what for mutant in MUTANTS.values()}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_was_broken_is_whole_afterwards(name: str) -> None:
+    changes = MUTANTS[name].changes()
+    before = [getattr(owner, attribute) for owner, attribute, _ in changes]
+
+    with mutated(name):
+        during = [getattr(owner, attribute) for owner, attribute, _ in changes]
+
+    assert during != before
+    assert [getattr(owner, attribute) for owner, attribute, _ in changes] == before
+
+
+def test_what_was_broken_is_whole_even_after_an_error() -> None:
+    before = committing._is_repeated
+
+    with pytest.raises(RuntimeError), mutated("token_ignored"):
+        raise RuntimeError("in the middle")
+
+    assert committing._is_repeated is before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["event_skipped", "jobs_left_behind", "parent_not_told"])
+def test_is_found_out(name: str) -> None:
+    catch = caught(name)
+
+    assert catch.seed is not None
+    assert catch.finding
