@@ -21,8 +21,7 @@ from perdure.model.schedule import (
     TickRecord,
     TickResult,
     Timetable,
-    decode_definition,
-    decode_state,
+    decode_schedule,
     encode_definition,
     encode_state,
 )
@@ -392,8 +391,8 @@ class TestChanges:
     def test_values_survive_being_written(self) -> None:
         after = started(stepped(schedule(overlap="queue", catch_up="all"), NOON + 3 * HOUR))
 
-        assert decode_definition(encode_definition(after.definition)) == after.definition
-        assert decode_state(encode_state(after.state)) == after.state
+        kept = encode_definition(after.definition), encode_state(after.state)
+        assert decode_schedule(after.namespace, after.name, after.revision, *kept) == after
 
     def test_ids_of_ticks_are_readable(self) -> None:
         assert tick_run_id("nightly", NOON) == RunId("nightly@2026-11-16T12:00:00Z")
