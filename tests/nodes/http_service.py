@@ -51,6 +51,8 @@ def reply(
     handler.send_header("Content-Length", str(len(data)))
     for name, value in headers.items():
         handler.send_header(name.replace("_", "-"), value)
+    if handler.close_connection:  # as it was asked to do
+        handler.send_header("Connection", "close")
     handler.end_headers()
     if handler.command != "HEAD":
         handler.wfile.write(data)

@@ -75,7 +75,7 @@ def exchange(
         told = f"{type(error).__name__}: {error}"
         raise ConnectionError(f"{request.to.shown} gave no proper HTTP answer: {told}") from error
     finally:
-        wire.close()
+        wire.end()
 
 
 class _Deadline:
@@ -98,7 +98,11 @@ class _Deadline:
 
 class _Wire:
     """The connection as ``http.client`` sees it. Each wait is bounded by what is left of the time,
-    so an answer that comes in drops does not prolong it."""
+    so an answer that comes in drops does not prolong it.
+
+    ``http.client`` closes it once it has the headers of an answer that is the last one, and reads
+    the body afterwards. So that closes nothing: whoever opened the connection ends it.
+    """
 
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
         self._sock = sock
@@ -131,6 +135,9 @@ class _Wire:
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # no matter what TLS makes of it
 
     def close(self) -> None:
+        """Nothing more will be sent; there may be much to read."""
+
+    def end(self) -> None:
         with suppress(OSError):
             self._sock.close()
 
