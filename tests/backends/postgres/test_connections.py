@@ -264,6 +264,20 @@ class TestClose:
         with pytest.raises(StoreError, match="closed"):
             await store.count_jobs(JobFilter())
 
+    async def test_does_not_say_that_nothing_was_written_when_the_answer_was_lost(
+        self, wired: PostgresStore, line: Line
+    ) -> None:
+        line.lose_answer_to("lost on the way back")
+        connections = wired._connections
+
+        inserting = asyncio.create_task(insert(wired, input=b'"lost on the way back"'))
+        while connections._idle:  # noqa: ASYNC110 (until the insert has its connection)
+            await asyncio.sleep(0)
+        await connections.close()
+
+        with pytest.raises(StoreError, match="may have been done all the same"):
+            await inserting
+
     async def test_leaves_no_connection_behind(
         self, postgres_url: str, admin: Any, schema: str
     ) -> None:

@@ -119,7 +119,8 @@ class Connections:
                         busy_tries += 1
                         may_repeat = busy_tries < BUSY_TRIES
                     if not may_repeat:
-                        typed = self._typed(error)
+                        is_lost_now = connection is not None and is_lost(error, connection)
+                        typed = self._typed(error, is_unclear=is_repeated or is_lost_now)
                         if typed is error:
                             raise
                         raise typed from error
@@ -131,13 +132,18 @@ class Connections:
             await asyncio.sleep(delay)
         raise AssertionError("delays never end")
 
-    def _typed(self, error: BaseException) -> BaseException:
+    def _typed(self, error: BaseException, *, is_unclear: bool) -> BaseException:
         """What a caller sees of an error. Broken constraints stay: whoever meets one knows it."""
         state: str = getattr(error, "sqlstate", None) or ""
         if state.startswith(_UNSTORABLE_CLASSES):
             return _unstorable(error)
         if state.startswith(_INTEGRITY_CLASS) or not isinstance(error, _OF_THE_DRIVER):
             return error
+        if is_unclear:
+            return StoreError(
+                f"the store at {self._address.url} was lost before it answered, and what was asked "
+                f"may have been done all the same: {error}"
+            )
         return StoreError(
             f"the store at {self._address.url} refused, and nothing was written: {error}"
         )
