@@ -167,6 +167,8 @@ class TestTimetables:
             (Timetable(cron="0 3 * * *", every_ms=60_000), "either cron"),
             (Timetable(cron="often"), "cron='often'"),
             (Timetable(cron="0 3 * *"), "cron='0 3 \\* \\*'"),
+            (Timetable(cron="0 0 3 * * *"), "it has 6 fields. It takes five fields: minute, hour"),
+            (Timetable(cron="@daily"), "it has 1 field. It takes five"),
             (Timetable(cron="99 3 * * *"), "Bad minute"),
             (Timetable(cron="0 0 30 2 *"), "cron='0 0 30 2 \\*'"),
             (Timetable(cron="0 3 * * *", timezone="Mars/Olympus"), "timezone='Mars/Olympus'"),

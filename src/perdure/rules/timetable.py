@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EVERY_MIN = timedelta(seconds=1)
 COUNTED_MAX = 1_000
 """Ticks of a cron text that are looked at one by one; of more than these, only the last matter."""
+CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
+_CRON_HELP = f'It takes five fields: {", ".join(CRON_FIELDS)}, as in "0 3 * * *"'
 _INSTANT = timedelta(microseconds=1)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _WINDOW_FIRST, _WINDOW_GROWTH = timedelta(hours=1), 4
@@ -147,12 +149,13 @@ def _cron(timetable: Timetable, after: datetime) -> Iterator[datetime]:
 def _check_cron(timetable: Timetable) -> None:
     from cronsim import CronSimError
 
+    complaint = f"cron={timetable.cron!r} is not a cron text"
+    count = len(timetable.cron.split())
+    if count != len(CRON_FIELDS):  # the parser would take one more, for seconds
+        raise InvalidInput(f"{complaint}: it has {count} field{'s' * (count != 1)}. {_CRON_HELP}")
     try:
         at = next(_cron(timetable, timetable.start_at or _ANY_TIME), None)
     except CronSimError as error:
-        raise InvalidInput(
-            f"cron={timetable.cron!r} is not a cron text: {error}. It has five fields: minute, "
-            'hour, day, month, weekday, as in "0 3 * * *"'
-        ) from None
+        raise InvalidInput(f"{complaint}: {error}. {_CRON_HELP}") from None
     if at is None:
         raise InvalidInput(f"cron={timetable.cron!r} never comes")
