@@ -24,6 +24,7 @@ from perdure import (
     task,
 )
 from perdure.errors import MissingSecret
+from perdure.model.failure import Cause, Failure
 from perdure.model.result import failed, paused, skipped
 from perdure.worker.events import JobEvent, JobReleased
 from perdure.worker.masking import MASK, Masker
@@ -91,6 +92,9 @@ async def tell_all(how: str, ctx: Context) -> Any:
                 raise KeyError(secret)
             except KeyError as error:
                 raise RuntimeError(f"because of {json.dumps(secret)}") from error
+        case "type":
+            named = type(f"{secret}Error", (Exception,), {})
+            raise named("below") from named("above")
         case "long":
             raise ValueError(("x" * 1990 + secret) * 4)
         case "fail":
@@ -111,7 +115,7 @@ class OddError(Exception):
         return super().__getattribute__(name)
 
 
-WAYS = ["return", "raise", "cause", "long", "fail", "odd", "bytes"]
+WAYS = ["return", "raise", "cause", "type", "long", "fail", "odd", "bytes"]
 
 
 class TestNothingIsKept:
@@ -354,6 +358,21 @@ class TestMasker:
         key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
 
         assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
+
+    def test_masks_everything_that_is_told_of_a_failure(self) -> None:
+        failure = Failure(
+            type="errors.secretError",
+            message="no secret",
+            traceback="in secret",
+            causes=(Cause(type="secretCause", message="a secret"),),
+        )
+
+        assert Masker(["secret"]).failure(failure) == Failure(
+            type=f"errors.{MASK}Error",
+            message=f"no {MASK}",
+            traceback=f"in {MASK}",
+            causes=(Cause(type=f"{MASK}Cause", message=f"a {MASK}"),),
+        )
 
     def test_keeps_json_valid_that_is_too_deep_to_look_through(self) -> None:
         deep = b"[" * 900 + b'"secret"' + b"]" * 900

@@ -30,7 +30,7 @@ def describe(error: BaseException, masked: Masked | None = None) -> Failure:
     except BaseException:
         causes = ()
     return Failure(
-        type=_type(error),
+        type=_type(error, masked),
         message=_text(error, masked),
         traceback=_traceback(error, masked),
         causes=causes,
@@ -43,7 +43,7 @@ def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
     below = _below(error)
     while below is not None and id(below) not in seen and len(causes) < CAUSES_MAX:
         seen.add(id(below))
-        causes.append(Cause(type=_type(below), message=_text(below, masked)))
+        causes.append(Cause(type=_type(below, masked), message=_text(below, masked)))
         below = _below(below)
     return causes
 
@@ -54,9 +54,9 @@ def _below(error: BaseException) -> BaseException | None:
     return None if error.__suppress_context__ else error.__context__
 
 
-def _type(error: BaseException) -> str:
+def _type(error: BaseException, masked: Masked | None) -> str:
     try:
-        return _shorten(type_name(type(error)), MESSAGE_MAX)
+        return _shorten(type_name(type(error)), MESSAGE_MAX, masked)
     except BaseException:
         return "BaseException"
 
@@ -65,7 +65,7 @@ def _text(error: BaseException, masked: Masked | None) -> str:
     try:
         return _shorten(str(error), MESSAGE_MAX, masked)
     except BaseException:  # a broken __str__ must not hide the error it belongs to
-        return f"<{_type(error).rpartition('.')[2]} without a readable message>"
+        return f"<{_type(error, masked).rpartition('.')[2]} without a readable message>"
 
 
 def _traceback(error: BaseException, masked: Masked | None) -> str:
@@ -74,7 +74,7 @@ def _traceback(error: BaseException, masked: Masked | None) -> str:
         lines = traceback.format_exception(type(error), error, shown, limit=50)
         return _shorten("".join(lines), TRACEBACK_MAX, masked)
     except BaseException:
-        return f"{_type(error)}: {_text(error, masked)}\n"
+        return f"{_type(error, masked)}: {_text(error, masked)}\n"
 
 
 def _shorten(text: str, limit: int, masked: Masked | None = None) -> str:

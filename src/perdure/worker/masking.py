@@ -65,9 +65,13 @@ class Masker:
         return value
 
     def failure(self, failure: Failure) -> Failure:
-        causes = [replace(cause, message=self.text(cause.message)) for cause in failure.causes]
+        causes = [
+            replace(cause, type=self.text(cause.type), message=self.text(cause.message))
+            for cause in failure.causes
+        ]
         return replace(
             failure,
+            type=self.text(failure.type),
             message=self.text(failure.message),
             traceback=self.text(failure.traceback),
             causes=tuple(causes),
