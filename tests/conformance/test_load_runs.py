@@ -6,7 +6,7 @@ from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.run import Snapshot
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import RunAfter, RunBefore, Store
 from tests.conformance.builders import MINUTE, SECOND
 from tests.conformance.run_builders import (
     CONFLICT,
@@ -124,6 +124,56 @@ class TestLoadRuns:
 
         assert [each.number for each in (await load(store)).events] == list(range(1, 3001))
         assert len((await load(store, number=None)).events) == 10
+
+
+class TestLatestEvents:
+    async def test_are_read_from_the_end_without_their_values(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store)
+        clock.advance(SECOND)
+        await go_on(store, events=(event("two", "large"), event("three")))
+
+        [found] = await store.latest_events([RunBefore(namespace=NAMESPACE, id=RUN)], 2)
+
+        assert found == [
+            StoredEvent(number=3, at=clock(), data=b'{"type":"three"}'),
+            StoredEvent(number=2, at=clock(), data=b'{"type":"two"}'),
+        ]
+
+    async def test_go_on_before_a_number(self, store: Store) -> None:
+        await run_of(store, 5)
+
+        pages = await store.latest_events(
+            [
+                RunBefore(namespace=NAMESPACE, id=RUN, number=number)
+                for number in (5, 3, 2, 1, 0, 99)
+            ],
+            2,
+        )
+
+        numbers = [[each.number for each in page] for page in pages]
+        assert numbers == [[4, 3], [2, 1], [1], [], [], [5, 4]]
+
+    async def test_are_in_the_order_asked_and_none_of_what_is_not_there(self, store: Store) -> None:
+        first, second = RunId("first"), RunId("second")
+        await submit(store, id=first)
+        await submit(store, id=second)
+        await go_on(store, run=second, events=(event("two"),))
+
+        found = await store.latest_events(
+            [
+                RunBefore(namespace=NAMESPACE, id=second),
+                RunBefore(namespace=NAMESPACE, id=RunId("nobody")),
+                RunBefore(namespace=OTHER_NAMESPACE, id=first),
+                RunBefore(namespace=NAMESPACE, id=first),
+                RunBefore(namespace=NAMESPACE, id=second, number=2),
+            ],
+            10,
+        )
+
+        assert [[each.number for each in page] for page in found] == [[2, 1], [], [], [1], [1]]
+        assert await store.latest_events([], 10) == []
 
 
 class TestEventValues:

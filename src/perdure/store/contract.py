@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
     Claim,
@@ -158,6 +159,14 @@ class RunAfter(Value):
     number: int | None = None
 
 
+class RunBefore(Value):
+    """A run whose log is read from its end: the events before ``number``; None: all of them."""
+
+    namespace: str
+    id: RunId
+    number: int | None = None
+
+
 class RunStore(Protocol):
     """Runs: how they begin, and the one way in which they go on.
 
@@ -223,6 +232,13 @@ class RunStore(Protocol):
         - Without a number: the snapshot if there is one, and the events after it.
         - With a number: the events after it, and no snapshot.
         - One consistent view of each run: its number is that of the last event.
+        """
+
+    @abstractmethod
+    async def latest_events(self, runs: Sequence[RunBefore], limit: int) -> list[list[StoredEvent]]:
+        """Up to ``limit`` events of each run, the latest first, without their values.
+
+        - In the order asked; none for a run that is not there.
         """
 
     @abstractmethod

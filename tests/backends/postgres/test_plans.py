@@ -239,6 +239,7 @@ class TestStatements:
             ("pick_old_runs", "runs_children"),
             ("load_runs", "events_pkey"),
             ("load_runs", "snapshots_pkey"),
+            ("latest_events", "events_pkey"),
             ("live_flows", "runs_live"),
         ],
     )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from perdure.errors import StaleClaim
 from perdure.model.duration import nearest_duration
+from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, Job
 from perdure.model.run import (
@@ -26,7 +27,7 @@ from perdure.model.run import (
     StoredStep,
     Submitted,
 )
-from perdure.store.contract import RunAfter, RunStore
+from perdure.store.contract import RunAfter, RunBefore, RunStore
 from perdure.store.memory.committing import commit
 from perdure.store.memory.removing import remove_tree
 from perdure.store.memory.run_records import RunRecords, Steps
@@ -66,6 +67,10 @@ class MemoryRuns(MemoryWaits, RunStore):
     async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
         with self._transaction() as transaction:
             return [_load(transaction.state.records, wanted) for wanted in runs]
+
+    async def latest_events(self, runs: Sequence[RunBefore], limit: int) -> list[list[StoredEvent]]:
+        with self._transaction() as transaction:
+            return [_latest(transaction.state.records, wanted, limit) for wanted in runs]
 
     async def event_values(
         self, namespace: str, run: RunId, numbers: Sequence[int]
@@ -167,6 +172,13 @@ def _load(records: RunRecords, wanted: RunAfter) -> LoadedRun | None:
         snapshot=snapshot,
         events=[kept.event for kept in records.events[place][after:]],
     )
+
+
+def _latest(records: RunRecords, wanted: RunBefore, limit: int) -> list[StoredEvent]:
+    log = records.events.get((wanted.namespace, wanted.id), [])
+    before = len(log) if wanted.number is None else min(len(log), max(0, wanted.number - 1))
+    page = log[max(0, before - limit) : before]
+    return [replace(kept.event, value=None) for kept in reversed(page)]
 
 
 def _newest_first(records: RunRecords, filter: RunFilter) -> Iterator[StoredRun]:

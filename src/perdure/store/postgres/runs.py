@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import StaleClaim
+from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, Job
 from perdure.model.run import (
@@ -17,7 +18,7 @@ from perdure.model.run import (
     Snapshot,
     StoredStep,
 )
-from perdure.store.contract import RunAfter, RunStore
+from perdure.store.contract import RunAfter, RunBefore, RunStore
 from perdure.store.postgres import rows, run_rows
 from perdure.store.postgres.commits import PostgresCommits
 from perdure.store.postgres.submits import PostgresSubmits
@@ -44,6 +45,17 @@ class PostgresRuns(PostgresCommits, PostgresSubmits, PostgresWaits, RunStore):
         )
         for row in await self._fetch("load_runs", *columns):
             found[row[0] - 1] = run_rows.loaded_run(row)
+        return found
+
+    async def latest_events(self, runs: Sequence[RunBefore], limit: int) -> list[list[StoredEvent]]:
+        found: list[list[StoredEvent]] = [[] for _ in runs]
+        columns = (
+            [wanted.namespace for wanted in runs],
+            [wanted.id for wanted in runs],
+            [wanted.number for wanted in runs],
+        )
+        for position, number, at, data in await self._fetch("latest_events", *columns, limit):
+            found[position - 1].append(StoredEvent(number=number, at=at, data=data))
         return found
 
     async def event_values(

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.errors import StaleClaim
+from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, Job
 from perdure.model.run import (
@@ -23,7 +24,7 @@ from perdure.model.run import (
     StoredStep,
     Submitted,
 )
-from perdure.store.contract import RunAfter, RunStore
+from perdure.store.contract import RunAfter, RunBefore, RunStore
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.committing import commit_runs
 from perdure.store.sqlite.handle import SMALL_MAX
@@ -36,6 +37,7 @@ from perdure.store.sqlite.transaction import Transaction
 from perdure.store.sqlite.waits import SqliteWaits
 
 _AFTER_ALL_TIMES = 2**63 - 1
+_AFTER_ALL_EVENTS = 2**63 - 1
 
 
 class SqliteRuns(SqliteWaits, RunStore):
@@ -63,6 +65,11 @@ class SqliteRuns(SqliteWaits, RunStore):
 
     async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
         return await self._read(lambda transaction: [_load(transaction, run) for run in runs])
+
+    async def latest_events(self, runs: Sequence[RunBefore], limit: int) -> list[list[StoredEvent]]:
+        return await self._read(
+            lambda transaction: [_latest(transaction, run, limit) for run in runs]
+        )
 
     async def event_values(
         self, namespace: str, run: RunId, numbers: Sequence[int]
@@ -161,6 +168,17 @@ def _load(transaction: Transaction, wanted: RunAfter) -> LoadedRun | None:
         snapshot=snapshot,
         events=[event_from(row) for row in events],
     )
+
+
+def _latest(transaction: Transaction, wanted: RunBefore, limit: int) -> list[StoredEvent]:
+    rows = transaction.rows(
+        "latest_events",
+        namespace=wanted.namespace,
+        run=wanted.id,
+        before=_AFTER_ALL_EVENTS if wanted.number is None else wanted.number,
+        limit=limit,
+    )
+    return [event_from(row) for row in rows]
 
 
 def _prune(

@@ -37,6 +37,24 @@ CROSS JOIN LATERAL (
     ) AS tail
 ) AS log;
 
+-- name: latest_events
+SELECT given.position, tail.number, tail.at, tail.data
+FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY
+    AS given (namespace, id, before, position)
+JOIN {schema}.runs
+    ON runs.id = given.id
+   AND runs.namespace = given.namespace
+CROSS JOIN LATERAL (
+    -- From the end of the primary key: what lies before the page is not looked at.
+    SELECT number, at, data
+    FROM {schema}.events
+    WHERE events.run_serial = runs.serial
+      AND events.number < coalesce(given.before, 9223372036854775807)
+    ORDER BY number DESC
+    LIMIT $4
+) AS tail
+ORDER BY given.position, tail.number DESC;
+
 -- name: event_values
 SELECT events.number, events.value
 FROM {schema}.runs

@@ -252,6 +252,19 @@ WHERE run_serial = ?
   AND number > ?
 ORDER BY number;
 
+-- name: latest_events
+SELECT number, at, data, NULL
+FROM {prefix}events
+WHERE run_serial = (
+    SELECT serial
+    FROM {prefix}runs
+    WHERE id = :run
+      AND namespace = :namespace
+  )
+  AND number < :before
+ORDER BY number DESC
+LIMIT :limit;
+
 -- name: event_values
 SELECT number, value
 FROM {prefix}events
