@@ -9,6 +9,7 @@ import pytest
 
 from perdure.client.context import Context
 from perdure.nodes.config import config_faults, has_template
+from perdure.nodes.http import Http
 from perdure.nodes.kind import Fault, Kind, Settings
 
 
@@ -106,9 +107,35 @@ class TestConfigFaults:
     def test_no_config_lacks_what_is_needed(self) -> None:
         assert config_faults(Send(), None) == [((), "needs 'to'"), ((), "needs 'from'")]
 
-    def test_asks_the_kind_once_the_types_fit(self) -> None:
+    def test_asks_the_kind_itself(self) -> None:
         assert faults(extra="bad") == [((), "extra is bad"), (("extra",), "worse")]
-        assert faults(extra="bad", copies="x") == [(("copies",), "expected int, got str")]
+
+    def test_asks_the_kind_about_single_settings_also_where_types_of_others_are_wrong(self) -> None:
+        assert faults(extra="bad", copies="x") == [
+            (("copies",), "expected int, got str"),
+            (("extra",), "worse"),
+        ]
+
+    def test_asks_the_kind_nothing_about_what_is_wrong_already(self) -> None:
+        found = config_faults(Http(), {"url": 5, "timeout": -4, "headers": {"X Y": [[]]}})
+
+        assert [where for where, _ in found] == [("url",), ("headers", "X Y"), ("timeout",)]
+
+    def test_leaves_it_at_the_types_where_the_kind_relies_on_them(self) -> None:
+        class Relies(Send):
+            def faults_of(self, config: Mapping[str, Any]) -> list[str | Fault]:
+                return [(("from",), f"{len(config['to'])}")]
+
+        assert config_faults(Relies(), {"from": "Ann"}) == [((), "needs 'to'")]
+
+    def test_says_that_keys_are_no_templates(self) -> None:
+        assert faults(**{"{{ key }}": 1}) == [
+            (
+                ("{{ key }}",),
+                "there is no setting '{{ key }}'; known: to, from, copies, parts, labels, extra; "
+                "a key is never a template, only a value is",
+            )
+        ]
 
     def test_keys_that_yaml_reads_as_numbers_are_texts(self) -> None:
         assert faults(labels={404: 1}) == []

@@ -24,6 +24,7 @@ from perdure.model.graph import (
     Input,
     Node,
     OnFailure,
+    TaskNode,
     ports_of,
 )
 from perdure.model.task import Task
@@ -34,6 +35,7 @@ from perdure.rules.exclusion import Exclusion, Exit
 from perdure.rules.graph_order import in_order
 from perdure.rules.input_check import with_run_input
 from perdure.rules.placement import place_functions
+from perdure.rules.settings_check import RESERVED_PORTS
 
 After = str | Sequence[str] | Mapping[str, str]
 """``"a"``; ``"a:port"``; a list of those; or a name for the input of each: ``{"x": "a"}``."""
@@ -85,6 +87,7 @@ class Assembly:
         self._ended: set[Exit] = set()
         self._inputs: dict[str, Inputs] = {}
         self._reads: dict[str, Set[str]] = {}
+        self._unread: set[str] = set()
 
     # Faults
 
@@ -228,9 +231,25 @@ class Assembly:
         """The kind of this node looks at inputs of these names, besides its templates."""
         self._reads[id] = names
 
+    def unread(self, id: str, inputs: Iterable[str]) -> None:
+        """There are faults in what this node is told, so it is not known what it makes of its
+        inputs, nor which ports it has: those that are named are taken to be right."""
+        self._unread.add(id)
+        self._reads[id] = set(inputs)
+
+    def follow(self, exits: Iterable[Exit]) -> None:
+        """Nodes follow these ports."""
+        for id, port in exits:
+            node = self.nodes.get(id)
+            if id not in self._unread or not isinstance(node, TaskNode):
+                continue
+            if port not in (*ports_of(node), *RESERVED_PORTS):
+                self.nodes[id] = replace(node, ports=(*node.ports, port))
+
     # The result
 
     def build(self, cursor: Cursor, on_failure: OnFailure, cooldown_ms: int = 0) -> BuiltFlow:
+        self.follow((edge.source, edge.port) for edge in self._edges)
         definition = Definition(
             name=self.flow,
             nodes=tuple(self._with_inputs(node) for node in self.nodes.values()),

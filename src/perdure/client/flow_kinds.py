@@ -65,7 +65,9 @@ class UseStep(Step):
         for where, reason in faults:
             assembly.fault(label, f"config{f' {path_text(where)!r}' if where else ''}: {reason}")
         settings = task_settings(assembly, label, self.options)
-        if not faults:
+        if faults:
+            assembly.unread(id, inputs.names)
+        else:
             settings["ports"] = (*kind.ports_of(config), *settings["ports"])
             assembly.reads(id, _read(kind, config, inputs))
         return TaskNode(

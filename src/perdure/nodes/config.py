@@ -57,10 +57,8 @@ def config_faults(kind: Kind, config: Any) -> list[Fault]:
     if has_template(plain) and isinstance(plain, str):
         return []
     faults = list(_faults(kind.Config, plain, ()))
-    if faults:
-        return faults
-    own = kind.faults_of(plain)
-    return [((), each) if isinstance(each, str) else each for each in own]
+    faults += _own_faults(kind, plain, {where[:1] for where, _ in faults})
+    return [(where, f"{reason}{_about_key(where)}") for where, reason in faults]
 
 
 def has_template(value: Any, depth: int = 0) -> bool:
@@ -94,6 +92,27 @@ def duration_faults(
     except InvalidInput as error:
         return [((field,), str(error))]
     return []
+
+
+def _about_key(where: Path) -> str:
+    is_template = bool(where) and has_template(where[-1])
+    return "; a key is never a template, only a value is" if is_template else ""
+
+
+def _own_faults(kind: Kind, config: Any, wrong: set[Path]) -> list[Fault]:
+    """What the kind itself finds. Of a config whose types are wrong it is shown the rest, and of
+    what it says, only that counts which is about a single setting."""
+    if not wrong:
+        own = kind.faults_of(config)
+        return [((), each) if isinstance(each, str) else each for each in own]
+    if not isinstance(config, Mapping):
+        return []
+    rest = {name: value for name, value in config.items() if (name,) not in wrong}
+    try:
+        own = kind.faults_of(rest)
+    except Exception:  # it may rely on what is missing or was left out
+        return []
+    return [each for each in own if not isinstance(each, str) and each[0]]
 
 
 def _faults(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:

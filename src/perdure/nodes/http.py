@@ -103,9 +103,10 @@ class Http(Kind):
             for name, port in status.items():
                 if fault := _status_fault(name, port):
                     faults.append((("status", name), fault))
-        if not has_template(config["url"]):
+        url = config.get("url")
+        if url is not None and not has_template(url):
             try:
-                destination(config["url"])
+                destination(url)
             except InvalidInput as error:
                 faults.append((("url",), str(error)))
         return faults

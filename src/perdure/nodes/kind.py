@@ -24,9 +24,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.client.context import Context
+from perdure.errors import OutsideFailed
 from perdure.model.path import Path
 from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, failed
+from perdure.model.result import complete
 
 POLL_DEFAULT = timedelta(minutes=5)
 """How long an outside party may be silent before it is asked."""
@@ -78,7 +79,10 @@ class Kind:
         return config
 
     def faults_of(self, config: Any) -> Sequence[str | Fault]:
-        """What is wrong with a config beyond its types, before templates are filled in."""
+        """What is wrong with a config beyond its types, before templates are filled in.
+
+        Settings of the wrong type are left out of it, and what is required may be missing.
+        """
         return []
 
     def reads_of(self, config: Any) -> Sequence[tuple[str, ...]]:
@@ -93,5 +97,5 @@ class Kind:
 def resumed(report: Report) -> Any:
     """What a report means for a node that leaves it at that."""
     if report.status is ReportStatus.FAILED:
-        return failed(report.error or "the outside party reported a failure")
+        raise OutsideFailed(report.error or "the outside party reported a failure")
     return complete(report.result, report.port)

@@ -36,8 +36,8 @@ class Match(Kind):
         return complete(is_met, YES if is_met else NO)
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
-        conditions = config["conditions"]
-        if isinstance(conditions, str):
+        conditions = config.get("conditions")
+        if conditions is None or isinstance(conditions, str):
             return []
         found = condition_faults(conditions, has_templates=True)
         return [(("conditions", *where), fault) for where, fault in found]

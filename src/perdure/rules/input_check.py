@@ -21,7 +21,7 @@ from perdure.model.graph import (
 )
 from perdure.model.path import Path, path_text
 from perdure.rules.graph_check import nearest
-from perdure.rules.template import TemplateUse, template_faults, template_names
+from perdure.rules.template import DEPTH_MAX, TemplateUse, template_faults, template_names
 from perdure.rules.upstream import Upstream
 
 RUN_INPUT, RUN, NODE, SECRET = "input", "run", "node", "secret"
@@ -121,7 +121,7 @@ def _node_faults(node: Node, reads: Set[str]) -> Iterator[str]:
         yield f"{told}; with inputs=, it names the one that is the list: {_listed(names)}"
         return
     for name in sorted(set(names) - {RUN_INPUT} - (reads | _used(node, names))):
-        yield f"input {name!r} is never used{_how_to_use(node)}"
+        yield f"input {name!r} is never used{_how_to_use(node)}{_about_keys(node, name)}"
 
 
 def _use_fault(node: Node, use: TemplateUse, names: Sequence[str]) -> str:
@@ -194,6 +194,25 @@ def _how_to_use(node: Node) -> str:
             return ": until= has no template that names it"
         case _:
             return ": no template of its config names it"
+
+
+def _about_keys(node: Node, name: str) -> str:
+    """For those who wrote a template where there is none."""
+    keys = [key for _, part in _templates(node) for key in _keys(part)]
+    is_meant = any(use.name == name for use in _uses(keys))
+    return "; a key does, but a key is never a template, only a value is" if is_meant else ""
+
+
+def _keys(config: Any, depth: int = 0) -> Iterator[str]:
+    """All keys of objects; too deep ones are told of otherwise."""
+    if depth > DEPTH_MAX:
+        return
+    if isinstance(config, Mapping):
+        yield from config
+    elif not isinstance(config, list | tuple):
+        return
+    for value in config.values() if isinstance(config, Mapping) else config:
+        yield from _keys(value, depth + 1)
 
 
 def _uses(config: Any) -> list[TemplateUse]:

@@ -84,6 +84,7 @@ class _Compiling:
         for index, node in enumerate(self._nodes):
             self._add(node, place_of(index))
         self._end_branches()
+        self._assembly.follow((edge.source, edge.port) for edge in self._edges)
         ends = self._ends()
         self._check_unused_ports()
         gathering = self._gathering(ends)
