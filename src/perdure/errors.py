@@ -468,6 +468,10 @@ class InvalidAnswer(InvalidInput):
         self.faults = faults
 
 
+class OutsideFailed(PerdureError):
+    """Outside work was reported as failed; with retries left, its node begins it again."""
+
+
 class Rejected(PerdureError):
     """An approval was rejected, and its node has no way to go on from there."""
 

@@ -136,6 +136,16 @@ class TestAnswering:
         assert field in refused.value.faults
         assert run.state is before
 
+    def test_only_what_the_form_offers_can_be_changed(self) -> None:
+        run = asked({"amount": 30, "iban": "DE1"}, form=FORM)
+
+        with pytest.raises(InvalidAnswer) as refused:
+            run.answer("ok", data={"amount": 5, "iban": "DE99"})
+        assert refused.value.faults == {"iban": ["is no field of the form"]}
+        run = asked({"iban": "DE1"}, form={**FORM, "additionalProperties": True})
+        run.answer("ok", data={"amount": 5, "iban": "DE99"})
+        assert run.inputs["end"]["data"]["iban"] == "DE99"
+
     def test_data_must_be_an_object_where_there_is_a_form(self) -> None:
         with pytest.raises(InvalidAnswer, match="object"):
             asked({}, form=FORM).answer("ok", data=[1])

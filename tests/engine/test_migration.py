@@ -108,6 +108,16 @@ class TestDifferences:
                 "it was a wait for a signal and is a wait for people in the new version",
             ),
             (
+                ApprovalNode(id="a", title="Go?"),
+                ApprovalNode(id="a", title="Go?", deciders=("cfo",)),
+                "it asks something else, or somebody else, in the new version",
+            ),
+            (
+                signal("a"),
+                signal("a", where={"property": "n", "op": "exists", "value": True}),
+                "it takes other signals in the new version",
+            ),
+            (
                 child("a"),
                 child("a", FlowRef(name="niece", version="c1")),
                 "it calls flow 'niece' instead of flow 'child' in the new version",
@@ -131,7 +141,6 @@ class TestDifferences:
                 TaskNode(id="a", call=call("a"), check=Check(schema=True)),
                 TaskNode(id="a", call=call("a"), check=Check(schema={"type": "object"})),
             ),
-            (ApprovalNode(id="a", title="Go?"), ApprovalNode(id="a", title="Go on?")),
         ],
     )
     def test_a_live_node_may_change_in_what_lies_ahead_of_it(self, old: Node, new: Node) -> None:

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.errors import NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.model.happening import AttemptFailed
+from perdure.model.key import Key
 from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
 from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
-from tests.engine.played import Played
+from tests.engine.played import Played, failure
 
 JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
 WAITING = RunStatus.WAITING
@@ -126,7 +128,7 @@ class TestReports:
         run = paused()
         run.report("a", "completed", result=1)
         run.finish("a", 1)
-        run.report("a", "failed", error="no", port="x")
+        run.report("a", "failed", error="no")
 
         assert run.kinds[-1] == "ReportIgnored"
         assert run.output("a") == 1
@@ -165,6 +167,15 @@ class TestReports:
         run.finish("a")
         with pytest.raises(NodeNotWaiting, match="completed"):
             run.report("a", "progress")
+
+    def test_that_name_a_port_which_is_not_there_are_refused(self) -> None:
+        run = Played(graph(task("a", ports=("x",)), task("b"), edges="a.x b"))
+        run.pause_body("a")
+
+        with pytest.raises(InvalidInput, match=r"port 'y'.*'x'"):
+            run.report("a", "completed", port="y")
+        run.report("a", "completed", port="x")
+        assert run.live == {"a": JOB}
 
     def test_on_a_run_that_ended_are_refused(self) -> None:
         run = paused()
@@ -267,3 +278,86 @@ class TestPolling:
 
         assert run.finish("poll:a", {"status": "failed"}).events == []
         assert run.live == {"a": JOB}
+
+    def test_a_port_that_the_node_does_not_have_is_as_good_as_no_answer(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "port": "nope"})
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
+
+
+class TestItemsThatAreAskedAfter:
+    def _run(self, on_error: str) -> Played:
+        run = Played(
+            graph(mapped("m", on_error=on_error), task("mend"), edges="m.bad mend"), [1, 2, 3]
+        )
+        for item in ("m[0]", "m[1]"):
+            run.pause_body(item, poll_ms=1000, deadline_ms=5000)
+        return run
+
+    def test_one_that_comes_to_its_deadline_leaves_nothing_behind(self) -> None:
+        run = self._run("continue")
+        run.due("m[0]")
+        assert run.live == {"m[1]": WAIT, "poll:m[1]": WAIT, "m[2]": JOB}
+        run.due("m[1]")
+        run.finish("m[2]", 3)
+
+        assert run.output("m") == [None, None, 3]
+        assert not run.state.pauses
+
+    def test_all_are_given_up_when_one_fails(self) -> None:
+        run = self._run("bad")
+        run.due("poll:m[1]")
+        run.fail("m[2]")
+
+        assert run.live == {"mend": JOB}
+        assert sorted(run.decision.drops) == ["m[0]", "m[1]", "poll:m[0]", "poll:m[1]"]
+        assert not run.state.pauses
+        assert run.due("poll:m[0]").events == []
+        assert run.finish("poll:m[1]").events == []
+
+
+class TestTryingAgain:
+    def test_what_was_reported_as_failed_is_begun_again(self) -> None:
+        run = paused()
+        run.report("a", "failed", error="no paper", progress={"page": 3})
+        run.attempt_failed("a")
+
+        assert not run.state.pauses["a"]
+        run.pause_body("a", "second")
+        run.report("a", "completed", result=1)
+        resumption = run.resumptions["a"]
+        assert [each["checkpoint"] for each in resumption["pauses"]] == ["second"]
+        assert (resumption["progress"], resumption["failures"]) == ({"page": 3}, 1)
+
+    def test_failures_are_counted_over_all_pauses(self) -> None:
+        run = paused()
+        for expected in (1, 2):
+            run.report("a", "failed")
+            run.attempt_failed("a")
+            run.pause_body("a")
+            assert run.state.retried["a"] == expected
+        run.report("a", "completed")
+        run.finish("a")
+
+        assert not run.state.retried
+
+    def test_an_error_after_a_good_report_goes_on_from_it(self) -> None:
+        run = paused()
+        run.report("a", "completed", result=1)
+        run.attempt_failed("a")
+
+        assert len(run.state.pauses["a"]) == 1
+        assert not run.state.retried
+
+    def test_what_only_asks_for_another_time_keeps_its_report(self) -> None:
+        run = paused()
+        run.report("a", "failed")
+        run.happen(
+            AttemptFailed(
+                key=Key.parse("a"), attempt=1, failure=failure("later"), is_postponed=True
+            )
+        )
+
+        assert len(run.state.pauses["a"]) == 1

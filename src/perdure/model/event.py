@@ -103,6 +103,8 @@ class NodeRetried(Value, omit_defaults=True, tag=True):
     key: str
     attempt: int
     failure: Failure
+    restarts: bool = False
+    """It failed because of what was reported: the outside work is begun again."""
 
 
 class NodeFailed(Value, omit_defaults=True, tag=True):

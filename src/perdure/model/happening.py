@@ -52,6 +52,8 @@ class AttemptFailed(Value):
     key: Key
     attempt: int
     failure: Failure
+    is_postponed: bool = False
+    """It only asked for another time."""
 
 
 class WaitDue(Value):

@@ -46,3 +46,5 @@ class Resumption(Value, omit_defaults=True):
     pauses: tuple[PastPause, ...] = ()
     progress: Any = None
     """The last that was reported, also of an earlier try that failed."""
+    failures: int = 0
+    """How many attempts failed before, in jobs that are over."""

@@ -136,6 +136,8 @@ class RunState(Value):
     """Of keys that are not completed: their pauses, the last one open if it has no report."""
     progress: Map[str, int] = Map()
     """Of keys that are not completed: the event of the last report with progress."""
+    retried: Map[str, int] = Map()
+    """Of keys whose outside work was begun again: how many attempts failed so far."""
     early: Map[str, int] = Map()
     """Last reports that came before the body paused, or in a pause of the run: their events."""
     reports: Map[str, tuple[str, ...]] = Map()

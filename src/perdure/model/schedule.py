@@ -86,6 +86,15 @@ class TickRecord(Value, omit_defaults=True):
     reason: str = ""
 
 
+class Started(Value, omit_defaults=True, forbid_unknown_fields=True):
+    """A run or a job that a schedule started."""
+
+    at: datetime | None = None
+    """The time of the tick, or when somebody triggered it."""
+    run: RunId | None = None
+    job: JobId | None = None
+
+
 class ScheduleState(Value, omit_defaults=True, forbid_unknown_fields=True):
     """How far a schedule is."""
 
@@ -97,15 +106,21 @@ class ScheduleState(Value, omit_defaults=True, forbid_unknown_fields=True):
     next_at: datetime | None = None
     """The next tick of the timetable; None while it is paused, and once it is over."""
     due_at: datetime | None = None
-    """When a worker has to look: for the next tick, or for one that waits for another's end."""
+    """When a worker has to look: for the next tick, for one that waits, for what to cancel."""
     queued: tuple[datetime, ...] = ()
     """Ticks whose time has come, and which are still to be started, oldest first."""
+    looks: int = 0
+    """How often in a row it was found that what they wait for goes on."""
     paused_at: datetime | None = None
     paused_by: str | None = None
     last_at: datetime | None = None
-    """The last tick that started something."""
+    """The last tick of the timetable that started something. ``overlap`` goes by what that was."""
     last_run: RunId | None = None
     last_job: JobId | None = None
+    triggered: Started | None = None
+    """What somebody asked for since then, beside the timetable."""
+    replaced: Started | None = None
+    """What the last tick took the place of, and which is still to be cancelled."""
     started: int = 0
     skipped: int = 0
     missed: int = 0

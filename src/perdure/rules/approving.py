@@ -22,7 +22,15 @@ from perdure.errors import (
 from perdure.model.approval import approval_id
 from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
 from perdure.model.failure import Failure
-from perdure.model.graph import APPROVE, CONTINUE, FAIL, ORDINARY, REJECT, ApprovalNode
+from perdure.model.graph import (
+    APPROVE,
+    CONTINUE,
+    FAIL,
+    ORDINARY,
+    REJECT,
+    ApprovalNode,
+    JsonSchema,
+)
 from perdure.model.happening import Answered, WaitDue
 from perdure.model.key import Key
 from perdure.model.run import ApprovalState, LiveKind, NewWait, NodeStatus, WaitKind
@@ -33,6 +41,10 @@ from perdure.rules.ending import complete, fail
 from perdure.rules.form import faults_of, with_defaults
 
 _NOBODY = ApprovalState()
+_OPEN_FORM = frozenset(
+    {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "if", "$ref"}
+)
+"""Keywords with which a form may have fields besides its properties."""
 
 
 def answer(deciding: Deciding, happening: Answered) -> None:
@@ -170,10 +182,24 @@ def _checked_data(deciding: Deciding, node: ApprovalNode, happening: Answered) -
         return happening.data
     if data is not None and not isinstance(data, dict):
         raise InvalidAnswer(id, {"": ["data must be an object with the fields of the form"]})
+    if unknown := _beyond_form(node.form, data or {}):
+        raise InvalidAnswer(id, {name: ["is no field of the form"] for name in unknown})
     filled = with_defaults(node.form, _prefilled(deciding, node) | (data or {}))
     if faults := faults_of(node.form, filled):
         raise InvalidAnswer(id, faults)
     return msgspec.json.encode(filled)
+
+
+def _beyond_form(form: JsonSchema, data: dict[str, Any]) -> list[str]:
+    """Fields that the form does not offer, unless it says that there may be others.
+
+    JSON Schema lets any others pass; but an answer changes data, and only what was asked for.
+    """
+    if not isinstance(form, dict) or not isinstance(form.get("properties"), dict):
+        return []
+    if _OPEN_FORM & form.keys():
+        return []
+    return [name for name in data if name not in form["properties"]]
 
 
 def _prefilled(deciding: Deciding, node: ApprovalNode) -> dict[str, Any]:

@@ -75,7 +75,7 @@ from perdure.rules.operating import (
     retry_asked,
     unpause_asked,
 )
-from perdure.rules.pausing import pause, pause_due, polled, report
+from perdure.rules.pausing import failed_outside, pause, pause_due, polled, report
 
 
 def decide(
@@ -230,9 +230,13 @@ def _complete_task(deciding: Deciding, node: TaskNode, happening: Finished) -> N
 def _attempt_failed(deciding: Deciding, happening: AttemptFailed) -> None:
     key = happening.key
     if _is_live(deciding, key, LiveKind.JOB):
-        deciding.emit(
-            NodeRetried(key=key.text, attempt=happening.attempt, failure=happening.failure)
+        event = NodeRetried(
+            key=key.text,
+            attempt=happening.attempt,
+            failure=happening.failure,
+            restarts=not happening.is_postponed and failed_outside(deciding, key.text),
         )
+        deciding.emit(event)
 
 
 def _route(deciding: Deciding, node: RouteNode, output: bytes) -> None:

@@ -118,8 +118,12 @@ def _drop_items(deciding: Deciding, node: Node, key: Key) -> None:
     if key.item is None or not isinstance(node, MapNode):
         return
     progress = deciding.state.maps[node.id]
-    others = (n for n in range(progress.launched) if n not in progress.refs and n != key.item)
-    deciding.decision.drops.extend(Key(node=node.id, item=item).text for item in others)
+    live = deciding.state.live
+    for item in range(progress.launched):
+        if item not in progress.refs and item != key.item:
+            poll = Key(node=node.id, item=item, part="poll").text
+            deciding.decision.drops.append(Key(node=node.id, item=item).text)
+            deciding.decision.drops.extend([poll] if poll in live else [])
     deciding.forget_items(node.id)
 
 

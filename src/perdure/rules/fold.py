@@ -133,6 +133,7 @@ def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> 
 def _item_ended(state: RunState, changes: Changes, text: str) -> None:
     key = Key.parse(text)
     leave(state, changes, text)
+    leave(state, changes, f"poll:{text}")
     forget_pauses(state, changes, text)
     assert key.item is not None
     former = state.maps[key.node]
@@ -150,7 +151,11 @@ def _iteration_completed(state: RunState, event: IterationCompleted, changes: Ch
 
 
 def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
-    pass
+    text = event.key
+    if event.restarts:  # the outside work is begun again, as if it had not been reported on
+        changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
+    if event.restarts or text in state.retried:
+        changes["retried"] = state.retried.set(text, state.retried.get(text, 0) + 1)
 
 
 def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
@@ -187,7 +192,10 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
     former = state.maps[node]
     for item in range(former.launched):
         if item not in former.refs:
-            leave(state, changes, f"{node}[{item}]")
+            text = f"{node}[{item}]"
+            leave(state, changes, text)
+            leave(state, changes, f"poll:{text}")
+            forget_pauses(state, changes, text)
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:

@@ -22,7 +22,12 @@ from perdure.model.run import (
 Changes = dict[str, Any]
 """Fields of the state, as they are after the event."""
 
-NOTHING_OPEN: Changes = {"pauses": Map(), "early": Map(), "approvals": Map()}
+NOTHING_OPEN: Changes = {
+    "pauses": Map(),
+    "early": Map(),
+    "approvals": Map(),
+    "retried": Map(),
+}
 """How far a node came with people and outside parties does not outlive its end by force."""
 _LIVE = NodeState(status=NodeStatus.LIVE)
 _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
@@ -130,7 +135,7 @@ def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None
 
 def forget_pauses(state: RunState, changes: Changes, text: str) -> None:
     """A key is completed: how it came there does not matter any more."""
-    for name in ("pauses", "progress", "early"):
+    for name in ("pauses", "progress", "early", "retried"):
         known = changes.get(name, getattr(state, name))
         if text in known:
             changes[name] = known.delete(text)

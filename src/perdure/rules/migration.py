@@ -80,9 +80,17 @@ def _differences_while_live(before: Node, after: Node) -> Iterator[str]:
         yield f"it was of kind {before.kind!r} and is of kind {after.kind!r} in the new version"
     if isinstance(before, MapNode) and isinstance(after, MapNode) and before.over != after.over:
         yield f"it went over {_list(before)} and goes over {_list(after)} in the new version"
+    if isinstance(before, ApprovalNode) and before != after:
+        yield "it asks something else, or somebody else, in the new version"
+    if _taken_signals(before) != _taken_signals(after):
+        yield "it takes other signals in the new version"
     was, now = getattr(before, "signal", ""), getattr(after, "signal", "")
     if was != now:
         yield f"it waited for the signal {was!r} and waits for {now!r} in the new version"
+
+
+def _taken_signals(node: Node) -> object:
+    return (node.where, node.inputs) if isinstance(node, SignalNode) else None
 
 
 def _different_calls(before: Node, after: Node, part: str, verb: str) -> Iterator[str]:

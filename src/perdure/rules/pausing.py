@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.errors import NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
 from perdure.model.event import NodeAsked, NodePaused, NodePolled, NodeReported, ReportIgnored
 from perdure.model.failure import Failure
 from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, LoopNode, MapNode, TaskNode
 from perdure.model.happening import Paused, Reported
 from perdure.model.key import Key
-from perdure.model.report import LAST, Report
+from perdure.model.report import LAST, Report, ReportStatus
 from perdure.model.run import LiveKind, NewWait, NodeStatus, WaitKind
 from perdure.rules.deciding import Deciding
 from perdure.rules.decision import NULL, Following, ms
@@ -65,6 +65,7 @@ def report(deciding: Deciding, happening: Reported) -> None:
         return
     if state.is_ended:
         raise RunEnded(deciding.run, f"report on node {key.node!r} of", state.status)
+    _check_port(deciding, happening)
     is_last = happening.status in LAST
     if state.live.get(text) is None or _work(deciding, key) is None:
         _refuse(deciding, happening, is_last)
@@ -72,6 +73,14 @@ def report(deciding: Deciding, happening: Reported) -> None:
         _ignore(deciding, happening)
     else:
         _take(deciding, happening, is_last)
+
+
+def _check_port(deciding: Deciding, happening: Reported) -> None:
+    node = deciding.graph.nodes[happening.key.node]
+    ports = node.ports if isinstance(node, TaskNode) else ()
+    if happening.port and happening.port not in ports:
+        known = f"it has {', '.join(map(repr, ports))}" if ports else "it has none"
+        raise InvalidInput(f"node {node.id!r} has no port {happening.port!r}; {known}")
 
 
 def _refuse(deciding: Deciding, happening: Reported, is_last: bool) -> None:
@@ -132,6 +141,15 @@ def resume(deciding: Deciding, following: Following, text: str) -> None:
     _schedule(deciding, following, Key.parse(text))
 
 
+def failed_outside(deciding: Deciding, text: str) -> bool:
+    """Whether the body that is executed goes on from a report that the work failed."""
+    pauses = deciding.state.pauses.get(text)
+    if not pauses or not pauses[-1].report:
+        return False
+    report = msgspec.json.decode(deciding.json(pauses[-1].report), type=Report)
+    return report.status is ReportStatus.FAILED
+
+
 def pause_due(deciding: Deciding, key: Key) -> None:
     """The time of a pause is over, or it is time to ask how the work is going."""
     if key.part == "poll":
@@ -166,8 +184,12 @@ def polled(deciding: Deciding, key: Key, output: bytes, failure: Failure | None)
             port=found.port,
             has_progress=found.progress is not None,
         )
-        report(deciding, happening)
-        return
+        try:
+            report(deciding, happening)
+        except InvalidInput as error:
+            failure = Failure(type="perdure.errors.InvalidInput", message=str(error))
+        else:
+            return
     following = Following()
     _ask_later(deciding, following, about.text)
     deciding.emit(NodePolled(key=about.text, failure=failure, then=following.then()))

@@ -12,7 +12,8 @@ def resumption_of(reading: Reading, text: str) -> bytes | None:
     """The pauses of a key, and how far its work came; None if there is nothing of either."""
     pauses = reading.state.pauses.get(text, ())
     progress = reading.state.progress.get(text)
-    if not pauses and progress is None:
+    failures = reading.state.retried.get(text, 0)
+    if not pauses and progress is None and not failures:
         return None
     partial = None if progress is None else _report(reading, progress).progress
     past = tuple(
@@ -23,7 +24,7 @@ def resumption_of(reading: Reading, text: str) -> bytes | None:
         )
         for pause in pauses
     )
-    return msgspec.json.encode(Resumption(pauses=past, progress=partial))
+    return msgspec.json.encode(Resumption(pauses=past, progress=partial, failures=failures))
 
 
 def _report(reading: Reading, number: int) -> Report:

@@ -18,6 +18,7 @@ from perdure.model.schedule import (
     Schedule,
     ScheduleDefinition,
     ScheduleState,
+    Started,
     TickRecord,
     TickResult,
 )
@@ -30,8 +31,10 @@ CATCH_UP_MAX = 100
 """Ticks that are caught up with in one step; the others follow in the next ones."""
 QUEUED_MAX = 100
 """Ticks that wait for the one before them; a further one is skipped."""
-QUEUE_LOOK = timedelta(seconds=5)
-"""How often to look whether what a queued tick waits for has ended."""
+QUEUE_LOOK = timedelta(seconds=0.25)
+"""When to look first whether what a queued tick waits for has ended; then twice as long after."""
+QUEUE_LOOK_MAX = timedelta(seconds=5)
+_DOUBLED_MAX = 10
 
 _COUNTER = {
     TickResult.STARTED: "started",
@@ -55,9 +58,10 @@ class Step(Value):
     """What is to be written: the schedule with everything but the tick that is to be started."""
 
     schedule: Schedule
+    decided_at: datetime
     start: datetime | None = None
-    cancels: bool = False
-    """What was started last is to be cancelled first."""
+    replaces: Started | None = None
+    """What goes on, and is to be cancelled once the tick has started something in its place."""
 
 
 def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
@@ -82,7 +86,10 @@ def ticks_due(schedule: Schedule, now: datetime) -> Ticks:
 
 
 def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
-    """What to do with what is due; None if nothing is. ``is_busy``: the last start goes on."""
+    """What to do with what is due; None if nothing is.
+
+    ``is_busy``: what the last tick of the timetable started goes on.
+    """
     state = schedule.state
     if state.paused_at is not None or state.due_at is None or state.due_at > now:
         return None
@@ -103,23 +110,50 @@ def next_step(schedule: Schedule, now: datetime, is_busy: bool) -> Step | None:
         waiting = tuple(rest)
     after = recorded(state, records, missed=state.missed + more_missed)
     after = replace(after, queued=waiting, next_at=ticks.next_at)
-    look_at = now if start is not None else now + QUEUE_LOOK
-    after = replace(after, due_at=_earliest(after.next_at, look_at if waiting else None))
+    look_at = now if start is not None else now + _patience(state)
+    after = replace(
+        after,
+        due_at=_earliest(after.next_at, look_at if waiting else None),
+        looks=state.looks + 1 if waiting and start is None else 0,
+    )
     return Step(
         schedule=replace(schedule, state=after),
+        decided_at=now,
         start=start,
-        cancels=is_busy and start is not None,
+        replaces=_last_start(state) if is_busy and start is not None else None,
     )
 
 
 def ended(step: Step, record: TickRecord) -> Schedule:
     """The schedule with what became of the tick that was to be started."""
-    return replace(step.schedule, state=recorded(step.schedule.state, [record]))
+    before = step.schedule.state
+    state = recorded(before, [record])
+    if record.result is TickResult.STARTED:
+        state = replace(
+            state,
+            last_at=record.at,
+            last_run=record.run,
+            last_job=record.job,
+            triggered=None,
+            replaced=step.replaces,
+            due_at=before.due_at if step.replaces is None else step.decided_at,
+        )
+    return replace(step.schedule, state=state)
+
+
+def cancelled(schedule: Schedule, now: datetime) -> Schedule:
+    """The schedule once that is cancelled which its last tick took the place of."""
+    state = replace(schedule.state, replaced=None)
+    return replace(schedule, state=replace(state, due_at=_due_at(state, now)))
 
 
 def triggered(schedule: Schedule, record: TickRecord) -> Schedule:
-    """The same for one that somebody asked for, beside the timetable."""
-    return replace(schedule, state=recorded(schedule.state, [record]))
+    """The schedule with a start that somebody asked for, beside the timetable and its rules."""
+    state = recorded(schedule.state, [record])
+    if record.result is TickResult.STARTED:
+        asked = Started(at=record.at, run=record.run, job=record.job)
+        state = replace(state, triggered=asked)
+    return replace(schedule, state=state)
 
 
 def recorded(state: ScheduleState, records: Iterable[TickRecord], **changes: Any) -> ScheduleState:
@@ -129,8 +163,6 @@ def recorded(state: ScheduleState, records: Iterable[TickRecord], **changes: Any
     for record in records:
         history.append(record)
         counts[_COUNTER[record.result]] += 1
-        if record.result is TickResult.STARTED:
-            counts |= {"last_at": record.at, "last_run": record.run, "last_job": record.job}
     return replace(state, history=tuple(history[-HISTORY_MAX:]), **counts)
 
 
@@ -157,7 +189,8 @@ def paused(state: ScheduleState, now: datetime, by: str | None) -> ScheduleState
     """Pausing twice keeps the first."""
     if state.paused_at is not None:
         return state
-    return replace(state, paused_at=now, paused_by=by, next_at=None, due_at=None)
+    still = replace(state, paused_at=now, paused_by=by, next_at=None)
+    return replace(still, due_at=_due_at(still, now))
 
 
 def resumed(definition: ScheduleDefinition, state: ScheduleState, now: datetime) -> ScheduleState:
@@ -191,9 +224,26 @@ def _from_now_on(
 ) -> ScheduleState:
     if state.paused_at is not None:
         return state
-    next_at = next_tick(definition.timetable, state.anchor, now)
-    due_at = _earliest(next_at, now if state.queued else None)
-    return replace(state, next_at=next_at, due_at=due_at)
+    state = replace(state, next_at=next_tick(definition.timetable, state.anchor, now))
+    return replace(state, due_at=_due_at(state, now))
+
+
+def _due_at(state: ScheduleState, now: datetime) -> datetime | None:
+    """When to look next; what is to be cancelled is, in a pause too."""
+    if state.replaced is not None:
+        return now
+    if state.paused_at is not None:
+        return None
+    return _earliest(state.next_at, now if state.queued else None)
+
+
+def _patience(state: ScheduleState) -> timedelta:
+    """The longer a queued tick has waited for, the less a little longer matters."""
+    return min(QUEUE_LOOK * 2 ** min(state.looks, _DOUBLED_MAX), QUEUE_LOOK_MAX)
+
+
+def _last_start(state: ScheduleState) -> Started:
+    return Started(at=state.last_at, run=state.last_run, job=state.last_job)
 
 
 def _anchor(definition: ScheduleDefinition, now: datetime) -> datetime:

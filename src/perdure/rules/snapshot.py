@@ -53,6 +53,7 @@ class _Plain(Value):
     early: dict[str, int]
     reports: dict[str, tuple[str, ...]]
     approvals: dict[str, ApprovalState]
+    retried: dict[str, int]
 
 
 _MAPS = _Plain.__struct_fields__

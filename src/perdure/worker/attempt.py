@@ -39,7 +39,7 @@ from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
 from perdure.rules.template import TemplateSkips
-from perdure.worker.calls import Arguments, BodyCall, CallSettings, stored_call
+from perdure.worker.calls import Arguments, BodyCall, CallSettings, before_retry, stored_call
 from perdure.worker.masking import Masker
 from perdure.worker.node_calls import NodeRules
 
@@ -221,6 +221,8 @@ class Attempt:
         if self._has_past:
             steps = self._crew.steps_of(self)
             before = steps.wait(steps.past_pauses())
+        elif before.pauses:
+            before = before_retry(before, self.job.failures)
         self.call = BodyCall(self.job, self._crew, before)
         if self.rules is None:
             return args, kwargs
@@ -361,8 +363,14 @@ class Attempt:
                 seconds = clock.monotonic() - self.started_at
                 return self._failed_outcome(AttemptTimeout(f"stopped after {seconds:.3g} s"))
 
+    @property
+    def counted_job(self) -> ClaimedJob:
+        """The job with all failures that count, also those of jobs before a pause."""
+        before = 0 if self.call is None else self.call.resumption.failures
+        return self.job if not before else replace(self.job, failures=self.job.failures + before)
+
     def _failed_outcome(self, error: BaseException) -> Outcome:
-        return failed_outcome(self.job, self.task, error, self._crew.hold_off, self.masker)
+        return failed_outcome(self.counted_job, self.task, error, self._crew.hold_off, self.masker)
 
     def _later(self, seconds: float, act: Callable[..., None], *args: Any) -> None:
         if self._timers is None:

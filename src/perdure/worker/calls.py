@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.ids import RunId
@@ -13,7 +14,7 @@ from perdure.model.job import ClaimedJob
 from perdure.model.key import Key
 from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
-from perdure.model.report import Resumption
+from perdure.model.report import ReportStatus, Resumption
 from perdure.model.result import Pause
 from perdure.worker.masking import Masker
 from perdure.worker.results import paused_outcome
@@ -98,6 +99,19 @@ def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None
             )
     elif part := Key.parse(job.node.key).part:
         raise Permanent(f"only the work of a node can pause, not its {part}")
+
+
+def before_retry(before: Resumption, failures: int) -> Resumption:
+    """What came before, for a job that failed so often since it was put into the queue.
+
+    If it went on from a report that the outside work failed, that work is begun again.
+    """
+    if not failures or not before.pauses:
+        return before
+    *kept, last = before.pauses
+    if last.report.status is not ReportStatus.FAILED:
+        return before
+    return replace(before, pauses=tuple(kept))
 
 
 def stored_call(job: ClaimedJob, codec: Codec) -> tuple[list[Any], dict[str, Any], Resumption]:

@@ -131,7 +131,12 @@ def happening_of(
                 poll_ms=_ms(outcome.poll),
             )
         case Retried():
-            return AttemptFailed(key=key, attempt=attempt.job.attempt, failure=outcome.failure)
+            return AttemptFailed(
+                key=key,
+                attempt=attempt.job.attempt,
+                failure=outcome.failure,
+                is_postponed=outcome.is_postponed,
+            )
         case Failed() | Buried():
             return FailedForGood(key=key, failure=outcome.failure)
         case Cancelled():

@@ -305,7 +305,7 @@ def _errand(attempt: Attempt, crew: Crew) -> Errand:
     return Errand(
         module=function.__module__,
         name=function.__qualname__,
-        job=attempt.job,
+        job=attempt.counted_job,
         args=args,
         kwargs=kwargs,
         worker_id=crew.worker_id,

@@ -66,5 +66,9 @@ class Duty(ABC):
     def is_resting(self, what: Hashable) -> bool:
         return what in self._resting
 
+    @property
+    def resting_count(self) -> int:
+        return len(self._resting)
+
     def rest(self, what: Hashable) -> None:
         self._resting[what] = clock.monotonic() + REST_SECONDS

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
-from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFlow
+from perdure.errors import RunNotFound, StoreError
 from perdure.model.happening import Happening, WaitDue
 from perdure.model.ids import RunId
 from perdure.model.key import Key
@@ -41,13 +41,18 @@ class WaitDuty(Duty):
     async def see_to_all(self) -> bool:
         is_some, is_more = False, True
         while is_more:
-            due = await self._store.due_waits(self._namespace, BATCH)
+            due = await self._store.due_waits(self._namespace, self._page)
             groups = self._not_resting(due)
             for first in range(0, len(groups), RUNS_AT_ONCE):
                 await self._end_all(groups[first : first + RUNS_AT_ONCE])
             is_some = is_some or bool(groups)
-            is_more = len(due) == BATCH and bool(groups)
+            is_more = len(due) >= BATCH and bool(groups)
         return is_some
+
+    @property
+    def _page(self) -> int:
+        """So many that those which rest do not keep others from being seen."""
+        return BATCH + self.resting_count
 
     def _not_resting(self, waits: Iterable[Wait]) -> list[list[Wait]]:
         """These waits by the run that they are of."""
@@ -61,7 +66,9 @@ class WaitDuty(Duty):
         """End the waits of several runs together, or apart if one of them makes trouble."""
         try:
             await self._end(groups)
-        except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
+        except StoreError:
+            raise  # which is not the fault of a run
+        except Exception as error:
             if len(groups) == 1:
                 self._rest(groups[0], error)
                 return
@@ -107,7 +114,7 @@ class WaitDuty(Duty):
         Others may have been opened since under the same keys: the next reminder, another pause.
         What is opened after the load makes the commit a conflict.
         """
-        due = await self._store.due_waits(self._namespace, BATCH)
+        due = await self._store.due_waits(self._namespace, self._page)
         there = {(wait.run, wait.key, wait.opened_at) for wait in due}
         kept = [
             (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in there])
@@ -123,7 +130,7 @@ class WaitDuty(Duty):
     def _rest(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
         """Leave waits alone for a while."""
         if error is not None:
-            _log.error("waits of run %s were not ended: %s", waits[0].run, error)
+            _log.error("waits of run %s were not ended: %s", waits[0].run, error, exc_info=error)
         for wait in waits:
             self.rest((wait.run, wait.key))
 
