@@ -26,8 +26,7 @@ class Caretaker:
 
     async def run(self) -> None:
         world = self._world
-        flows = [each.flow for each in world.flows.values()]
-        self._client = AsyncClient(world.store_of(self.actor), flows=flows)
+        self._client = AsyncClient(world.store_of(self.actor), flows=world.first_versions)
         for _ in range(ROUNDS_MAX):
             await self._go_round()
             await asyncio.sleep(ROUND_SECONDS)

@@ -44,6 +44,7 @@ class SimulatedClient:
             (6, "report", self._report),
             (3, "retry", self._retry),
             (2, "fork", self._fork),
+            (3, "migrate", self._migrate),
             (2, "wait", self._wait),
             (2, "act on a job", self._act_on_job),
             (1, "act on the queue", self._act_on_queue),
@@ -57,7 +58,7 @@ class SimulatedClient:
         self._client = AsyncClient(
             world.store_of(self.actor),
             tasks=list(world.tasks.plain_ones),
-            flows=self._flows,
+            flows=world.first_versions,
         )
         weights = [weight for weight, _, _ in self._acts]
         await self._attempt("submit", self._submit)
@@ -164,7 +165,8 @@ class SimulatedClient:
             return
         run = self._any_run()
         record = await self._client.run(run)
-        nodes = [part.id for part in every(self._world.flows[record.flow].parts)]
+        parts = self._world.flows[f"{record.flow}@{record.version}"].parts
+        nodes = [part.id for part in every(parts)]
         if nodes:
             await self._report_on(run, draw.choice(nodes))
 
@@ -196,6 +198,11 @@ class SimulatedClient:
         self._asked.forked.add(handle.id)
         self._asked.accepted_run(handle.id)
         self._world.trace(f"forked {run} as {handle.id}")
+
+    async def _migrate(self) -> None:
+        run, to = self._any_run(), self._draw.choice(self._flows)
+        moved = await self._client.migrate(run, to=to)
+        self._world.trace(f"migrated {run}: {moved.after}")
 
     async def _wait(self) -> None:
         handle = self._client.run_handle(self._any_run())

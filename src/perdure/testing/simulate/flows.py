@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from perdure.client.flow import Flow
 from perdure.model.flow import BuiltFlow
@@ -52,10 +53,11 @@ class SimulatedFlow:
 
     flow: BuiltFlow
     parts: Parts
+    settings: dict[str, Any]
 
     @property
-    def name(self) -> str:
-        return self.flow.name
+    def text(self) -> str:
+        return self.flow.graph.text
 
 
 class Drawing:
@@ -71,17 +73,31 @@ class Drawing:
         child = self._flow("child", parts_max=2)
         self._child = child.flow
         names = ["flow-a", "flow-b", "flow-c"][: self._draw.randint(1, 3)]
-        return [child, *(self._flow(name, parts_max=4) for name in names)]
+        flows = [self._flow(name, parts_max=4) for name in names]
+        later = [self._later(flow) for flow in flows if self._draw.random() < 0.5]
+        return [child, *flows, *later]
 
     def _flow(self, name: str, parts_max: int) -> SimulatedFlow:
         parts = self._parts(parts_max, depth=0)
         if isinstance(parts[0], Fork | Route):  # whose branches may hand on what came before
             parts.insert(0, Work(f"n{next(self._ids)}", 0))
-        on_failure = self._draw.choice(("stop", "stop", "finish"))
-        flow = Flow(name, on_failure="finish" if on_failure == "finish" else "stop")
+        return self._built(
+            name,
+            parts,
+            on_failure="finish" if self._draw.random() < 0.3 else "stop",
+            cooldown="3s" if self._draw.random() < 0.1 else None,
+        )
+
+    def _later(self, flow: SimulatedFlow) -> SimulatedFlow:
+        """Another version of a flow, with one thing more to do at its end."""
+        more = Work(f"n{next(self._ids)}", self._draw.randrange(3))
+        return self._built(flow.flow.name, [*flow.parts, more], **flow.settings)
+
+    def _built(self, name: str, parts: Parts, **settings: Any) -> SimulatedFlow:
+        flow = Flow(name, **settings)
         for part in parts:
             part.add(flow, self._tasks)
-        return SimulatedFlow(flow.build(), parts)
+        return SimulatedFlow(flow.build(), parts, settings)
 
     def _parts(self, most: int, depth: int) -> list[Part]:
         return [self._part(depth) for _ in range(self._draw.randint(1, most))]
@@ -114,7 +130,8 @@ class Drawing:
                 policy: str | int = draw.choice(("any", "all")) if deciders else "any"
                 if len(deciders) == len(PEOPLE):  # else answers that differ decide nothing
                     policy = draw.choice(("any", "all", 2))
-                return Approval(id, deciders, policy, draw.choice((None, 10)))
+                deadline, notifies = draw.choice((None, 10)), draw.random() < 0.3
+                return Approval(id, deciders, policy, deadline, notifies)
             case "outside":
                 return Outside(id)
             case "seated":

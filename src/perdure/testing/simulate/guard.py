@@ -46,6 +46,9 @@ class Guard:
         self._find = find
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
+        self._revived: set[JobId] = set()
+        """Jobs whose lease ran out and was renewed before anybody took them over. A limit does not
+        count them meanwhile, so that another may have got their place."""
         self._ended: dict[tuple[str, str, datetime], int] = {}
         """How many events ended runs had; when they began tells runs of one id apart."""
         self._taps: deque[datetime] = deque()
@@ -78,6 +81,7 @@ class Guard:
                 self._find(f"job {id} was claimed with epoch {epoch}, which it had before")
             self._epochs[id] = epoch
             self._leases[id] = now + request.lease
+            self._revived.discard(id)
             if job.lane.task == "tapped":
                 self._taps.append(now)
         self._check_limits(now)
@@ -86,7 +90,9 @@ class Guard:
         live: Counter[str] = Counter()
         keyed: defaultdict[tuple[str, ...], int] = defaultdict(int)
         for job in self._state.jobs.values():
-            if job.status in HELD and job.lease_until is not None and job.lease_until > now:
+            if job.id in self._revived or job.status not in HELD or job.lease_until is None:
+                continue
+            if job.lease_until > now:
                 live[job.lane.task] += 1
                 if job.lane.task == "keyed":
                     keyed[job.lane.keys] += 1
@@ -104,6 +110,8 @@ class Guard:
     def _saw_renewal(self, claims: Sequence[Any], lease: timedelta, renewal: Renewal) -> None:
         for claim in claims:
             if claim.id not in renewal.lost:
+                if self._leases.get(claim.id, self._now()) <= self._now():
+                    self._revived.add(claim.id)
                 self._leases[claim.id] = self._now() + lease
 
     def _saw_take_over(self, taken: list[TakenOver]) -> None:

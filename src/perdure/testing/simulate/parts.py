@@ -240,6 +240,7 @@ class Approval(Part):
     deciders: tuple[str, ...]
     policy: str | int
     deadline: int | None
+    notifies: bool
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
         more: dict[str, Any] = {}
@@ -255,6 +256,7 @@ class Approval(Part):
             deciders=self.deciders,
             policy=self.policy,
             on_reject="continue",
+            notify=tasks.notify if self.notifies else None,
             **more,
         )
 

@@ -100,6 +100,7 @@ class Tasks:
         self.spread = self._of("spread", items_in)
         self.enough = self._of("enough", is_enough)
         self.undo = task(name="undo", retries=AGAIN)(self._body(90))
+        self.notify = task(name="notify", retries=AGAIN)(self._body(91))
         self.outside = task(name="outside", retries=AGAIN)(self._outside)
         self.plain = task(name="plain", retries=AGAIN)(self._body(10))
         self.urgent = task(name="urgent", priority=1, retries=STRICT)(self._body(11))

@@ -116,7 +116,7 @@ def _result(world: World, loader: Loader, run: CachedRun) -> Iterator[str]:
     nodes: dict[str, NodeRecord] = {
         node.id: node_record(run, node) for node in run.graph.nodes.values()
     }
-    parts = world.flows[run.state.flow].parts
+    parts = world.flows[f"{run.state.flow}@{run.state.version}"].parts
     try:
         result = follow_all(parts, Reading(nodes), from_json(run.values.json(1)))
     except Unfinished as error:

@@ -12,8 +12,9 @@ from perdure.testing.simulate.world import World
 from perdure.worker.events import JobReleased
 from perdure.worker.worker import Worker
 
-LEASES = (2, 4, 6)
+LEASES = (1, 2, 5)
 CALLBACKS_BEFORE_DEATH = 150
+STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage")
 RELIEF = 20
 """Jobs that those who come to help run at once."""
 
@@ -76,7 +77,7 @@ class Crew:
             "abort_grace": "200ms",
             "hold_off": draw.choice(("0s", "500ms")),
         }
-        self._unrest = draw.choice((0.0, 3.0, 10.0))
+        self._unrest = draw.choice((0.0, 1.0, 3.0, 8.0))
         """Seconds between two strokes of fate, at most; 0: none at all."""
         self.workers: list[SimulatedWorker] = []
 
@@ -128,7 +129,7 @@ class Crew:
         worker = draw.choice(alive)
         actors, now = worker.actor.process.actors, self._world.loop.now
         seconds = draw.choice((0.3, 1.2, 3.0)) * self.lease * draw.random()
-        match draw.choice(("crash", "crash", "freeze", "freeze one", "slow", "stop", "outage")):
+        match draw.choice(STROKES):
             case "crash":
                 worker.actor.process.dies_after = draw.randint(1, CALLBACKS_BEFORE_DEATH)
                 self._world.trace(f"{worker.name} is about to crash")

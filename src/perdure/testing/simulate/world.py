@@ -40,9 +40,13 @@ class World:
         self.is_over = False
         self.tasks = Tasks(self.seed, self.witness, self.trace, self.find)
         self.flows: dict[str, SimulatedFlow] = {
-            each.name: each for each in Drawing(self.draw, self.tasks).flows()
+            each.text: each for each in Drawing(self.draw, self.tasks).flows()
         }
         self.state = State()
+        self.first_versions = list(
+            {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
+        )
+        """Of each flow the version that is known by its name."""
         self.guard = Guard(self.state, self.now, self.trace, self.find)
         self.lines: list[Line] = []
 
