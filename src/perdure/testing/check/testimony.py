@@ -40,7 +40,7 @@ CREATE TABLE acts (
     namespace TEXT, run TEXT, act TEXT, key TEXT, by TEXT, nonce TEXT, errors TEXT
 );
 CREATE INDEX acts_on_run ON acts (namespace, run);
-CREATE TABLE given_back (job TEXT, attempt INTEGER);
+CREATE TABLE given_back (job TEXT, at REAL, attempt INTEGER);
 CREATE TABLE committed (
     nonce TEXT PRIMARY KEY, place TEXT, started_at REAL
 ) WITHOUT ROWID;
@@ -195,10 +195,10 @@ class Testimony:
             for act, key, by, nonce, errors in found
         ]
 
-    def given_back(self, job: str) -> list[int]:
-        """The attempts at a job that ended by giving it back."""
-        rows = self._rows("SELECT attempt FROM given_back WHERE job = ?", (job,))
-        return [attempt for (attempt,) in rows]
+    def given_back(self, job: str) -> list[tuple[float, int]]:
+        """The attempts at a job that ended by giving it back, and when."""
+        rows = self._rows("SELECT at, attempt FROM given_back WHERE job = ?", (job,))
+        return [(at, attempt) for at, attempt in rows]
 
     def count(self, table: str) -> int:
         [(count,)] = self._database.execute(f"SELECT count(*) FROM {table}")
@@ -245,7 +245,7 @@ class Testimony:
                 where = (line.namespace, line.run, line.act, line.key)
                 self._insert("acts", *where, line.by, line.nonce, errors)
             case GivenBack():
-                self._insert("given_back", line.job, line.attempt)
+                self._insert("given_back", line.job, line.at, line.attempt)
 
     def _took_began(self, line: BodyBegan) -> None:
         self._insert(

@@ -30,7 +30,8 @@ def attempts_follow(testimony: Testimony, settings: CheckSettings) -> Iterator[F
         given_back = testimony.given_back(job)
         before: WitnessedExecution | None = None
         for each in group:
-            lost = sum(1 for attempt in given_back if attempt < each.attempt)
+            # A job goes on to other parts, which count anew: what came later is none of this one.
+            lost = sum(at < each.began_at and attempt < each.attempt for at, attempt in given_back)
             if not 1 <= each.attempt <= each.epoch - lost:
                 text = (
                     f"attempt {each.attempt} under epoch {each.epoch}, with {lost} of the attempts "
