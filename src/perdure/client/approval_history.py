@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.client.approval_records import Answer, ApprovalStatus, Reminder
+from perdure.client.log_tail import LOG_PAGE, Read
 from perdure.client.results import decoded
 from perdure.model.event import (
     NOTHING,
@@ -27,6 +28,7 @@ from perdure.model.event import (
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.value import Value
+from perdure.store.contract import RunBefore, Store
 
 _TIMEOUT = "timeout"
 _ANSWER = "approval"
@@ -45,18 +47,70 @@ class ApprovalHistory(Value):
     ended_at: datetime | None = None
 
 
-def read_history(
-    run: RunId, node: str, events: Iterable[StoredEvent], codec: Codec
-) -> ApprovalHistory:
-    """The history of a node; ``events`` are those of its run, from the first on."""
-    history = ApprovalHistory()
-    for stored in events:
+class ApprovalPlace(Value):
+    """Where an approval is."""
+
+    namespace: str
+    run: RunId
+    node: str
+
+
+async def read_histories(
+    store: Store, places: Sequence[ApprovalPlace], codec: Codec
+) -> dict[ApprovalPlace, ApprovalHistory]:
+    """Their histories; no more is read of a log than what came since they were opened."""
+    tails: dict[ApprovalPlace, list[Read]] = {place: [] for place in places}
+    unopened = list(tails)
+    while unopened:
+        pages = await store.latest_events(
+            [_before(each, tails[each]) for each in unopened], LOG_PAGE
+        )
+        unopened = [
+            place
+            for place, page in zip(unopened, pages, strict=True)
+            if page and not _reach_opening(place.run, place.node, page, tails[place])
+        ]
+    return {place: await _history(store, place, tail, codec) for place, tail in tails.items()}
+
+
+def _before(place: ApprovalPlace, tail: Sequence[Read]) -> RunBefore:
+    number = tail[-1][0].number if tail else None
+    return RunBefore(namespace=place.namespace, id=place.run, number=number)
+
+
+def _reach_opening(run: RunId, node: str, page: Iterable[StoredEvent], tail: list[Read]) -> bool:
+    """Go on with ``tail``, latest first, until there is the event that opened the approval."""
+    for stored in page:
         event = decode_event(run, stored.number, stored.data)
+        tail.append((stored, event))
+        if _opens(event, node):
+            return True
+    return False
+
+
+async def _history(
+    store: Store, place: ApprovalPlace, tail: Sequence[Read], codec: Codec
+) -> ApprovalHistory:
+    if not tail or not _opens(tail[-1][1], place.node):
+        return ApprovalHistory()
+    [(opening, _), *since] = reversed(tail)
+    told = [stored.number for stored, event in since if _is_told(event, place.node)]
+    values = await store.event_values(place.namespace, place.run, told) if told else {}
+    history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=opening.at)
+    for stored, event in since:
         if history.status is ApprovalStatus.OPEN:
-            history = _after(history, node, event, stored, codec)
-        if node in getattr(event, "then", NOTHING).waiting and not _is_of(event, node):
-            history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=stored.at)
+            whole = replace(stored, value=values.get(stored.number))
+            history = _after(history, place.node, event, whole, codec)
     return history
+
+
+def _opens(event: Event, node: str) -> bool:
+    return node in getattr(event, "then", NOTHING).waiting and not _is_of(event, node)
+
+
+def _is_told(event: Event, node: str) -> bool:
+    """Whether the value of an event is part of the history."""
+    return isinstance(event, ApprovalAnswered | NodeCompleted) and event.node == node
 
 
 def _after(

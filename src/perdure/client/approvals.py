@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.client.access import Access
-from perdure.client.approval_history import ApprovalHistory, read_history
+from perdure.client.approval_history import ApprovalHistory, ApprovalPlace, read_histories
 from perdure.client.approval_records import ApprovalRecord, ApprovalStatus
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
@@ -34,7 +34,7 @@ from perdure.model.value import Value
 from perdure.rules.asking import request_of
 from perdure.rules.graph_check import nearest
 from perdure.rules.reading import Reading
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import Store
 
 INBOX_PAGE_MAX = 1_000
 RUNS_AT_ONCE = 50
@@ -86,15 +86,12 @@ class Approvals:
         run, node = await self._place(id)
         store = await self._store()
         wait = await self._wait(store, run, node.id)
-        [loaded] = await store.load_runs([RunAfter(namespace=run.namespace, id=run.id, number=0)])
-        if loaded is None:
-            raise ApprovalNotFound(id, f"there is no run {run.id!r} in this namespace")
-        history = read_history(run.id, node.id, loaded.events, self._access.codec)
+        history = await self._history(run, node.id)
         if history.status is None:
             raise ApprovalNotFound(id, f"run {run.id!r} has not come to it, or passed it by")
         if wait is not None and history.status is ApprovalStatus.OPEN:
             return _open_record(wait, self._request(wait.detail), history)
-        return await self._closed_record(run, node, history)
+        return _closed_record(run, node, await self._asked(run, node), history)
 
     async def decide(self, id: Any, answer: Answered) -> ApprovalRecord:
         """``answer`` has everything but the node."""
@@ -107,47 +104,23 @@ class Approvals:
             await self._acts.act_on(run, meant)
         except ApprovalDecided as error:
             raise await self._told_in_full(error, id) from None
-        try:
+        if wait is None:
             return await self.approval(id)
-        except ApprovalNotFound:
-            if wait is None:
-                raise
-        # That ended the run, and it was removed at once: what was decided counts all the same.
-        before = _open_record(wait, self._request(wait.detail), ApprovalHistory())
-        return replace(before, status=ApprovalStatus.DECIDED, decision=answer.decision)
+        request, history = self._request(wait.detail), await self._history(run, node.id)
+        if history.status is None:
+            # That ended the run, and it was removed at once: what was decided counts all the same.
+            before = _open_record(wait, request, ApprovalHistory())
+            return replace(before, status=ApprovalStatus.DECIDED, decision=answer.decision)
+        if history.status is ApprovalStatus.OPEN:
+            return _open_record(wait, request, history)
+        return _closed_record(run, node, request, history)
 
-    async def _closed_record(
-        self, run: Run, node: ApprovalNode, history: ApprovalHistory
-    ) -> ApprovalRecord:
-        """What was asked follows from the log, and is put together again."""
-        request = await self._asked(run, node)
-        assert history.status is not None
-        assert history.opened_at is not None
-        more = [name for each in history.reminders for name in each.deciders]
-        return ApprovalRecord(
-            id=approval_id(run.id, node.id),
-            run=run.id,
-            node=node.id,
-            namespace=run.namespace,
-            flow=run.flow,
-            status=history.status,
-            title=request.title,
-            message=request.message,
-            form=request.form,
-            show=request.show,
-            data=request.data,
-            deciders=tuple(dict.fromkeys([*node.deciders, *more])),
-            choices=request.answers,
-            quorum=request.quorum,
-            answers=history.answers,
-            opened_at=history.opened_at,
-            reminders=history.reminders,
-            decision=history.decision,
-            port=history.port,
-            decided_at=history.ended_at,
-        )
+    async def _history(self, run: Run, node: str) -> ApprovalHistory:
+        place = ApprovalPlace(namespace=run.namespace, run=run.id, node=node)
+        return (await read_histories(await self._store(), [place], self._access.codec))[place]
 
     async def _asked(self, run: Run, node: ApprovalNode) -> ApprovalRequest:
+        """What was asked follows from the log, and is put together again."""
         acting = await self._acts.acting()
         cached = await acting.loader.load(run.namespace, run.id)
         while True:
@@ -186,25 +159,15 @@ class Approvals:
     async def _records(self, found: Sequence[tuple[Wait, ApprovalRequest]]) -> list[ApprovalRecord]:
         """With the answers so far; where the first one decides, there are none."""
         several = [wait for wait, request in found if request.quorum != 1]
-        histories: dict[tuple[str, RunId, str], ApprovalHistory] = {}
+        histories: dict[ApprovalPlace, ApprovalHistory] = {}
+        store = await self._store()
         for first in range(0, len(several), RUNS_AT_ONCE):
-            histories |= await self._histories(several[first : first + RUNS_AT_ONCE])
+            places = [_place_of(wait) for wait in several[first : first + RUNS_AT_ONCE]]
+            histories |= await read_histories(store, places, self._access.codec)
         return [
             _open_record(wait, request, histories.get(_place_of(wait), ApprovalHistory()))
             for wait, request in found
         ]
-
-    async def _histories(
-        self, waits: Sequence[Wait]
-    ) -> dict[tuple[str, RunId, str], ApprovalHistory]:
-        store = await self._store()
-        asked = [RunAfter(namespace=each.namespace, id=each.run, number=0) for each in waits]
-        logs = await store.load_runs(asked)
-        return {
-            _place_of(wait): read_history(wait.run, wait.key, log.events, self._access.codec)
-            for wait, log in zip(waits, logs, strict=True)
-            if log is not None
-        }
 
     async def _told_in_full(self, error: ApprovalDecided, id: str) -> ApprovalDecided:
         """The same, with who decided what and when."""
@@ -285,5 +248,35 @@ def _open_record(wait: Wait, request: ApprovalRequest, history: ApprovalHistory)
     )
 
 
-def _place_of(wait: Wait) -> tuple[str, RunId, str]:
-    return wait.namespace, wait.run, wait.key
+def _closed_record(
+    run: Run, node: ApprovalNode, request: ApprovalRequest, history: ApprovalHistory
+) -> ApprovalRecord:
+    assert history.status is not None
+    assert history.opened_at is not None
+    more = [name for each in history.reminders for name in each.deciders]
+    return ApprovalRecord(
+        id=approval_id(run.id, node.id),
+        run=run.id,
+        node=node.id,
+        namespace=run.namespace,
+        flow=run.flow,
+        status=history.status,
+        title=request.title,
+        message=request.message,
+        form=request.form,
+        show=request.show,
+        data=request.data,
+        deciders=tuple(dict.fromkeys([*node.deciders, *more])),
+        choices=request.answers,
+        quorum=request.quorum,
+        answers=history.answers,
+        opened_at=history.opened_at,
+        reminders=history.reminders,
+        decision=history.decision,
+        port=history.port,
+        decided_at=history.ended_at,
+    )
+
+
+def _place_of(wait: Wait) -> ApprovalPlace:
+    return ApprovalPlace(namespace=wait.namespace, run=wait.run, node=wait.key)

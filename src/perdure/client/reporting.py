@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from enum import StrEnum
 from typing import Any
 
@@ -9,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.client.access import Access
+from perdure.client.log_tail import latest_first
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import checked_by, checked_text
 from perdure.errors import InvalidInput, NodeNotFound, RunEnded
-from perdure.model.event import NodeReported, ReportIgnored, decode_event
+from perdure.model.event import NodeReported, ReportIgnored
 from perdure.model.graph import ORDINARY, Graph, LoopNode
 from perdure.model.happening import Reported
 from perdure.model.ids import RunId
@@ -24,7 +26,6 @@ from perdure.model.run import Run, RunStatus
 from perdure.model.spelling import spelled
 from perdure.model.task import checked_name
 from perdure.model.value import Value
-from perdure.store.contract import RunAfter
 
 ERROR_MAX = 10_000
 """How many characters the reason of a failure may have."""
@@ -93,10 +94,14 @@ class Reporting:
 
     async def _too_late(self, run: Run, key: Key, reported: Reported) -> ReportAnswer:
         """The run has ended: a report that was there before is no news, nor one after the last."""
-        reports = await self._reports(run, key)
-        if reported.token and reported.token in {event.token for event, _ in reports}:
-            return await self._answer(run, key, Reception.REPEATED, run.status)
-        if any(event.status in LAST for event, _ in reports):
+        has_last = False
+        async for _, event in self._reports(run, key):
+            if reported.token and event.token == reported.token:
+                return await self._answer(run, key, Reception.REPEATED, run.status)
+            has_last = has_last or event.status in LAST
+            if has_last and not reported.token:
+                break
+        if has_last:
             return await self._answer(run, key, Reception.IGNORED, run.status)
         raise RunEnded(run.id, f"report on node {key.text!r} of", run.status)
 
@@ -110,22 +115,21 @@ class Reporting:
 
     async def _first(self, run: Run, key: Key) -> Report | None:
         """The last report that counted: in the log it is the latest of its kind."""
-        last = [stored for event, stored in await self._reports(run, key) if event.status in LAST]
-        if not last:
-            return None
-        return msgspec.convert(decoded(last[-1], self._access.codec), Report)
+        async for number, event in self._reports(run, key):
+            if event.status in LAST:
+                store = await self._access.store.opened()
+                values = await store.event_values(run.namespace, run.id, [number])
+                if number not in values:  # the run was removed meanwhile
+                    return None
+                return msgspec.convert(decoded(values[number], self._access.codec), Report)
+        return None
 
-    async def _reports(self, run: Run, key: Key) -> list[tuple[NodeReported, bytes]]:
+    async def _reports(self, run: Run, key: Key) -> AsyncIterator[tuple[int, NodeReported]]:
+        """The reports on a key with their numbers in the log, the latest first."""
         store = await self._access.store.opened()
-        whole = RunAfter(namespace=run.namespace, id=run.id, number=0)
-        [loaded] = await store.load_runs([whole])
-        events = [] if loaded is None else loaded.events
-        read = [(decode_event(run.id, each.number, each.data), each.value) for each in events]
-        return [
-            (event, value or b"null")
-            for event, value in read
-            if isinstance(event, NodeReported) and event.key == key.text
-        ]
+        async for stored, event in latest_first(store, run.namespace, run.id):
+            if isinstance(event, NodeReported) and event.key == key.text:
+                yield stored.number, event
 
 
 class ReportOptions(Value):
