@@ -18,6 +18,7 @@ from perdure.model.schedule import (
     FlowCall,
     Schedule,
     ScheduleDefinition,
+    Started,
     TickRecord,
     TickResult,
     Timetable,
@@ -29,8 +30,10 @@ from perdure.rules.schedule import (
     CATCH_UP_MAX,
     GRACE,
     QUEUE_LOOK,
+    QUEUE_LOOK_MAX,
     QUEUED_MAX,
     Step,
+    cancelled,
     changed_state,
     ended,
     new_state,
@@ -39,6 +42,7 @@ from perdure.rules.schedule import (
     resumed,
     tick_run_id,
     ticks_due,
+    triggered,
 )
 from perdure.rules.timetable import COUNTED_MAX, check_timetable, due_ticks, next_tick, ticks_after
 
@@ -78,6 +82,12 @@ def started(step: Step) -> Schedule:
     assert step.start is not None
     run = tick_run_id("nightly", step.start)
     return ended(step, TickRecord(at=step.start, result=TickResult.STARTED, run=run))
+
+
+def first_start() -> Started:
+    """What the first tick of an hourly schedule started."""
+    at = NOON + HOUR
+    return Started(at=at, run=tick_run_id("nightly", at))
 
 
 def results(after: Schedule) -> list[tuple[int, TickResult]]:
@@ -288,13 +298,28 @@ class TestOverlap:
         first = started(stepped(schedule(catch_up=catch_up, overlap="cancel"), NOON + HOUR))
         step = stepped(first, NOON + 2 * HOUR, is_busy=True)
 
-        assert (step.start, step.cancels) == (NOON + 2 * HOUR, True)
+        assert step.start == NOON + 2 * HOUR
+        assert step.replaces == first_start()
+        after = started(step).state
+        assert after.last_run == tick_run_id("nightly", NOON + 2 * HOUR)
+        assert (after.replaced, after.due_at) == (first_start(), NOON + 2 * HOUR)
+
+    @pytest.mark.parametrize("result", [TickResult.SKIPPED, TickResult.FAILED])
+    def test_cancel_ends_nothing_where_the_tick_starts_nothing(
+        self, catch_up: Any, result: TickResult
+    ) -> None:
+        first = started(stepped(schedule(catch_up=catch_up, overlap="cancel"), NOON + HOUR))
+        step = stepped(first, NOON + 2 * HOUR, is_busy=True)
+        after = ended(step, TickRecord(at=NOON + 2 * HOUR, result=result)).state
+
+        assert (after.replaced, after.last_run) == (None, first.state.last_run)
+        assert after.due_at == NOON + 3 * HOUR
 
     @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
     def test_a_tick_starts_when_nothing_goes_on(self, catch_up: Any, overlap: Any) -> None:
         step = stepped(schedule(catch_up=catch_up, overlap=overlap), NOON + HOUR)
 
-        assert (step.start, step.cancels) == (NOON + HOUR, False)
+        assert (step.start, step.replaces) == (NOON + HOUR, None)
 
 
 class TestOverlapWhileCatchingUp:
@@ -322,11 +347,13 @@ class TestOverlapWhileCatchingUp:
         owed, now = schedule(catch_up="all", overlap="cancel"), NOON + 3 * HOUR
         first = stepped(owed, now)
         second = stepped(started(first), now, is_busy=True)
-        third = stepped(started(second), now, is_busy=True)
+        third = stepped(cancelled(started(second), now), now, is_busy=True)
 
-        assert [first.cancels, second.cancels, third.cancels] == [False, True, True]
+        steps = (first, second, third)
+        replaced = [each.replaces and each.replaces.at for each in steps]
+        assert replaced == [None, NOON + HOUR, NOON + 2 * HOUR]
         assert third.start == NOON + 3 * HOUR
-        assert next_step(started(third), now, True) is None
+        assert next_step(cancelled(started(third), now), now, True) is None
 
     def test_a_queue_has_room_for_so_many(self) -> None:
         first = started(stepped(schedule(catch_up="all", overlap="queue"), NOON + HOUR))
@@ -337,6 +364,75 @@ class TestOverlapWhileCatchingUp:
         assert len(step.schedule.state.queued) == QUEUED_MAX
         assert step.schedule.state.skipped == 2
         assert "100 ticks are waiting" in step.schedule.state.history[-1].reason
+
+    def test_a_queue_is_looked_at_less_often_the_longer_it_waits(self) -> None:
+        owed = started(stepped(schedule(overlap="queue"), NOON + HOUR))
+        waits, now = [], NOON + 2 * HOUR
+        for _ in range(2000):
+            owed = stepped(owed, now, is_busy=True).schedule
+            assert owed.state.due_at is not None
+            waits.append(owed.state.due_at - now)
+            now = owed.state.due_at
+            if now > NOON + 2 * HOUR + 40 * SECOND:
+                break
+
+        assert waits[:3] == [QUEUE_LOOK, 2 * QUEUE_LOOK, 4 * QUEUE_LOOK]
+        assert waits[-2:] == [QUEUE_LOOK_MAX, QUEUE_LOOK_MAX]
+        assert started(stepped(owed, now)).state.looks == 0
+
+
+class TestReplaced:
+    """What a tick took the place of is cancelled, whatever happens to the schedule meanwhile."""
+
+    def replacing(self) -> Schedule:
+        first = started(stepped(schedule(overlap="cancel"), NOON + HOUR))
+        return started(stepped(first, NOON + 2 * HOUR, is_busy=True))
+
+    def test_stays_due_in_a_pause_and_nothing_else_does(self) -> None:
+        owed = self.replacing()
+        now = NOON + 2 * HOUR + SECOND
+        still = replace(owed, state=paused(owed.state, now, None))
+
+        assert (still.state.replaced, still.state.due_at) == (first_start(), now)
+        done = cancelled(still, now).state
+        assert (done.replaced, done.due_at) == (None, None)
+
+    def test_stays_due_under_another_timetable(self) -> None:
+        owed = self.replacing()
+        other = replace(owed.definition, timetable=Timetable(every_ms=600_000))
+        after = changed_state(owed, other, NOON + 2 * HOUR)
+
+        assert (after.replaced, after.due_at) == (first_start(), NOON + 2 * HOUR)
+
+    def test_leaves_the_next_tick_due(self) -> None:
+        done = cancelled(self.replacing(), NOON + 2 * HOUR)
+
+        assert (done.state.replaced, done.state.due_at) == (None, NOON + 3 * HOUR)
+
+    def test_survives_being_written(self) -> None:
+        owed = self.replacing()
+
+        kept = encode_definition(owed.definition), encode_state(owed.state)
+        assert decode_schedule(owed.namespace, owed.name, owed.revision, *kept) == owed
+
+
+class TestTriggering:
+    def test_leaves_what_overlap_goes_by(self) -> None:
+        first = started(stepped(schedule(), NOON + HOUR))
+        manual = TickRecord(
+            at=NOON + 90 * MINUTE, result=TickResult.STARTED, run=RunId("nightly@manual-1")
+        )
+        after = triggered(first, manual).state
+
+        assert after.last_run == first.state.last_run
+        assert after.triggered == Started(at=manual.at, run=manual.run)
+        assert (after.started, after.history[-1]) == (2, manual)
+
+    def test_is_the_last_start_until_the_next_tick(self) -> None:
+        manual = TickRecord(at=NOON, result=TickResult.STARTED, run=RunId("nightly@manual-1"))
+        asked = triggered(schedule(), manual)
+
+        assert started(stepped(asked, NOON + HOUR)).state.triggered is None
 
 
 class TestChanges:

@@ -40,7 +40,8 @@ keeping = Flow("keeping").then(keep).build()
 asking = Flow("asking").wait_for_signal("answer").build()
 parent = Flow("parent").flow(asking).build()
 cooling = Flow("cooling", cooldown="90m").then(keep).build()
-FLOWS = [keeping, asking, parent, cooling]
+cooling_long = Flow("cooling_long", cooldown="90m").wait_for_signal("answer").build()
+FLOWS = [keeping, asking, parent, cooling, cooling_long]
 
 Hire = Callable[..., Awaitable[Running]]
 
@@ -87,6 +88,17 @@ async def ticked(client: AsyncClient, name: str, count: int) -> ScheduleRecord:
 
     await until(is_so)
     return await client.schedule_record(name)
+
+
+async def looked(client: AsyncClient, store: Store, clock: ManualClock, started: int) -> bool:
+    """Go to when workers look next, unless so many ticks have been started."""
+    if (await client.schedule_record("often")).started >= started:
+        return True
+    due_at = (await store.survey(NAMESPACE)).next_tick_at
+    now = await store.now()
+    if due_at is not None and due_at > now:
+        clock.advance(due_at - now)
+    return False
 
 
 async def reads(store: Store, name: str) -> Schedule:
@@ -340,7 +352,24 @@ class TestOverlap:
         assert starts == [f"ask@2030-01-01T0{hour}:00:00Z" for hour in (1, 2, 3)]
         assert (await client.schedule_record("ask")).queued == ()
 
-    async def test_a_queued_tick_is_looked_at_every_few_seconds_and_not_more(
+    async def test_a_backlog_of_quick_runs_is_gone_after_a_few_looks(
+        self, client: AsyncClient, store: Store, clock: ManualClock, hire: Hire
+    ) -> None:
+        await client.schedule(
+            "often", keeping, every="1s", input=1, overlap="queue", catch_up="all"
+        )
+        clock.advance(timedelta(seconds=6))
+        await hire()
+        began = await store.now()
+
+        for count in range(1, 7):
+            await client.run_handle(f"often@2030-01-01T00:00:0{count}Z").result(20)
+            if count < 6:
+                await until(lambda count=count: looked(client, store, clock, count + 1))
+
+        assert await store.now() - began < timedelta(seconds=2)
+
+    async def test_a_queued_tick_is_looked_at_now_and_then_and_not_more(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
         await client.schedule("ask", asking, every="1h", overlap="queue")
@@ -413,6 +442,106 @@ class TestOverlap:
         await tick(store)
 
         assert sorted(job.status for job in await client.jobs()) == ["cancelled", "waiting"]
+
+
+class TestCancelling:
+    """What goes on is cancelled by a start in its place, and by nothing less."""
+
+    @pytest.fixture
+    async def first(self, client: AsyncClient, store: Store, clock: ManualClock) -> str:
+        await client.schedule("ask", asking, every="1h", overlap="cancel")
+        clock.advance(HOUR)
+        await tick(store)
+        return "ask@2030-01-01T01:00:00Z"
+
+    async def test_not_by_a_tick_that_the_cooldown_skips(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("often", cooling_long, every="1h", overlap="cancel")
+        for _ in range(2):
+            clock.advance(HOUR)
+            await tick(store)
+
+        record = await client.schedule_record("often")
+        assert outcomes(record) == [(1, "started"), (2, "skipped")]
+        assert (await client.run("often@2030-01-01T01:00:00Z")).status is RunStatus.WAITING
+
+    async def test_not_by_a_tick_that_fails(
+        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
+    ) -> None:
+        await forget_definition(store, "ask")
+        clock.advance(HOUR)
+        await tick(store)
+
+        assert outcomes(await client.schedule_record("ask")) == [(1, "started"), (2, "failed")]
+        assert (await client.run(first)).status is RunStatus.WAITING
+
+    async def test_not_by_a_tick_whose_id_is_taken(
+        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
+    ) -> None:
+        await client.submit("keeping", 0, id="ask@2030-01-01T02:00:00Z")
+        clock.advance(HOUR)
+        await tick(store)
+
+        assert outcomes(await client.schedule_record("ask")) == [(1, "started"), (2, "failed")]
+        assert (await client.run(first)).status is RunStatus.WAITING
+
+    async def test_not_by_a_tick_that_a_pause_forestalls(
+        self, client: AsyncClient, store: Store, clock: ManualClock, first: str
+    ) -> None:
+        clock.advance(HOUR)
+        [due] = await store.due_schedules(NAMESPACE, 10)
+        await client.pause_schedule("ask")
+
+        assert await ticking_at(store).advance(due, await store.now()) is None
+        assert (await client.run(first)).status is RunStatus.WAITING
+
+    @pytest.mark.parametrize("is_paused", [False, True])
+    async def test_by_others_if_who_started_the_next_one_was_killed(
+        self, client: AsyncClient, store: Store, clock: ManualClock, first: str, is_paused: bool
+    ) -> None:
+        clock.advance(HOUR)
+        [due] = await store.due_schedules(NAMESPACE, 10)
+        await ticking_at(store).advance(due, await store.now())
+        assert (await client.run(first)).status is RunStatus.WAITING
+        if is_paused:
+            await client.pause_schedule("ask")
+
+        await tick(store)
+
+        assert (await client.run(first)).status is RunStatus.CANCELLED
+        assert (await client.run("ask@2030-01-01T02:00:00Z")).status is RunStatus.WAITING
+        assert await tick(store) == 0
+
+
+class TestTriggered:
+    async def test_one_neither_hides_what_a_tick_started_nor_counts_itself(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
+        await client.schedule("ask", asking, every="1h")
+        clock.advance(HOUR)
+        await tick(store)
+        manual = await client.trigger("ask")
+        assert (await client.schedule_record("ask")).last_run == manual.id
+        await client.signal(manual.id, "answer", 1)
+
+        clock.advance(HOUR)
+        await tick(store)
+        await client.signal("ask@2030-01-01T01:00:00Z", "answer", 1)
+        await client.trigger("ask")
+        clock.advance(HOUR)
+        await tick(store)
+
+        record = await client.schedule_record("ask")
+        assert [each.result.value for each in record.history] == [
+            "started",
+            "started",
+            "skipped",
+            "started",
+            "started",
+        ]
+        assert "run 'ask@2030-01-01T01:00:00Z' was still going on" in record.history[2].reason
+        assert record.last_run == "ask@2030-01-01T03:00:00Z"
 
 
 class TestCooldown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, TickRecord
+from perdure.model.schedule import CatchUp, FlowCall, Overlap, Schedule, Started, TickRecord
 from perdure.model.value import Value
 
 
@@ -28,7 +28,7 @@ class ScheduleRecord(Value):
     next_at: datetime | None
     """None while it is paused, and once its last tick has been."""
     last_at: datetime | None
-    """The last tick that started something, and what that was."""
+    """The last tick that started something, triggered ones included, and what that was."""
     last_run: RunId | None
     last_job: JobId | None
     queued: tuple[datetime, ...]
@@ -53,6 +53,7 @@ def schedule_record(schedule: Schedule) -> ScheduleRecord:
     definition, state = schedule.definition, schedule.state
     timetable, call = definition.timetable, definition.call
     every_ms = timetable.every_ms
+    last = state.triggered or Started(at=state.last_at, run=state.last_run, job=state.last_job)
     return ScheduleRecord(
         name=schedule.name,
         namespace=schedule.namespace,
@@ -67,9 +68,9 @@ def schedule_record(schedule: Schedule) -> ScheduleRecord:
         overlap=definition.overlap,
         catch_up=definition.catch_up,
         next_at=state.next_at,
-        last_at=state.last_at,
-        last_run=state.last_run,
-        last_job=state.last_job,
+        last_at=last.at,
+        last_run=last.run,
+        last_job=last.job,
         queued=state.queued,
         started=state.started,
         skipped=state.skipped,

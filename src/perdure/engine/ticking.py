@@ -26,6 +26,7 @@ from perdure.model.schedule import (
     ScheduleAnswer,
     ScheduleCommit,
     ScheduleCommitState,
+    Started,
     TickRecord,
     TickResult,
 )
@@ -33,7 +34,7 @@ from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.cooldown import with_cooldown
 from perdure.rules.failure import describe
-from perdure.rules.schedule import Step, ended, next_step, tick_run_id
+from perdure.rules.schedule import Step, cancelled, ended, next_step, tick_run_id
 from perdure.store.contract import Store
 
 REASON_MAX = 500
@@ -76,14 +77,15 @@ class Ticking:
 
         None if nothing is due any more, or if somebody else was faster.
         """
+        if schedule.state.replaced is not None:
+            await self._cancel(schedule, schedule.state.replaced)
+            return await self._write(cancelled(schedule, now), schedule)
         step = next_step(schedule, now, await self._is_busy(schedule))
         if step is None:
             return None
         if step.start is None:
             return await self._write(step.schedule, schedule)
         try:
-            if step.cancels:
-                await self._cancel_last(schedule)
             start = await self.start(schedule, tick_run_id(schedule.name, step.start))
         except StoreError:
             raise
@@ -155,7 +157,7 @@ class Ticking:
         return written if answer.state is ScheduleCommitState.DONE else None
 
     async def _is_busy(self, schedule: Schedule) -> bool:
-        """Whether what the schedule started last has not ended."""
+        """Whether what its last tick started has not ended."""
         state = schedule.state
         if state.last_run is not None:
             [run] = await self._store.run_states([(schedule.namespace, state.last_run)])
@@ -166,15 +168,15 @@ class Ticking:
             return job is not None and job.status not in FINISHED
         return False
 
-    async def _cancel_last(self, schedule: Schedule) -> None:
-        state = schedule.state
-        if state.last_run is not None:
+    async def _cancel(self, schedule: Schedule, replaced: Started) -> None:
+        """Cancel what the next one took the place of. Who was killed before is repeated here."""
+        if replaced.run is not None:
             asked = CancelAsked(reason=f"schedule {schedule.name!r} starts the next one")
             with suppress(RunEnded, RunNotFound):  # it was faster
                 # Runs that it started are cancelled by whoever sees to its waits.
-                await self._acting.act(schedule.namespace, state.last_run, asked)
-        elif state.last_job is not None:
-            await self._store.abort_jobs(schedule.namespace, [state.last_job])
+                await self._acting.act(schedule.namespace, replaced.run, asked)
+        elif replaced.job is not None:
+            await self._store.abort_jobs(schedule.namespace, [replaced.job])
 
 
 def renewed(schedule: Schedule) -> Schedule:
