@@ -16,7 +16,7 @@ from perdure.client.declared.document import Document, Faults, FlowFault, invali
 from perdure.client.declared.edges import ToldEdge, is_several, keys_of_next, port_of_key
 from perdure.client.declared.gathering import gathering_nodes
 from perdure.client.declared.library import Library, LoadFile
-from perdure.client.declared.node_steps import NodeRefused, StepMaker
+from perdure.client.declared.node_steps import NodeRefused, StepMaker, anything
 from perdure.client.declared.shape import flow_faults
 from perdure.client.declared.told_nodes import ToldNode, ToldNodes
 from perdure.client.flow import cooldown_ms
@@ -120,7 +120,11 @@ class _Compiling:
                 step = self._maker.step(node.id, node.kind, node.data)
             except NodeRefused as error:
                 self._refuse(node, error)
+            for each in self._maker.refused():
+                self._refuse(node, each)
         (step or self._stand_in(node)).add(self._assembly, Cursor(), place)
+        if step is not None and not node.is_whole:
+            self._assembly.unread(node.id, node.data.get("inputs", ()))
 
     def _refuse(self, node: ToldNode, error: NodeRefused) -> None:
         cause = error.__cause__
@@ -135,7 +139,7 @@ class _Compiling:
         if node.kind == "route":
             return RouteStep("key", {**used, "stand-in": None}, None, named, None, {})
         ports = [port for port in used if port not in RESERVED_PORTS]
-        return ThenStep(_anything, named, None, {"ports": ports})
+        return ThenStep(anything, named, None, {"ports": ports})
 
     # Edges
 
@@ -299,7 +303,3 @@ class _Compiling:
         except InvalidInput as error:
             self._fault(("cooldown",), str(error))
             return 0
-
-
-def _anything(*args: Any, **kwargs: Any) -> None:
-    """Stands in for what cannot be called."""

@@ -40,6 +40,12 @@ class StepMaker:
         self._flow = flow
         self._library = library
         self._load = load
+        self._refused: list[NodeRefused] = []
+
+    def refused(self) -> list[NodeRefused]:
+        """What was wrong with the last step, though it could be made; told once."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def step(self, id: str, kind: str, node: _Data) -> Step:
         """Raises ``NodeRefused``."""
@@ -150,7 +156,7 @@ class StepMaker:
     def _options(self, id: str, node: _Data) -> dict[str, Any]:
         options = {key: node[key] for key in _OPTIONS if key in node}
         if "retry" in node:
-            options["retries"] = _retry(node["retry"])
+            options["retries"] = self._retry(node["retry"])
         if "undo" in node:
             options["undo"] = self._body(node["undo"], f"{id}.undo", ("undo",))
         return options
@@ -164,7 +170,18 @@ class StepMaker:
         try:
             return self._library.body(name, f"{self._flow}.{own_name}")
         except InvalidInput as error:
-            raise NodeRefused(path, str(error)) from error
+            self._refused.append(NodeRefused(path, str(error)))
+            return anything
+
+    def _retry(self, told: Any) -> Retry:
+        try:
+            if isinstance(told, int):
+                return Retry(told)
+            names = {key: tuple(told[key]) for key in ("on", "never_on") if key in told}
+            return Retry(**{**told, **names})
+        except InvalidInput as error:
+            self._refused.append(NodeRefused(("retry",), str(error)))
+            return Retry(0)
 
     def _child(self, name: str) -> Any:
         try:
@@ -198,11 +215,5 @@ def _told_ports(node: _Data, options: _Data) -> list[str]:
     return [port for port in keys if port != ORDINARY and port not in named]
 
 
-def _retry(told: Any) -> Retry:
-    try:
-        if isinstance(told, int):
-            return Retry(told)
-        names = {key: tuple(told[key]) for key in ("on", "never_on") if key in told}
-        return Retry(**{**told, **names})
-    except InvalidInput as error:
-        raise NodeRefused(("retry",), str(error)) from error
+def anything(*args: Any, **kwargs: Any) -> None:
+    """Stands in for what cannot be called."""

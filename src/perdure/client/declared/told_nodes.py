@@ -9,6 +9,7 @@ from typing import Any
 from perdure.client.declared.document import Document, Faults
 from perdure.client.declared.edges import ToldEdge, edges_from, edges_to
 from perdure.client.declared.format import NODE_KEYS
+from perdure.client.declared.remainder import Remainder, remainder
 from perdure.client.declared.shape import node_faults
 from perdure.model.path import Path
 from perdure.model.showing import type_name
@@ -23,10 +24,12 @@ class ToldNode:
     kind: str
     """Empty where it is not told."""
     data: Mapping[str, Any]
-    """Without keys that have not the right shape."""
+    """Without what has not the right shape."""
     path: Path
     is_usable: bool
     """Whether there is enough of it to make a node of."""
+    is_whole: bool
+    """Whether its ports and its use of inputs can be judged."""
 
     def edges(self) -> Iterator[ToldEdge]:
         yield from edges_to(self.id, self.kind, self.data.get("next"), (*self.path, "next"))
@@ -77,16 +80,12 @@ class ToldNodes:
         shape = node_faults(told, kind) if kind else []
         for place, message in shape:
             self._fault((*path, *place), message, own_id)
-        wrong = {str(place[0]) if place else "" for place, _ in shape if not _is_one_input(place)}
-        usable = {key: value for key, value in data.items() if key not in wrong}
-        unread = {place[1]: "input" for place, _ in shape if _is_one_input(place)}
-        if unread and "inputs" in usable:
-            usable["inputs"] = {**usable["inputs"], **unread}
-        is_usable = bool(kind) and wrong.isdisjoint(_NEEDED_KEYS)
-        missing = self._missing(kind, usable) if is_usable else ""
+        left = remainder(data, kind, (place for place, _ in shape))
+        missing = self._missing(kind, data, left) if kind else ""
         if missing:
             self._fault(path, missing, own_id)
-        yield ToldNode(own_id, kind, usable, path, is_usable and not missing)
+        is_usable = left.is_usable and not missing
+        yield ToldNode(own_id, kind, left.data, path, is_usable, left.is_whole)
 
     def _id(self, id: str | None, data: Mapping[str, Any], path: Path) -> str:
         told = data.get("id", id)
@@ -113,9 +112,11 @@ class ToldNodes:
             self._fault(path, f"it needs a task or a kind{_hint(data)}", id)
         return ""
 
-    def _missing(self, kind: str, data: Mapping[str, Any]) -> str:
+    def _missing(self, kind: str, data: Mapping[str, Any], left: Remainder) -> str:
         """What a node of this kind cannot be without, beyond what its schema says."""
         config = data.get("config")
+        if any(key in data and key not in left.data for key in ("config", "task")):
+            return ""
         if kind == "task" and "task" not in data:
             return "it needs the name of a task: task: NAME"
         if kind in ("task", "signal") or kind not in _NEEDED:
@@ -124,7 +125,7 @@ class ToldNodes:
             return f"it needs a config: {_NEEDED[kind]}"
         choices = _CHOICES.get(kind, ())
         given = [key for key in choices if key in config]
-        if choices and len(given) != 1:
+        if choices and len(given) != 1 and (given or left.lost.isdisjoint(choices)):
             return f"its config needs {' or '.join(map(repr, choices))}{', not both' * bool(given)}"
         return ""
 
@@ -132,7 +133,6 @@ class ToldNodes:
         self._faults.add(self._document.fault(path, message, node))
 
 
-_NEEDED_KEYS = ("", "config", "task", "inputs")
 _NEEDED = {
     "route": "{key: ...} or {task: ...}",
     "map": "{task: ...} or {flow: ...}",
@@ -147,11 +147,6 @@ _CHOICES = {
     "loop": ("task", "flow"),
     "delay": ("for", "until"),
 }
-
-
-def _is_one_input(place: Path) -> bool:
-    """It stays declared, so that what names it is not told to be wrong too."""
-    return len(place) > 1 and place[0] == "inputs"
 
 
 def _hint(data: Mapping[str, Any]) -> str:

@@ -1,0 +1,108 @@
+"""One fault in a node hides none of the others, and makes up none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.declared.test_faults import HEAD, faults
+
+
+def told(node: str) -> list[str]:
+    found = faults(f"{HEAD}  - {{id: first, task: load, next: n}}\n  - {node}")
+    assert {(each.line, each.node) for each in found} == {(4, "n")}
+    return [each.message for each in found]
+
+
+@pytest.mark.parametrize(
+    "node, parts",
+    [
+        (
+            "{id: n, kind: http, config: {url: 'ftp://x', method: GETT, timeout: -4}}",
+            ["url must begin with", "invalid enum value 'GETT'", "timeout=-4 is negative"],
+        ),
+        (
+            "{id: n, kind: map, config: {task: nope, concurrency: 0}}",
+            ["there is no task 'nope'", "concurrency must be at least 1"],
+        ),
+        (
+            "{id: n, kind: loop, config: {task: nope, until: {property: v, op: zz}, "
+            "max_iterations: 0}}",
+            ["there is no task 'nope'", '"zz" is not an operator', "max_iterations must be"],
+        ),
+        (
+            "{id: n, kind: signal, config: {name: '', timeout: 0, where: {property: a}}}",
+            ["name must not be empty", "timeout=0 must be", "where: needs 'op'"],
+        ),
+        (
+            "{id: n, kind: approval, config: {titel: x, deadline: foo, form: {type: objekt}, "
+            "on_timeout: {decision: maybe}, message: '{{ nope }}'}}",
+            [
+                "there is no key 'titel' in config; did you mean 'title'?",
+                "config needs 'title'",
+                "template '{{ nope }}' in message",
+                "deadline='foo' is not a duration",
+                "on_timeout: the decision 'maybe' is no answer",
+                "form: type: fits none",
+            ],
+        ),
+        (
+            "{id: n, kind: delay, config: {for: -3, until: '{{ x }}'}}",
+            ["its config needs 'for' or 'until', not both", "config.for must be at least 0"],
+        ),
+        (
+            "{id: n, task: nope, timeout: 5x, retry: {retries: 1, first: 1x}, undo: none}",
+            [
+                "there is no task 'nope'",
+                "timeout='5x' is not a duration",
+                "Retry.first='1x' is not a duration",
+                "there is no task 'none'",
+            ],
+        ),
+    ],
+)
+def test_all_faults_of_a_node_are_told(node: str, parts: list[str]) -> None:
+    messages = told(node)
+
+    assert len(messages) == len(parts), messages
+    for part in parts:
+        assert any(part in message for message in messages), (part, messages)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "{id: n, kind: approval, config: {title: x, deadlin: 1h, on_timeout: continue}}",
+        "{id: n, kind: approval, config: {title: x, deadline: -1, reminders: [5m]}}",
+        "{id: n, kind: approval, config: {title: x, deciders: ann, policy: all, "
+        "escalate: [{after: 1h, to: [bob]}]}}",
+        "{id: n, kind: approval, config: {title: x, answers: 5}, next: {later: null}}",
+        "{id: n, kind: approval, config: {title: x, show: v}, inputs: {v: first.output}}",
+        "{id: n, kind: signal, config: {timout: 1h, on_timeout: continue}}",
+        "{id: n, kind: signal, inputs: {v: first.output}, "
+        "config: {where: {property: a, op: egal, value: '{{ v }}'}}}",
+        "{id: n, kind: map, inputs: {v: first.output, w: first.output}, "
+        "config: {task: pay, over: 5}}",
+        "{id: n, kind: map, inputs: {v: first.output}, config: {taks: pay, over: v}}",
+        "{id: n, kind: delay, config: {util: '2030-01-01T00:00:00+00:00'}}",
+        "{id: n, task: 5, next: {good: null}}",
+    ],
+)
+def test_a_fault_makes_no_others(node: str) -> None:
+    assert len(told(node)) == 1
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "{id: n, kind: map, config: {task: pay}, on_error: 5}",
+        "{id: n, kind: note, config: {text: x}, on_error: 5}",
+        "{id: n, kind: note, config: {text: x}, ports: b}",
+        "{id: n, kind: switch, config: {value: 1, cases: b}}",
+        "{id: n, task: pay, on_error: 5}",
+    ],
+)
+def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(node: str) -> None:
+    after = "{id: b, task: pay, after: 'n:b', inputs: {order: n.output}}"
+    found = faults(f"{HEAD}  - {{id: first, task: load, next: n}}\n  - {node}\n  - {after}")
+
+    assert [(each.line, each.node) for each in found] == [(4, "n")], found
