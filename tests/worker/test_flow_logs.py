@@ -7,6 +7,7 @@ from typing import Any
 from perdure import AsyncClient, Flow, Status, task
 from perdure.model.event import NewEvent
 from perdure.model.ids import RunId
+from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitState, RunCommit, RunStatus
 from perdure.store.contract import Store
 from perdure.worker.events import ClaimLost
@@ -61,3 +62,26 @@ class TestALogThatCannotBeUsed:
         [job] = await store.run_jobs("default", run.id)
         assert job.status is Status.PAUSED
         assert job.attempt == 0
+
+
+class Picky(PlainCodec):
+    """Breaks, in a way that nobody foresees, over the values of one run."""
+
+    def decode(self, data: bytes) -> bytes:
+        if b"poison" in data:
+            raise RuntimeError("this was not foreseen")
+        return super().decode(data)
+
+
+class TestWaitsOfARunThatRaises:
+    async def test_stop_no_timer_of_another(self, client: AsyncClient, hire: Hire) -> None:
+        timer = Flow("timer").delay("10ms").then(keep).build()
+        bad = [await client.submit(timer, f"poison {n}") for n in range(3)]
+        good = [await client.submit(timer, n) for n in range(3)]
+
+        await hire(flows=[timer], codec=Picky())
+
+        assert [await run.result(timeout=20) for run in good] == [0, 1, 2]
+        assert [(await run.record()).status for run in bad] == [RunStatus.WAITING] * 3
+        later = await client.submit(timer, "later")
+        assert await later.result(timeout=20) == "later"
