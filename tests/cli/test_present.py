@@ -11,6 +11,7 @@ from rich.console import Console
 from perdure.cli.present import (
     Column,
     ago,
+    ahead,
     brief,
     depth_columns,
     fitting,
@@ -123,6 +124,24 @@ class TestWords:
     def test_brief_has_one_unit(self, seconds: int, said: str) -> None:
         assert brief(timedelta(seconds=seconds)) == said
 
+    @pytest.mark.parametrize(
+        "left, said",
+        [
+            ({"days": 3, "seconds": -1}, "3d"),
+            ({"days": 2, "hours": 4}, "2d"),
+            ({"days": 1, "minutes": -10}, "1d"),
+            ({"hours": 2, "milliseconds": -3}, "2h"),
+            ({"minutes": 59, "seconds": 45}, "1h"),
+            ({"minutes": 5, "milliseconds": -3}, "5m"),
+            ({"seconds": 59.2}, "59s"),
+            ({"seconds": -5}, "0s"),
+        ],
+    )
+    def test_ahead_is_the_nearest_that_one_unit_can_say(
+        self, left: dict[str, float], said: str
+    ) -> None:
+        assert ahead(NOW + timedelta(**left), NOW) == said
+
     def test_ago_takes_a_clock_that_is_ahead_for_now(self) -> None:
         assert ago(NOW + timedelta(seconds=3), NOW) == "0s"
 
@@ -135,6 +154,7 @@ class TestWords:
     def test_moment_says_how_far_away_it_is(self) -> None:
         assert moment(NOW - timedelta(minutes=5), NOW).endswith("(5m ago)")
         assert moment(NOW + timedelta(minutes=5), NOW).endswith("(in 5m)")
+        assert moment(NOW + timedelta(days=3, seconds=-1), NOW).endswith("(in 3d)")
         assert moment(None, NOW) == ""
 
     def test_percent_is_silent_before_the_first_report(self) -> None:

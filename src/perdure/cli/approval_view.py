@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.console import Console
 
-from perdure.cli.present import Column, ago, as_json_line, brief, moment, shortened
+from perdure.cli.present import Column, ago, ahead, as_json_line, moment, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs
 from perdure.client.approval_records import Answer, ApprovalRecord
@@ -81,7 +81,7 @@ def _needs(record: ApprovalRecord) -> str:
 def _left(record: ApprovalRecord, now: datetime) -> str:
     if record.due_at is None:
         return ""
-    return brief(record.due_at - now) if record.due_at > now else "over"
+    return ahead(record.due_at, now) if record.due_at > now else "over"
 
 
 def _answered(record: ApprovalRecord) -> str:

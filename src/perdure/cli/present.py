@@ -173,6 +173,15 @@ def ago(moment: datetime, now: datetime) -> str:
     return brief(max(timedelta(0), now - moment))
 
 
+def ahead(moment: datetime, now: datetime) -> str:
+    """How far ahead, as near as one unit can say it: three days less a moment are three days."""
+    seconds = max(timedelta(0), moment - now).total_seconds()
+    for size, unit, most in ((1, "s", 60), (60, "m", 60), (3600, "h", 24)):
+        if (count := round(seconds / size)) < most:
+            return f"{count}{unit}"
+    return f"{round(seconds / 86400)}d"
+
+
 def brief(duration: timedelta) -> str:
     seconds = duration.total_seconds()
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
@@ -197,7 +206,7 @@ def moment(at: datetime | None, now: datetime) -> str:
     """A moment in local time, and how far away it is."""
     if at is None:
         return ""
-    distance = f"in {brief(at - now)}" if at > now else f"{ago(at, now)} ago"
+    distance = f"in {ahead(at, now)}" if at > now else f"{ago(at, now)} ago"
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance})"
 
 

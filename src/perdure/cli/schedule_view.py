@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from rich.console import Console
 
-from perdure.cli.present import Column, ago, brief, moment, shortened
+from perdure.cli.present import Column, ago, ahead, brief, moment, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
@@ -130,7 +130,7 @@ def _next(at: datetime | None, now: datetime) -> str:
     """A tick that is due waits for a worker to see to it."""
     if at is None:
         return ""
-    return f"in {brief(at - now)}" if at > now else f"due for {brief(now - at)}"
+    return f"in {ahead(at, now)}" if at > now else f"due for {brief(now - at)}"
 
 
 def _last(at: datetime | None, now: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
-from perdure.cli.present import Column, ago, as_json_line, brief, shortened
+from perdure.cli.present import Column, ago, ahead, as_json_line, shortened
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 from perdure.model.run import WaitKind
 
@@ -77,4 +77,4 @@ def wait_columns(found: Sequence[WaitRecord], now: datetime, *, is_across: bool)
 def _left(wait: WaitRecord, now: datetime) -> str:
     if wait.due_at is None:
         return ""
-    return brief(wait.due_at - now) if wait.due_at > now else "over"
+    return ahead(wait.due_at, now) if wait.due_at > now else "over"
