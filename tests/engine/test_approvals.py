@@ -150,6 +150,14 @@ class TestAnswering:
         with pytest.raises(InvalidAnswer, match="object"):
             asked({}, form=FORM).answer("ok", data=[1])
 
+    def test_to_reject_needs_no_form_but_data_that_comes_with_it_must_fit(self) -> None:
+        run = asked({}, form=FORM, on_reject="continue")
+
+        with pytest.raises(InvalidAnswer, match="amount"):
+            run.answer("ok", "reject", data={"amount": 0})
+        run.answer("ok", "reject")
+        assert (run.inputs["end"]["decision"], run.inputs["end"]["data"]) == ("reject", {})
+
     def test_an_answer_that_it_does_not_have_is_refused(self) -> None:
         with pytest.raises(InvalidAnswer, match="'approve', 'reject'"):
             asked().answer("ok", "approved")
@@ -374,6 +382,19 @@ class TestReminders:
         run.answer("ok", by="boss")
         assert run.inputs["end"]["by"] == ["boss"]
 
+    def test_who_may_decide_since_an_escalation_may_after_the_next_one_too(self) -> None:
+        later = Escalation(after_ms=4 * MINUTE, deciders=("owner",))
+        first = Escalation(after_ms=2 * MINUTE, deciders=("boss",))
+        run = reminded(reminders_ms=(), escalations=(first, later))
+        run.due("remind:ok")
+        run.due("remind:ok")
+
+        [wait] = [wait for wait in run.decision.waits if wait.key == "ok"]
+        assert wait.deciders == ("ann", "boss", "owner")
+        assert run.inputs["notify:ok#2"]["deciders"] == ["ann", "boss", "owner"]
+        run.answer("ok", by="boss")
+        assert run.inputs["end"]["by"] == ["boss"]
+
     def test_one_that_comes_late_does_not_delay_those_after_it(self) -> None:
         run = reminded()
         run.due("remind:ok", late_ms=90_000)  # at 2:30, half a minute after the escalation's time
@@ -417,6 +438,15 @@ class TestPausedRuns:
         run.unpause()
 
         assert run.inputs["end"]["by"] == ["ann"]
+
+    def test_all_that_were_decided_meanwhile_go_on(self) -> None:
+        run = Played(graph(approval("x"), approval("y"), approval("z"), edges=""))
+        run.pause()
+        run.answer("z", by="ann")
+        run.answer("x", by="bob")
+        run.unpause()
+
+        assert run.live == {"y": WAIT}
 
     def test_the_time_does_not_run_out_in_a_pause(self) -> None:
         run = asked(timeout_ms=10)

@@ -232,6 +232,15 @@ class TestFilteredSignals:
         assert run.inputs["end"] == {"order": 7, "paid": True}
         assert dict(run.state.mail) == {"go": (2, 3)}
 
+    def test_a_payload_that_is_no_object_has_no_properties(self) -> None:
+        first = {"property": "0", "op": "eq", "value": "x"}
+        none = {"property": "0", "op": "exists", "value": False}
+        run = Played(graph(signal("s", where=first), signal("other", where=none)))
+        run.signal("go", ["x"])
+
+        assert list(run.live) == ["s"]
+        assert run.output("other") == ["x"]
+
     def test_find_the_one_that_fits_among_those_that_came_before(self) -> None:
         node = replace(signal("s"), where=self.WHERE, inputs=named(id="input.id"))
         run = Played(chain(task("a"), node, task("end")), {"id": 7})

@@ -177,6 +177,17 @@ class TestReports:
         run.report("a", "completed", port="x")
         assert run.live == {"a": JOB}
 
+    def test_on_nodes_that_failed_or_were_skipped_are_refused(self) -> None:
+        run = Played(graph(task("a"), task("b"), task("c"), on_failure="finish"))
+        run.pause_body("a")
+        run.due("a")
+        run.skip("b")
+
+        with pytest.raises(NodeNotWaiting, match="failed"):
+            run.report("a", "completed")
+        with pytest.raises(NodeNotWaiting, match="skipped"):
+            run.report("b", "completed")
+
     def test_on_a_run_that_ended_are_refused(self) -> None:
         run = paused()
         run.cancel()
@@ -224,6 +235,7 @@ class TestPolling:
         run.due("poll:a")
 
         assert run.live == {"a": WAIT, "poll:a": JOB}
+        assert run.decision.closes == ["poll:a"]
         assert run.inputs["poll:a"] == "in"
         assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
 
