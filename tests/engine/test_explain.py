@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Job, NodeRef, Progress, QueueInfo, Status
-from perdure.model.run import AnswerState, ApprovalState, RunStatus, Wait, WaitKind
+from perdure.model.run import AnswerState, ApprovalState, LiveKind, RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.rules.explain import FINDINGS_MAX, explain_run
 from tests.engine.graphs import chain, child, delay, graph, signal, task
@@ -264,6 +265,56 @@ class TestWaits:
             "2030-01-01 12:01:00+00:00; it is asked for at 2030-01-01 12:02:00+00:00",
             help="client.report('run', 'charge', status='completed', result=...)",
         )
+
+    def test_somebody_asks_after_outside_work(self) -> None:
+        timer = wait("poll:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
+        told = explain(Played(GRAPH), waits=(timer,))
+
+        assert told.summary == "1 report is waited for."
+        assert only(told) == Finding(
+            kind=FindingKind.OUTSIDE,
+            key="poll:charge",
+            text="the outside party of node 'charge' is asked after its work at "
+            "2030-01-01 12:01:00+00:00",
+            help="client.report('run', 'charge', status='completed', result=...)",
+        )
+
+    def test_people_are_reminded(self) -> None:
+        timer = wait("remind:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
+        told = explain(Played(GRAPH), waits=(timer,))
+
+        assert told.summary == "1 approval is waited for."
+        assert only(told).text == (
+            "people are reminded of approval 'charge' at 2030-01-01 12:01:00+00:00"
+        )
+        assert only(told).help == "client.approval('run:charge')"
+
+    def test_what_stands_beside_a_node_as_its_state_says(self) -> None:
+        """The rows around it may be gone by the time they are read."""
+        run = Played(GRAPH)
+        live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveKind.JOB)
+        state = replace(run.state, live=run.state.live.update(live))
+        told = explain_run(run.id, state, Surroundings(), NOW)
+
+        assert told.summary == "1 approval is waited for, 1 report is waited for."
+        assert [(each.key, each.text) for each in told.findings] == [
+            ("notify:ship#1", "people are told of approval 'ship' now"),
+            ("poll:charge#2", "the outside party of node 'charge#2' is asked after its work now"),
+        ]
+
+    def test_jobs_that_ask_and_tell(self) -> None:
+        fields: dict[str, Any] = {"status": Status.ACTIVE, "attempt": 1, "worker": WorkerId("w1")}
+        asking = job("poll:charge", task="charge", **fields)
+        telling = job("notify:ship", task="mail", **fields)
+        waits = (wait("charge", WaitKind.OUTSIDE),)
+        told = explain(Played(GRAPH), jobs=(asking, telling), waits=waits)
+
+        assert told.summary == "2 jobs run, 1 report is waited for."
+        assert [each.text for each in told.findings[:2]] == [
+            "attempt 1 of task 'charge', which asks after the work of an outside party, runs on "
+            "worker w1",
+            "attempt 1 of task 'mail', which tells people of an approval, runs on worker w1",
+        ]
 
     def test_a_timer(self) -> None:
         run = Played(chain(delay("d")))

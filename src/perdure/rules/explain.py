@@ -10,9 +10,10 @@ from perdure.model.explanation import Explanation, Finding, FindingKind, Surroun
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
 from perdure.model.job import Job, Status
+from perdure.model.key import Key
 from perdure.model.run import RunState, RunStatus
 from perdure.model.worker import WorkerState
-from perdure.rules.explain_waits import findings_of_waits, moment
+from perdure.rules.explain_waits import findings_beside, findings_of_waits, moment
 
 FINDINGS_MAX = 100
 """Findings that one explanation has at most; how many more there are is the last of them."""
@@ -25,6 +26,12 @@ _STUCK = (
     FindingKind.QUEUE_PAUSED,
 )
 """Why a job is not started that could be; the more there is to do about it, the earlier."""
+
+_ERRANDS = {
+    "poll": "which asks after the work of an outside party",
+    "notify": "which tells people of an approval",
+}
+"""What jobs are for that stand beside a node, by the part of their key."""
 
 _NAMES = {
     FindingKind.RUNNING: ("job runs", "jobs run"),
@@ -44,6 +51,7 @@ def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime
         *_of_run(run, state),
         *_of_jobs(state, around, now),
         *findings_of_waits(run, state, around, now),
+        *findings_beside(run, state, around, now),
     ]
     summary = _summary(state, found)
     if len(found) > FINDINGS_MAX:
@@ -136,12 +144,13 @@ def _of_jobs(state: RunState, around: Surroundings, now: datetime) -> Iterator[F
 
 def _running(job: Job) -> Finding:
     since = "" if job.started_at is None else f" since {moment(job.started_at)}"
-    text = f"attempt {job.attempt} of task {job.task!r} runs on worker {job.worker}{since}"
+    what = f"attempt {job.attempt} of {_task(job)}"
+    text = f"{what} runs on worker {job.worker}{since}"
     return _finding(FindingKind.RUNNING, job, text)
 
 
 def _scheduled(job: Job, failure: Failure | None) -> Finding:
-    text = f"attempt {job.attempt + 1} of task {job.task!r} is due at {moment(job.ready_at)}"
+    text = f"attempt {job.attempt + 1} of {_task(job)} is due at {moment(job.ready_at)}"
     if failure is not None:
         text += f", after {_told(failure)}"
     return _finding(FindingKind.RETRY, job, text)
@@ -165,7 +174,7 @@ def _waiting(job: Job, flow: str, alive: Sequence[WorkerState]) -> Finding:
         tags = ", ".join(map(repr, job.tags))
         text = f"no live worker that has {flow} and serves queue {job.queue!r} has tags {tags}"
         return _finding(FindingKind.NO_TAGS, job, text, f"start a worker with tags=[{tags}]")
-    text = f"task {job.task!r} waits in queue {job.queue!r}; {len(able)} live workers can take it"
+    text = f"{_task(job)} waits in queue {job.queue!r}; {len(able)} live workers can take it"
     return _finding(FindingKind.QUEUED, job, text)
 
 
@@ -188,6 +197,12 @@ def _without_version(job: Job, flow: str, alive: Sequence[WorkerState]) -> Findi
 def _has_tags(worker: WorkerState, job: Job) -> bool:
     tags = worker.info.tags
     return tags is None or set(job.tags) <= set(tags)
+
+
+def _task(job: Job) -> str:
+    part = "" if job.node is None else Key.parse(job.node.key).part
+    errand = _ERRANDS.get(part)
+    return f"task {job.task!r}" if errand is None else f"task {job.task!r}, {errand},"
 
 
 def _finding(kind: FindingKind, job: Job, text: str, help: str = "") -> Finding:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.model.approval import approval_id
 from perdure.model.explanation import Finding, FindingKind, Surroundings
 from perdure.model.graph import APPROVE
@@ -33,6 +35,40 @@ def findings_of_waits(
                 yield _outside(run, wait, timers.get(f"poll:{wait.key}"), now)
             case WaitKind.APPROVAL:
                 yield _approval(run, state, wait, around.details.get(wait.key), now)
+
+
+def findings_beside(
+    run: RunId, state: RunState, around: Surroundings, now: datetime
+) -> Iterator[Finding]:
+    """What stands beside a node and is not told of with its wait or its job."""
+    waits = {wait.key: wait for wait in around.waits}
+    jobs = {job.node.key for job in around.jobs if job.node is not None}
+    for text in sorted({*state.live, *waits} - jobs):
+        key = Key.parse(text)
+        if key.part not in ("poll", "remind", "notify"):
+            continue
+        of = replace(key, part="").text if key.part == "poll" else key.node
+        if of in waits or of in jobs:
+            continue
+        yield _beside(run, text, key.part, of, waits.get(text), now)
+
+
+def _beside(run: RunId, key: str, part: str, of: str, wait: Wait | None, now: datetime) -> Finding:
+    at = "now" if wait is None else f"at {_due(wait, now)}"
+    if part == "poll":
+        return Finding(
+            kind=FindingKind.OUTSIDE,
+            key=key,
+            text=f"the outside party of node {of!r} is asked after its work {at}",
+            help=f"client.report({run!r}, {of!r}, status='completed', result=...)",
+        )
+    told = "told of" if part == "notify" else "reminded of"
+    return Finding(
+        kind=FindingKind.APPROVAL,
+        key=key,
+        text=f"people are {told} approval {of!r} {at}",
+        help=f"client.approval({approval_id(run, of)!r})",
+    )
 
 
 def moment(at: datetime) -> str:
