@@ -79,8 +79,8 @@ class AsyncSchedules(AsyncRuns):
         A flow gets ``input``, a task ``args`` and ``kwargs``; ``queue``, ``priority``,
         ``retries``, ``timeout`` and ``tags`` are for its jobs what they are to ``enqueue``.
         ``overlap`` says what becomes of a tick while the last one goes on: it is skipped, it waits
-        ("queue"), or it takes its place ("cancel"). ``catch_up`` says what becomes of ticks that no worker was
-        there for: the latest of them is started ("one"), each is, or none.
+        ("queue"), or it takes its place ("cancel"). ``catch_up`` says what becomes of ticks that no
+        worker was there for: the latest of them is started ("one"), each is, or none.
 
         A schedule of this name is changed to this one. It keeps its past, its next time if its
         times are the same, and its pause, which ``resume_schedule`` ends.
