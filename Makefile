@@ -20,7 +20,7 @@ TYPED := src bench examples tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format bench chaos simulate simulate-mutants clean
+.PHONY: help install demo test fuzz check format bench chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -36,6 +36,9 @@ test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
 	@$(PY) tests/postgres_server.py
 	@echo "==> Running the tests in $(WORKERS) processes"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
+	@$(PY) -m tests.fuzz $(ARGS)
 
 check: $(DEV) ## Lint, formatting, types, import direction and sizes
 	@echo "==> ruff check"

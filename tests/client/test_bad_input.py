@@ -184,6 +184,23 @@ class TestReadsRefuse:
         with pytest.raises(InvalidInput, match="job id 7 must be a text"):
             await client.job(7)  # type: ignore[arg-type]
 
+    async def test_what_no_page_ends_with(self, client: AsyncClient) -> None:
+        with pytest.raises(InvalidInput, match="after=7 must be the last record of the page"):
+            await client.waits(after=7)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="after=7 must be an approval or the id of one"):
+            await client.inbox(after=7)  # type: ignore[arg-type]
+
+    async def test_in_few_words_what_is_long_or_deep(self, client: AsyncClient) -> None:
+        deep: Any = 0
+        for _ in range(10_000):
+            deep = [deep]
+
+        with pytest.raises(InvalidInput, match="job id <list> must be a text"):
+            await client.job(deep)
+        with pytest.raises(InvalidInput) as refused:
+            await client.run("x\x00" * 1_000_000)
+        assert len(str(refused.value)) < 1_000
+
     async def test_a_bad_timeout(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1)
 
@@ -245,7 +262,7 @@ class TestAClientRefuses:
         with pytest.raises(InvalidInput, match=message):
             Client("memory://bad", **settings)
 
-    @pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://a?b=c"])
+    @pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://a?b=c", "mysql://[::1"])
     def test_a_wrong_url(self, url: str) -> None:
         with pytest.raises(InvalidStoreUrl, match="Use memory://name"):
             AsyncClient(url)

@@ -13,7 +13,10 @@ def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
     """The store a URL means, not opened yet. ``clock`` replaces the store's own, in tests."""
     if not isinstance(url, str):
         return url
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidStoreUrl(url, str(error)) from error
     match scheme:
         case "memory":
             from perdure.store.memory.store import MemoryStore

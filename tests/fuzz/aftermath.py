@@ -1,0 +1,161 @@
+"""What was accepted is executed, read back, listed, shown and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+from perdure import AsyncClient, PerdureError, Worker
+from perdure.clock import ManualClock
+from perdure.model.job import FINISHED
+from perdure.model.run import ENDED
+from perdure.store.contract import Store
+from perdure.worker.events import WorkerStopped
+from tests.cli.commands import Commands
+from tests.fuzz.contents import contents
+from tests.fuzz.work import FLOWS, TASKS
+from tests.worker.harness import Running
+
+PAGE = 1000
+SECONDS_MAX = 50.0
+DAY = timedelta(days=1)
+FOREVER = timedelta(days=400)
+LISTS = [
+    ("jobs", "list", "--limit", "1000"),
+    ("runs", "list", "--limit", "1000"),
+    ("schedules", "list"),
+    ("inbox",),
+    ("waits",),
+    ("workers",),
+    ("depth",),
+]
+OF_A_JOB = [("jobs", "show")]
+OF_A_RUN = [("runs", "show"), ("runs", "events"), ("runs", "explain"), ("runs", "lineage")]
+SHOWN_MAX = 1
+"""Jobs and runs that are shown by commands, which cost more than calls."""
+
+
+async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> None:
+    """Let a worker do what there is to do, and what comes due."""
+    queues = sorted({job.queue for job in await client.jobs(limit=PAGE)} | {"default"})
+    worker = Worker(store, tasks=TASKS, flows=FLOWS, queues=queues, poll="5ms", concurrency=20)
+    running = await Running(worker).start()
+    try:
+        for paused in await client.paused_queues():
+            await client.resume_queue(paused.queue)
+        await until_quiet(client, running)
+        clock.advance(timedelta(minutes=61))
+        await until_quiet(client, running)
+        for schedule in await client.schedules():
+            await client.delete_schedule(schedule.name)
+        clock.advance(FOREVER)
+        await until_quiet(client, running)
+    finally:
+        await running.stop()
+
+
+async def until_quiet(client: AsyncClient, running: Running) -> None:
+    """Wait until the worker has nothing to do at the moment."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while any([await client.count(status=status) for status in ("waiting", "active")]):
+            assert not running.all(WorkerStopped), "the worker ended by itself"
+            await asyncio.sleep(0.005)
+    assert not running.all(WorkerStopped), "the worker ended by itself"
+
+
+async def read_all(client: AsyncClient) -> None:
+    """Everything that can be asked has an answer."""
+    for job in await client.jobs(limit=PAGE):
+        await client.job(job.id)
+        await client.failures(job.id)
+    for run in await client.runs(limit=PAGE):
+        handle = client.run_handle(run.id)
+        await handle.events()
+        await handle.nodes()
+        await handle.outputs()
+        await handle.approvals()
+        await handle.children()
+        await client.lineage(run.id)
+        await client.explain(run.id)
+    for schedule in await client.schedules():
+        await client.schedule_record(schedule.name)
+    await client.inbox(limit=PAGE)
+    await client.waits(limit=PAGE)
+    await client.depth()
+    await client.stranded(FLOWS)
+
+
+def show_all(url: str, jobs: Sequence[str], runs: Sequence[str]) -> None:
+    """Commands print it, for people and for programs."""
+    perdure = Commands(url)
+    shown = [*LISTS]
+    shown += [(*command, "--", id) for id in jobs[:SHOWN_MAX] for command in OF_A_JOB]
+    shown += [(*command, "--", id) for id in runs[:SHOWN_MAX] for command in OF_A_RUN]
+    for command in shown:
+        plain = perdure(*command)
+        assert plain.exit_code == 0, (command, plain)
+        head = command[: command.index("--")] if "--" in command else command
+        rest = command[len(head) :]
+        told = perdure(*head, "--json", *rest)
+        assert told.exit_code == 0, (command, told)
+        for line in told.out.splitlines() if "events" in command else [told.out]:
+            json.loads(line)
+
+
+async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualClock) -> None:
+    """End what is live, and remove it as workers do once its time is over."""
+    for run in await client.runs(limit=PAGE):
+        if run.status not in ENDED and "/" not in run.id:
+            await client.cancel(run.id)
+    for job in await client.jobs(limit=PAGE):
+        if job.status not in FINISHED and job.node is None:
+            await client.abort(job.id)
+    for schedule in await client.schedules():
+        await client.delete_schedule(schedule.name)
+    await _end_live(store, client)
+    clock.advance(FOREVER)
+    while await store.prune_jobs("default", dict.fromkeys(FINISHED, DAY), PAGE):
+        pass
+    while await store.prune_runs("default", dict.fromkeys(ENDED, DAY), PAGE):
+        pass
+    assert [await client.jobs(), await client.runs()] == [[], []]
+    left = await contents(url)
+    if isinstance(left, dict):
+        kept = {table for table, rows in left.items() if rows}
+        may_stay = ("definitions", "limits", "limit_starts", "queues", "sqlite_sequence")
+        assert all(table.endswith(may_stay) for table in kept), kept
+
+
+async def _end_live(store: Store, client: AsyncClient) -> None:
+    """Let a worker see to the children of what was cancelled."""
+    running = await Running(Worker(store, tasks=TASKS, flows=FLOWS, poll="5ms")).start()
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while any(run.status not in ENDED for run in await client.runs(limit=PAGE)):
+                assert not running.all(WorkerStopped), "the worker ended by itself"
+                await asyncio.sleep(0.01)
+    finally:
+        await running.stop()
+
+
+async def check_aftermath(
+    url: str,
+    store: Store,
+    client: AsyncClient,
+    clock: ManualClock,
+    *,
+    has_commands: bool = False,
+) -> None:
+    try:
+        await read_all(client)
+        await execute_all(store, client, clock)
+        await read_all(client)
+        jobs = [job.id for job in await client.jobs()]
+        runs = [run.id for run in await client.runs()]
+        if has_commands:
+            await asyncio.to_thread(show_all, url, jobs, runs)
+        await remove_all(url, store, client, clock)
+    except PerdureError as error:
+        raise AssertionError(f"what was accepted is refused later: {error}") from error

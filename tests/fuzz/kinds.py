@@ -1,0 +1,207 @@
+"""The kinds of bad input: what is drawn, what is done with it, and what may come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from perdure import AsyncClient, BuiltFlow, Flow, InvalidFlow, PerdureError, run_flow_async
+from perdure.rules.condition import holds, parse_condition
+from perdure.rules.form import check_schema, faults_of, with_defaults
+from perdure.rules.template import render
+from perdure.testing.strategies import (
+    answers,
+    any_conditions,
+    any_flows,
+    any_forms,
+    any_templates,
+    flow_texts,
+    json_values,
+    store_urls,
+)
+from perdure.testing.strategies.addresses import PASSWORD
+from tests.cli.commands import Commands
+from tests.fuzz import work
+from tests.fuzz.aftermath import check_aftermath
+from tests.fuzz.calls import Call, calls
+from tests.fuzz.commands import command_lines
+from tests.fuzz.scene import BrokenPromise, scene
+
+ACTS = (
+    "enqueue", "enqueue_many", "submit", "schedule", "signal", "decide", "report", "fork",
+    "cancel", "pause", "unpause", "abort", "disable", "enable", "retry", "trigger", "pause_queue",
+    "broadcast", "pause_schedule", "migrate", "abort_group", "resume",
+)  # fmt: skip
+"""Calls that write."""
+OUTSIDE = ("http", "script")
+"""Kinds whose nodes would reach out of this process."""
+
+Try = Callable[[Any], Awaitable[bool]]
+"""Tries one example; whether it was accepted."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``stage`` opens a place for many examples to be tried in, from the URL of an empty store."""
+
+    examples: st.SearchStrategy[Any]
+    stage: Callable[[str], AbstractAsyncContextManager[Try]]
+    backends: Sequence[str] = ("memory",)
+
+
+@asynccontextmanager
+async def _calls(url: str) -> AsyncIterator[Try]:
+    async with scene(url) as place:
+        yield place.attempt
+
+
+@asynccontextmanager
+async def _stories(url: str) -> AsyncIterator[Try]:
+    """Several acts on a scene of their own, and then what comes after."""
+    yield lambda acts: _tell(url, acts, has_commands=False)
+
+
+@asynccontextmanager
+async def _shown_stories(url: str) -> AsyncIterator[Try]:
+    yield lambda acts: _tell(url, acts, has_commands=True)
+
+
+async def _tell(url: str, acts: list[Call], *, has_commands: bool) -> bool:
+    async with scene(url) as place:
+        accepted = [act for act in acts if await place.attempt(act)]
+        try:
+            await check_aftermath(
+                place.url, place.store, place.client, place.clock, has_commands=has_commands
+            )
+        except Exception as error:
+            raise BrokenPromise(f"after {accepted}: {error!r}") from error
+    return bool(accepted)
+
+
+@asynccontextmanager
+async def _flows(_: str) -> AsyncIterator[Try]:
+    async def attempt(data: Any) -> bool:
+        try:
+            flow = (
+                Flow.from_yaml(data, tasks=work.TASKS)
+                if isinstance(data, str)
+                else Flow.from_dict(data, tasks=work.TASKS)
+            )
+        except InvalidFlow:
+            return False
+        await _execute(flow)
+        return True
+
+    yield attempt
+
+
+async def _execute(flow: BuiltFlow) -> None:
+    """Whatever comes of it, it has an end and a name; and it is the same after a round trip."""
+    assert Flow.from_yaml(flow.to_yaml(), tasks=[*work.TASKS, flow]).version == flow.version
+    if any(getattr(node, "kind", "") in OUTSIDE for node in flow.graph.nodes.values()):
+        return
+    with contextlib.suppress(PerdureError):
+        await run_flow_async(
+            flow, {"a": {"b": 1}}, signals={"go": [1, 2]}, timeout="5s", skip_delays=True
+        )
+
+
+@asynccontextmanager
+async def _forms(_: str) -> AsyncIterator[Try]:
+    async def attempt(pair: tuple[Any, Any]) -> bool:
+        form, answer = pair
+        if check_schema(form):
+            return False
+        with contextlib.suppress(PerdureError):
+            with_defaults(form, answer)
+            faults_of(form, answer)
+        return True
+
+    yield attempt
+
+
+@asynccontextmanager
+async def _conditions(_: str) -> AsyncIterator[Try]:
+    async def attempt(pair: tuple[Any, Any]) -> bool:
+        try:
+            condition = parse_condition(pair[0])
+        except PerdureError:
+            return False
+        assert holds(condition, {"a": pair[1]}) in (True, False)
+        return True
+
+    yield attempt
+
+
+@asynccontextmanager
+async def _templates(_: str) -> AsyncIterator[Try]:
+    async def attempt(pair: tuple[Any, Any]) -> bool:
+        try:
+            render({"text": pair[0]}, {"a": pair[1]})
+        except PerdureError:
+            return False
+        return True
+
+    yield attempt
+
+
+@asynccontextmanager
+async def _urls(url: str) -> AsyncIterator[Try]:
+    """In a folder of their own: a URL may name a file."""
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    before = Path.cwd()
+    os.chdir(folder)
+
+    async def attempt(store_url: str) -> bool:
+        try:
+            async with asyncio.timeout(10):
+                async with AsyncClient(store_url) as client:
+                    await client.count()
+        except PerdureError as error:
+            if PASSWORD in f"{error} {error!r}":
+                raise BrokenPromise(f"{error!r} tells the password") from error
+            return False
+        return True
+
+    try:
+        yield attempt
+    finally:
+        os.chdir(before)
+
+
+@asynccontextmanager
+async def _commands(url: str) -> AsyncIterator[Try]:
+    async with scene(url):
+        perdure = Commands(url)
+
+        async def attempt(line: list[str]) -> bool:
+            answer = await asyncio.to_thread(perdure, *line)
+            assert answer.exit_code in (0, 1, 2), (line, answer)
+            assert "Traceback" not in answer.error, (line, answer)
+            return answer.exit_code == 0
+
+        yield attempt
+
+
+_STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
+_SQL = ("sqlite", "postgres")
+KINDS: dict[str, Kind] = {
+    "calls": Kind(calls(), _calls, ("memory", *_SQL)),
+    "stories": Kind(_STORY, _stories, ("memory", *_SQL)),
+    "shown stories": Kind(_STORY, _shown_stories, ("sqlite",)),
+    "flows as data": Kind(any_flows([task.name for task in work.TASKS]), _flows),
+    "flows as text": Kind(flow_texts([task.name for task in work.TASKS]), _flows),
+    "forms": Kind(st.tuples(any_forms(), answers()), _forms),
+    "conditions": Kind(st.tuples(any_conditions(), json_values()), _conditions),
+    "templates": Kind(st.tuples(any_templates(), json_values()), _templates),
+    "store urls": Kind(store_urls(), _urls, ("sqlite",)),
+    "command lines": Kind(command_lines(), _commands, ("sqlite",)),
+}
