@@ -565,6 +565,25 @@ PAIRS = {
           - {id: tell, task: tell}
         """,
     ),
+    "ports of outside by next": pair(
+        Flow("outside")
+        .use("outside", {"for": "carrier"}, on_error="failed", ports=["lost", "late"])
+        .then(pay)
+        .then(ask, after="outside:failed")
+        .then(tell, after="outside:lost"),
+        """
+        flow: outside
+        nodes:
+          - id: outside
+            kind: outside
+            config: {for: carrier}
+            on_error: failed
+            next: {default: pay, failed: ask, lost: tell, late: null}
+          - {id: pay, task: pay}
+          - {id: ask, task: ask}
+          - {id: tell, task: tell}
+        """,
+    ),
     "http": pair(
         Flow("http")
         .use(

@@ -244,7 +244,12 @@ class TestEdges:
             ),
             (
                 "- {id: a, task: pay}\n- {id: b, task: pay, after: 'a:x'}",
-                (2, "b", "'a' has no port 'x'; it has none"),
+                (
+                    2,
+                    "b",
+                    "'a' has no port 'x'; it has none; if its result is to choose that one, "
+                    "declare it: ports: [x]",
+                ),
             ),
             (
                 "- {id: a, kind: delay, config: {for: 1h}, next: {late: b}}\n- {id: b, task: pay}",
@@ -321,6 +326,19 @@ class TestEdges:
             "next says nothing of port 'pass'; write pass: null to end the branch there",
             "'a' has no port 'pas'; it has 'pass', 'fail'; did you mean 'pass'?",
         ]
+
+    def test_from_a_port_that_only_a_result_could_choose_tell_how_to_declare_it(self) -> None:
+        note = "- {id: a, kind: note, config: {text: x}, next: {alt: b}}\n- {id: b, task: pay}"
+
+        _, _, message = fault(note)
+
+        assert message == (
+            "'a' has no port 'alt'; it has none; if its result is to choose that one, declare "
+            "it: ports: [alt]"
+        )
+        Flow.from_yaml(
+            HEAD + textwrap.indent(note.replace("next:", "ports: [alt], next:"), "  "), tasks=TASKS
+        )
 
     def test_in_a_circle_are_refused_with_all_lines(self) -> None:
         _, _, message = fault("- {id: a, task: pay, next: b}\n- {id: b, task: pay, next: a}")

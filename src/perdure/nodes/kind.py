@@ -56,6 +56,8 @@ class Kind:
     """What ``config`` must be once templates are filled in: a msgspec Struct."""
     ports: ClassVar[tuple[str, ...]] = ()
     """The ports that a result may choose, besides the ordinary one."""
+    takes_ports: ClassVar[bool] = False
+    """Whether ports that ``next`` of a node names are ports of it, as they are of a task."""
     poll_every: ClassVar[timedelta] = POLL_DEFAULT
 
     def execute(self, config: Any, ctx: Context) -> Any:

@@ -18,6 +18,7 @@ class Outside(Kind):
     """Waits, holding nothing, until ``client.report`` brings the result; that is its output."""
 
     name = "outside"
+    takes_ports = True  # a report may choose one
 
     class Config(Settings, rename={"for_": "for"}):
         for_: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]

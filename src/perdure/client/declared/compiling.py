@@ -171,13 +171,17 @@ class _Compiling:
         return False
 
     def _port_fault(self, edge: ToldEdge) -> str:
-        ports = ports_of(self._assembly.nodes[edge.source])
+        node = self._assembly.nodes[edge.source]
+        ports = ports_of(node)
         named = [port for port in ports if port != ORDINARY][:_NAMED_MAX]
         if edge.port == ORDINARY:
             written = " or ".join(f"{edge.source}:{port}" for port in named)
             return f"{edge.source!r} is a route: say from which port, {written}"
         known = f"it has {', '.join(map(repr, named))}" if named else "it has none"
-        return f"{edge.source!r} has no port {edge.port!r}; {known}{nearest(edge.port, named)}"
+        hint = nearest(edge.port, named)
+        if not hint and isinstance(node, TaskNode) and not node.ports:
+            hint = f"; if its result is to choose that one, declare it: ports: [{edge.port}]"
+        return f"{edge.source!r} has no port {edge.port!r}; {known}{hint}"
 
     def _teller(self, edge: ToldEdge) -> str:
         """The node whose data tells of the edge."""

@@ -59,7 +59,8 @@ class StepMaker:
         named = {options.get("on_error"), options.get("on_timeout")}
         followed = [key for key in keys_of_next(node.get("next")) if key not in named]
         config = found.followed_by(node.get("config"), followed)
-        extra = [each for each in node.get("ports", ()) if each not in self._own(found, config)]
+        told = _told_ports(node, options) if found.takes_ports else node.get("ports", ())
+        extra = [each for each in told if each not in self._own(found, config)]
         if extra:
             options["ports"] = extra
         return UseStep(found, config, _named(id), None, options)  # type: ignore[arg-type]
