@@ -262,7 +262,9 @@ class TestAClientRefuses:
         with pytest.raises(InvalidInput, match=message):
             Client("memory://bad", **settings)
 
-    @pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://a?b=c", "mysql://[::1"])
+    @pytest.mark.parametrize(
+        "url", ["work.db", "mysql://host/db", "", "memory://a?b=c", "mysql://[::1"]
+    )
     def test_a_wrong_url(self, url: str) -> None:
         with pytest.raises(InvalidStoreUrl, match="Use memory://name"):
             AsyncClient(url)
