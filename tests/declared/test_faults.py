@@ -430,41 +430,6 @@ class TestInputsAndTemplates:
         ]
 
 
-def test_a_config_that_cannot_be_read_makes_no_more_faults() -> None:
-    node = """
-    - {id: a, task: load, next: m}
-    - id: m
-      kind: match
-      inputs: {q: a.output.q}
-      config: {conditions: {property: q, op: egal, value: 1}}
-      next: {"true": b, "false": c}
-    - {id: b, task: pay}
-    - {id: c, task: pay}
-    - {id: d, task: pay, after: "m:true"}
-    """
-
-    line, name, message = fault(node)
-
-    assert (line, name) == (6, "m")
-    assert message.startswith("config 'conditions.op': \"egal\" is not an operator")
-
-
-def test_a_template_as_a_key_is_told_to_be_none() -> None:
-    told = fault(
-        """
-        - {id: a, task: load}
-        - {id: b, task: pay, after: a, inputs: {k: a.output}, config: {order: {"{{ k }}": 1}}}
-        """
-    )
-
-    assert told == (
-        3,
-        "b",
-        "input 'k' is never used: no template of its config names it; a key does, but a key is "
-        "never a template, only a value is",
-    )
-
-
 def test_everything_is_told_at_once() -> None:
     found = faults(
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.declared.test_faults import HEAD, faults
+from tests.declared.test_faults import HEAD, fault, faults
 
 
 def told(node: str) -> list[str]:
@@ -106,3 +106,38 @@ def test_what_follows_a_port_that_could_not_be_read_is_not_blamed(node: str) -> 
     found = faults(f"{HEAD}  - {{id: first, task: load, next: n}}\n  - {node}\n  - {after}")
 
     assert [(each.line, each.node) for each in found] == [(4, "n")], found
+
+
+def test_a_config_that_cannot_be_read_makes_no_more_faults() -> None:
+    node = """
+    - {id: a, task: load, next: m}
+    - id: m
+      kind: match
+      inputs: {q: a.output.q}
+      config: {conditions: {property: q, op: egal, value: 1}}
+      next: {"true": b, "false": c}
+    - {id: b, task: pay}
+    - {id: c, task: pay}
+    - {id: d, task: pay, after: "m:true"}
+    """
+
+    line, name, message = fault(node)
+
+    assert (line, name) == (6, "m")
+    assert message.startswith("config 'conditions.op': \"egal\" is not an operator")
+
+
+def test_a_template_as_a_key_is_told_to_be_none() -> None:
+    told = fault(
+        """
+        - {id: a, task: load}
+        - {id: b, task: pay, after: a, inputs: {k: a.output}, config: {order: {"{{ k }}": 1}}}
+        """
+    )
+
+    assert told == (
+        3,
+        "b",
+        "input 'k' is never used: no template of its config names it; a key does, but a key is "
+        "never a template, only a value is",
+    )
