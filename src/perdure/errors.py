@@ -281,8 +281,8 @@ class ScheduleUnreadable(PerdureError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"schedule {name!r} cannot be read here: {reason}. A newer version of perdure wrote it: "
-            "upgrade this one, or delete the schedule and make it anew"
+            f"schedule {name!r} cannot be read here: {reason}. A newer version of perdure wrote "
+            "it: upgrade this one, or delete the schedule and make it anew"
         )
         self.name = name
         self.reason = reason

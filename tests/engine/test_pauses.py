@@ -17,9 +17,9 @@ JOB, WAIT = LiveKind.JOB, LiveKind.WAIT
 WAITING = RunStatus.WAITING
 
 
-def paused(**options: int) -> Played:
+def paused(*, deadline_ms: int | None = None, poll_ms: int | None = None) -> Played:
     run = Played(chain(task("a"), task("b")), "in")
-    run.pause_body("a", {"container": 7}, **options)
+    run.pause_body("a", {"container": 7}, deadline_ms=deadline_ms, poll_ms=poll_ms)
     return run
 
 

@@ -1,46 +1,105 @@
-"""Rows that somebody spoiled: every column that is decoded, and what may stand in it instead."""
+"""Rows that somebody spoilt: every column that is decoded, and what may stand in it instead."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 
-COLUMNS = {
-    "jobs": ("input", "policy", "lane", "progress_details", "output", "node_key"),
-    "events": ("data", "value"),
-    "snapshots": ("data",),
-    "definitions": ("data",),
-    "waits": ("detail", "key", "deciders"),
-    "schedules": ("definition", "state"),
-    "steps": ("value",),
-    "runs": ("summary",),
-    "workers": ("info",),
-    "failures": ("failure",),
+from perdure import AsyncClient, Flow, Worker
+from perdure.clock import ManualClock
+from perdure.store.contract import Store
+from tests.fuzz import work
+from tests.worker.harness import Running, until
+
+_OF_VICTIMS = "run_serial IN (SELECT serial FROM perdure_runs WHERE id LIKE 'victim%')"
+VICTIMS = {
+    "jobs": "job_group = 'victim' OR run_id LIKE 'victim%'",
+    "events": _OF_VICTIMS,
+    "snapshots": _OF_VICTIMS,
+    "definitions": "flow = 'gone'",
+    "waits": "run_id LIKE 'victim%'",
+    "schedules": "name = 'victim'",
+    "steps": _OF_VICTIMS,
+    "runs": "id LIKE 'victim%'",
+    "workers": "id = 'victim'",
+    "failures": "1",
 }
-JUNK: dict[str, bytes] = {
-    "empty": b"",
+"""Which rows are spoilt: never those of whoever else is at work."""
+COLUMNS = [
+    ("jobs", "input"),
+    ("jobs", "policy"),
+    ("jobs", "lane"),
+    ("jobs", "progress_details"),
+    ("jobs", "output"),
+    ("jobs", "node_key"),
+    ("events", "data"),
+    ("events", "value"),
+    ("snapshots", "data"),
+    ("definitions", "data"),
+    ("waits", "detail"),
+    ("waits", "key"),
+    ("waits", "name"),
+    ("waits", "deciders"),
+    ("schedules", "definition"),
+    ("schedules", "state"),
+    ("steps", "value"),
+    ("runs", "summary"),
+    ("runs", "version"),
+    ("failures", "failure"),
+]
+JUNK = {
+    "nothing": b"",
     "null": b"null",
-    "number": b"7",
-    "text": b'"x"',
-    "list": b"[]",
-    "object": b"{}",
-    "wrong fields": b'{"type":"NodeCompleted","node":7,"state":[],"format":2,"checksum":0}',
-    "newer": b'{"type":"NodeDreamt"}',
-    "broken": b'{"type":',
+    "a number": b"7",
+    "a list": b"[]",
+    "an object": b"{}",
+    "other fields": b'{"type":"NodeCompleted","node":7,"state":[],"format":2,"checksum":0}',
+    "a newer kind": b'{"type":"NodeDreamt"}',
+    "another event": b'{"type":"NodeCompleted","node":"nobody","then":{"started":["a#1[0]"]}}',
+    "half": b'{"type":',
     "no encoding": b"\xff\xfe\x00",
-    "deep": b"[" * 100_000,
-    "odd names": b'{"a#1[0]:":{"\\u0000":"\\ud800"}}',
+    "too deep": b"[" * 100_000,
 }
-TEXTS = ("lane", "key", "node_key", "deciders")
+TEXTS = ("lane", "key", "name", "node_key", "deciders", "version")
 """Columns of texts; the others hold bytes."""
 
+gone = Flow("gone").delay("1h").then(work.echo).build()
+"""A flow that no worker has code for: its definition is read from the store."""
 
-def spoil(path: str, table: str, column: str, junk: bytes, where: str = "1") -> int:
-    """Write junk into a column of the rows that a condition names; how many that were."""
+
+async def fill(client: AsyncClient) -> None:
+    """Work of every kind, twice: what will be spoilt, and what must not suffer from it."""
+    for who in ("victim", "good"):
+        await client.enqueue(work.echo, who, group=who)
+        await client.enqueue(work.echo, who, group=who, delay="30m")
+        for flow in ("chain", "delaying", "asking", "deciding", "nesting", "outer"):
+            await client.submit(flow, who, id=f"{who}-{flow}")
+        await client.schedule(who, "chain", every="1h", input=who)
+    await client.submit(gone, 1, id="victim-gone")
+
+
+def spoil(path: str, table: str, column: str, junk: bytes) -> int:
+    """Write junk into a column of the victims; how many rows that were."""
     value = junk.decode(errors="replace").replace("\x00", "") if column in TEXTS else junk
+    statement = f"UPDATE OR IGNORE perdure_{table} SET {column} = ? WHERE {VICTIMS[table]}"
     with closing(sqlite3.connect(path)) as connection:
-        spoilt = connection.execute(
-            f"UPDATE OR IGNORE perdure_{table} SET {column} = ? WHERE {where}", (value,)
-        ).rowcount
+        spoilt = connection.execute(statement, (value,)).rowcount
         connection.commit()
     return spoilt
+
+
+async def good_ones_go_on(store: Store, client: AsyncClient, clock: ManualClock) -> Running:
+    """Start a worker, let time pass, and wait until all that is not spoilt is done."""
+    worker = Worker(store, tasks=work.TASKS, flows=work.FLOWS, poll="20ms")
+    running = await Running(worker).start()
+    clock.advance(timedelta(hours=2))
+    await until(lambda: _is_done(client))
+    return running
+
+
+async def _is_done(client: AsyncClient) -> bool:
+    jobs = await client.count(group="good", status="completed")
+    runs = [str((await client.run(f"good-{flow}")).status) for flow in ("chain", "delaying")]
+    ticks = (await client.schedule_record("good")).started
+    return jobs == 2 and runs == ["completed", "completed"] and ticks > 0

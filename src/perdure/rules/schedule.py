@@ -239,7 +239,8 @@ def _due_at(state: ScheduleState, now: datetime) -> datetime | None:
 
 def _patience(state: ScheduleState) -> timedelta:
     """The longer a queued tick has waited for, the less a little longer matters."""
-    return min(QUEUE_LOOK * 2 ** min(state.looks, _DOUBLED_MAX), QUEUE_LOOK_MAX)
+    doublings = min(state.looks, _DOUBLED_MAX)
+    return min(QUEUE_LOOK * (1 << doublings), QUEUE_LOOK_MAX)
 
 
 def _last_start(state: ScheduleState) -> Started:
