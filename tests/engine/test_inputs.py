@@ -199,11 +199,19 @@ class TestSkipping:
 
 
 class TestDelaysUntilATime:
-    def test_wait_for_what_a_template_says(self) -> None:
+    def test_fail_where_a_template_gives_no_time(self) -> None:
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": "x"})
         assert run.state.failure is not None
         assert "'x' is no time to wait for" in run.state.failure.message
 
+    def test_need_to_say_of_which_zone_it_is(self) -> None:
+        nowhere = {"at": "2027-01-01T08:00:00"}
+        run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), nowhere)
+
+        assert run.state.failure is not None
+        assert "zone" in run.state.failure.message
+
+    def test_are_over_at_that_time(self) -> None:
         at = "2027-01-01T08:00:00+01:00"
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": at})
         [wait] = run.decision.waits

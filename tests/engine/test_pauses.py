@@ -10,6 +10,7 @@ from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
 from perdure.model.happening import AttemptFailed
 from perdure.model.key import Key
 from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
+from perdure.rules.fold_people import TOKENS_MAX
 from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played, failure
 
@@ -124,6 +125,14 @@ class TestReports:
         run.finish("a")
         assert run.report("a", "completed", token="t2").events == []
 
+    def test_are_remembered_by_their_tokens_up_to_a_bound(self) -> None:
+        run = Played(graph(task("a")), checks=False)
+        for number in range(TOKENS_MAX + 5):
+            run.report("a", "progress", token=f"t{number}")
+
+        assert len(run.state.reports["a"]) == TOKENS_MAX
+        assert run.report("a", "progress", token=f"t{TOKENS_MAX + 4}").events == []
+
     def test_the_first_last_one_counts_and_others_are_noted(self) -> None:
         run = paused()
         run.report("a", "completed", result=1)
@@ -187,6 +196,23 @@ class TestReports:
             run.report("a", "completed")
         with pytest.raises(NodeNotWaiting, match="skipped"):
             run.report("b", "completed")
+
+    def test_that_came_early_do_not_outlive_the_end_of_the_run(self) -> None:
+        run = Played(chain(task("a"), task("b")))
+        run.report("a", "completed", result="of the first try")
+        run.cancel()
+        run.retry()
+        run.pause_body("a")
+
+        assert run.live == {"a": WAIT}
+
+    def test_are_forgotten_with_the_pauses_of_a_node_that_is_skipped(self) -> None:
+        run = paused()
+        run.report("a", "progress", progress=1)
+        run.report("a", "completed")
+        run.skip("a")
+
+        assert (dict(run.state.pauses), dict(run.state.progress)) == ({}, {})
 
     def test_on_a_run_that_ended_are_refused(self) -> None:
         run = paused()
@@ -271,6 +297,15 @@ class TestPolling:
 
         run.report("a", "completed")
         assert run.live == {"a": JOB}
+
+    def test_who_reports_while_being_asked_is_asked_again_later(self) -> None:
+        run = paused(poll_ms=300_000)
+        run.due("poll:a")
+        run.report("a", "progress", progress=1)
+        assert run.live == {"a": WAIT, "poll:a": JOB}
+        run.finish("poll:a", None)
+
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
 
     @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
     def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer: object) -> None:

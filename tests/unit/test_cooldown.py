@@ -64,6 +64,7 @@ class TestCooled:
             ([begun(HOUR / 2)], "run 'order-1' began"),
             ([begun(9 * HOUR), completed(HOUR / 2)], "run 'order-0' was completed"),
             ([begun(HOUR / 2), completed(HOUR * 2)], "run 'order-1' began"),
+            ([begun(0.9 * HOUR), completed(HOUR / 2)], "run 'order-0' was completed"),
         ],
     )
     def test_one_that_comes_too_soon_is_skipped(self, last: list[LastRun], told: str) -> None:

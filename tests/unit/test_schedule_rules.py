@@ -480,6 +480,17 @@ class TestChanges:
         step = stepped(replace(waiting, state=again), NOON + 5 * HOUR)
         assert step.start == NOON + 2 * HOUR
 
+    def test_a_paused_one_does_nothing_whatever_its_times(self) -> None:
+        hourly = schedule()
+        held = replace(hourly.state, paused_at=NOON)
+
+        assert next_step(replace(hourly, state=held), NOON + 2 * HOUR, is_busy=False) is None
+
+    def test_every_counts_from_a_whole_second(self) -> None:
+        state = schedule(now=NOON + timedelta(microseconds=5)).state
+
+        assert (state.anchor, state.next_at) == (NOON, NOON + HOUR)
+
     def test_a_schedule_past_its_end_is_never_due_again(self) -> None:
         last = schedule(replace(HOURLY, end_at=NOON + HOUR))
         after = started(stepped(last, NOON + HOUR))

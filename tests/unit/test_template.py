@@ -137,6 +137,9 @@ class TestAConfig:
     def test_without_templates_is_itself(self, config: Any) -> None:
         assert render(config, {}) == config
 
+    def test_may_have_tuples_for_lists(self) -> None:
+        assert render(({"a": ("{{ n }}",)},), {"n": 1}) == [{"a": [1]}]
+
     def test_takes_any_mapping_as_scope(self) -> None:
         scope = MappingProxyType({"secret": MappingProxyType({"TOKEN": "t"})})
 
