@@ -94,7 +94,7 @@ def reported() -> Played:
     run.due("poll:a")
     run.finish("poll:a", {"status": "completed", "result": [5], "port": "far"})
     run.happen(Finished(key=Key.parse("a"), output=b"[5, 6]", port="far", warnings=("no total",)))
-    run.report("a", "failed", error="too late", port="x")
+    run.report("a", "failed", error="too late", port="far")
     run.pause_body("m[1]", "item")
     run.finish("m[0]", 0)
     run.report("m[1]", "completed")
