@@ -34,7 +34,7 @@ class SimulatedClient:
         self._flows = [each.flow for each in world.flows.values()]
         self._acts: list[tuple[int, str, Act]] = [
             (12, "submit", self._submit),
-            (8, "enqueue", self._enqueue),
+            (12, "enqueue", self._enqueue),
             (3, "cancel", self._cancel),
             (3, "pause", self._pause),
             (4, "unpause", self._unpause),
@@ -62,6 +62,8 @@ class SimulatedClient:
         )
         weights = [weight for weight, _, _ in self._acts]
         await self._attempt("submit", self._submit)
+        if draw.random() < 0.3:
+            await self._attempt("schedule", self._schedule)
         while world.loop.now < until:
             await asyncio.sleep(draw.choice((0.01, 0.3, 2.0)) * draw.random())
             [(_, name, act)] = draw.choices(self._acts, weights)
@@ -230,8 +232,8 @@ class SimulatedClient:
         self._world.trace(act.__name__)
 
     async def _act_on_schedule(self) -> None:
-        draw, client, name = self._draw, self._client, self._draw.choice(SCHEDULES)
-        match draw.randrange(5):
+        client, name = self._client, self._draw.choice(SCHEDULES)
+        match self._draw.randrange(5):
             case 0:
                 await client.trigger(name)
             case 1:
@@ -239,15 +241,21 @@ class SimulatedClient:
             case 2:
                 await client.resume_schedule(name)
             case _:
-                await client.schedule(
-                    name,
-                    draw.choice((draw.choice(self._flows), self._world.tasks.plain)),
-                    every=f"{draw.randint(2, 6)}s",
-                    input=5,
-                    overlap=draw.choice(("skip", "queue", "cancel")),
-                    catch_up=draw.choice(("one", "all", "none")),
-                )
+                await self._schedule()
         self._world.trace(f"acted on schedule {name}")
+
+    async def _schedule(self) -> None:
+        draw, name = self._draw, self._draw.choice(SCHEDULES)
+        is_flow = draw.random() < 0.5
+        await self._client.schedule(
+            name,
+            draw.choice(self._flows) if is_flow else self._world.tasks.plain,
+            every=f"{draw.randint(1, 6)}s",
+            overlap=draw.choice(("skip", "queue", "cancel")),
+            catch_up=draw.choice(("one", "all", "none")),
+            **({"input": 5} if is_flow else {"args": [5]}),
+        )
+        self._world.trace(f"scheduled {name}")
 
     async def _look(self) -> None:
         run = self._any_run()

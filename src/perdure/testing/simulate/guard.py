@@ -119,6 +119,8 @@ class Guard:
             until = self._leases.get(each.id)
             if until is not None and until > self._now():
                 self._find(f"job {each.id} was taken over before its lease ran out")
+            if self._state.jobs[each.id].epoch <= self._epochs.get(each.id, 0):
+                self._find(f"job {each.id} was taken over, and its claim is still current")
 
     def _check_fingerprints(self) -> None:
         live = Counter(

@@ -24,6 +24,8 @@ from perdure.testing.simulate.workers import Crew
 from perdure.testing.simulate.world import World
 
 UNREST_SECONDS = (4, 20)
+CHECKS = 3
+"""How often the checker looks while there is unrest."""
 SETTLING_SECONDS_MAX = 400.0
 
 
@@ -75,10 +77,11 @@ async def _live(world: World, asked: Asked) -> None:
         world.spawn(client.actor, client.run(until))
         if world.draw.random() < 0.2:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
-    await crew.suffer(until)
+    for part in range(1, CHECKS + 1):
+        await crew.suffer(until * part / CHECKS)
+        for finding in await checked(world):
+            world.find(finding)
 
-    for finding in await checked(world):
-        world.find(finding)
     world.trace("the weather is calm from here on")
     world.weather.calm()
     for client in clients:

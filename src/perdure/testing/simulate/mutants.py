@@ -30,7 +30,6 @@ from perdure.store.memory import (
     inserting,
     jobs,
     limits,
-    removing,
     runs,
     schedules,
     settling,
@@ -332,11 +331,6 @@ def _steps_forgotten() -> list[Change]:
         return []
 
     return [(MemoryRuns, "load_steps", load_none)]
-
-
-@mutant("a run of an id that is taken is removed without its jobs")
-def _replaced_run_leaves_jobs() -> list[Change]:
-    return [(removing, "take_away", nothing)]
 
 
 # The worker

@@ -13,6 +13,11 @@ IDS = tuple(f"order-{number}" for number in range(8))
 """Ids that callers choose, so that they meet. One may be that of several runs in turn."""
 
 
+def may_be_replaced(run: str | None) -> bool:
+    """Whether another run may come to have the id; a child goes with its parent."""
+    return run is not None and run.partition("/")[0] in IDS
+
+
 @dataclass
 class Asked:
     """Kept outside the store, so that what the store says can be compared with it."""
@@ -53,5 +58,5 @@ class Asked:
             error = raised
             raise
         finally:
-            if run not in IDS and not unclear:
+            if not may_be_replaced(run) and not unclear:
                 self.witness.acted(act, run, key, nonce=nonce, by=by, error=error)

@@ -24,7 +24,7 @@ from perdure.model.report import Report, ReportStatus
 from perdure.model.retry import Retry
 from perdure.model.task import Task
 from perdure.testing.check.witness import HeardWitness
-from perdure.testing.simulate.records import IDS
+from perdure.testing.simulate.records import may_be_replaced
 from perdure.testing.simulate.trace import Trace
 
 MODULUS = 9_973
@@ -133,7 +133,7 @@ class Tasks:
 
     def fate(self, key: str) -> Fate:
         draw = random.Random(f"{self._seed} fate of {key}")
-        naps = tuple(draw.choice((0.0, 0.01, 0.3, 1.5)) for _ in range(draw.randrange(3)))
+        naps = tuple(draw.choice((0.0, 0.01, 0.3, 1.5, 1.5)) for _ in range(draw.randrange(4)))
         failures = draw.randrange(FAILURES_MAX + 1) if draw.random() < 0.2 else 0
         error = draw.choice(("plain", "plain", "later"))
         return Fate(naps, failures, error, is_hopeless=draw.random() < 0.03)
@@ -206,7 +206,7 @@ class Tasks:
         """Store something once: whoever comes after gets the same."""
         key = ctx.idempotency_key
         stored = await ctx.step("once", lambda: count)
-        if ctx.run_id in IDS:  # another run may have the id by now, and steps of its own
+        if may_be_replaced(ctx.run_id):  # by one with steps of its own
             return
         if self._stored.setdefault(key, stored) != stored:
             self._find(f"a step of {key} gave {stored}, and {self._stored[key]} before")
