@@ -221,6 +221,20 @@ class TestReports:
         with pytest.raises(RunEnded):
             run.report("a", "completed")
 
+    def test_name_a_port_of_the_node_or_are_refused(self) -> None:
+        run = Played(graph(task("a", ports=("far",)), task("b"), edges="a.far b"))
+        run.pause_body("a", poll_ms=1000)
+        before = run.state
+
+        with pytest.raises(InvalidInput, match="node 'a' has no port 'near'; it has 'far'"):
+            run.report("a", "completed", port="near")
+        assert run.state is before
+        run.due("poll:a")
+        run.finish("poll:a", {"status": "completed", "port": "near"})
+        assert (run.kinds[-1], run.live) == ("NodePolled", {"a": WAIT, "poll:a": WAIT})
+        run.report("a", "completed", port="far")
+        assert run.live == {"a": JOB}
+
     def test_in_a_pause_of_the_run_are_kept_until_it_ends(self) -> None:
         run = paused()
         run.pause()
