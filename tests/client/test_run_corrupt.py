@@ -40,6 +40,21 @@ async def test_is_refused_by_acts(client: AsyncClient, store: Store) -> None:
         await client.cancel("order-3")
 
 
+async def test_with_an_event_that_does_not_follow_is_refused_by_whoever_reads(
+    client: AsyncClient, store: Store
+) -> None:
+    handle = await client.submit(ordering, 3, id="order-3")
+    await spoil(
+        store, "order-3", b'{"type":"NodeCompleted","node":"x","then":{"started":["y[7]"]}}'
+    )
+
+    for read in (handle.events, handle.nodes, handle.lineage):
+        with pytest.raises(EventLogCorrupt, match="event 2 does not follow from those before"):
+            await read()
+    with pytest.raises(EventLogCorrupt, match="event 2 does not follow"):
+        await client.fork("order-3")
+
+
 async def test_makes_room_for_a_new_one(
     client: AsyncClient,
     store: Store,

@@ -22,6 +22,7 @@ EXAMPLES = {
     "stories": 10,
     "shown stories": 2,
     "command lines": 20,
+    "spoilt rows": 20,
 }
 EXAMPLES_OTHERWISE = 100
 

@@ -14,9 +14,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from perdure import AsyncClient, BuiltFlow, Flow, InvalidFlow, PerdureError, run_flow_async
+from perdure.clock import ManualClock
 from perdure.rules.condition import holds, parse_condition
 from perdure.rules.form import check_schema, faults_of, with_defaults
 from perdure.rules.template import render
+from perdure.store.opening import store_at
 from perdure.testing.strategies import (
     answers,
     any_conditions,
@@ -29,7 +31,7 @@ from perdure.testing.strategies import (
 )
 from perdure.testing.strategies.addresses import PASSWORD
 from tests.cli.commands import Commands
-from tests.fuzz import work
+from tests.fuzz import rows, work
 from tests.fuzz.aftermath import check_aftermath
 from tests.fuzz.calls import Call, calls
 from tests.fuzz.commands import command_lines
@@ -191,6 +193,27 @@ async def _commands(url: str) -> AsyncIterator[Try]:
         yield attempt
 
 
+@asynccontextmanager
+async def _rows(url: str) -> AsyncIterator[Try]:
+    """What somebody spoilt rests; all else goes on, and whoever asks is told."""
+
+    async def attempt(spoilt: tuple[tuple[str, str], str]) -> bool:
+        (table, column), junk = spoilt
+        clock = ManualClock()
+        store = store_at(url, clock=clock)
+        await store.open()
+        async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
+            await rows.fill(client)
+            count = rows.spoil(url.removeprefix("sqlite:///"), table, column, rows.JUNK[junk])
+            running = await rows.good_ones_go_on(store, client, clock)
+            await rows.try_all(client)
+            await running.stop()
+        await store.close()
+        return count > 0
+
+    yield attempt
+
+
 _STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
 _SQL = ("sqlite", "postgres")
 KINDS: dict[str, Kind] = {
@@ -203,5 +226,10 @@ KINDS: dict[str, Kind] = {
     "conditions": Kind(st.tuples(any_conditions(), json_values()), _conditions),
     "templates": Kind(st.tuples(any_templates(), json_values()), _templates),
     "store urls": Kind(store_urls(), _urls, ("sqlite",)),
+    "spoilt rows": Kind(
+        st.tuples(st.sampled_from(rows.COLUMNS), st.sampled_from(list(rows.JUNK))),
+        _rows,
+        ("sqlite",),
+    ),
     "command lines": Kind(command_lines(), _commands, ("sqlite",)),
 }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Awaitable
 from contextlib import closing
 from datetime import timedelta
+from typing import TypeVar
 
-from perdure import AsyncClient, Flow, Worker
+from perdure import AsyncClient, Flow, PerdureError, Worker
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from tests.fuzz import work
 from tests.worker.harness import Running, until
 
+T = TypeVar("T")
 _OF_VICTIMS = "run_serial IN (SELECT serial FROM perdure_runs WHERE id LIKE 'victim%')"
 VICTIMS = {
     "jobs": "job_group = 'victim' OR run_id LIKE 'victim%'",
@@ -103,3 +106,35 @@ async def _is_done(client: AsyncClient) -> bool:
     runs = [str((await client.run(f"good-{flow}")).status) for flow in ("chain", "delaying")]
     ticks = (await client.schedule_record("good")).started
     return jobs == 2 and runs == ["completed", "completed"] and ticks > 0
+
+
+async def try_all(client: AsyncClient) -> None:
+    """Whatever is asked about the victims has an answer, or an error of ours."""
+    for job in await _or_refused(client.jobs(limit=100)) or []:
+        await _or_refused(client.job(job.id))
+        await _or_refused(client.failures(job.id))
+    for run in await _or_refused(client.runs(limit=100)) or []:
+        handle = client.run_handle(run.id)
+        reads = (handle.events, handle.nodes, handle.outputs, handle.approvals, handle.children)
+        for read in reads:
+            await _or_refused(read())
+        await _or_refused(client.lineage(run.id))
+        await _or_refused(client.explain(run.id))
+        if run.id.startswith("victim"):
+            await _or_refused(client.signal(run.id, "go"))
+            await _or_refused(client.decide(f"{run.id}:review", "approve"))
+            await _or_refused(client.cancel(run.id))
+            await _or_refused(client.retry(run.id))
+    for about_all in (client.schedules, client.inbox, client.waits, client.workers, client.depth):
+        await _or_refused(about_all())
+    await _or_refused(client.stranded(work.FLOWS))
+    await _or_refused(client.broadcast("go", 1))
+    for act in (client.pause_schedule, client.trigger, client.delete_schedule):
+        await _or_refused(act("victim"))
+
+
+async def _or_refused(answer: Awaitable[T]) -> T | None:
+    try:
+        return await answer
+    except PerdureError:
+        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.conftest import drop_schema, with_query
 from tests.fuzz.kinds import KINDS, Kind
 
-ONE_STORE_EACH = ("stories", "shown stories")
+ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
 """Kinds whose every example begins with an empty store."""
 
 
@@ -99,6 +98,3 @@ class _Places:
     def remove(self) -> None:
         for schema in self._schemas:
             drop_schema(self._postgres_url, schema)
-
-
-Announce = Callable[[str], None]

@@ -21,6 +21,7 @@ EXAMPLES = {
     "conditions": {"memory": 150},
     "templates": {"memory": 150},
     "store urls": {"sqlite": 80},
+    "spoilt rows": {"sqlite": 8},
     "command lines": {"sqlite": 12},
 }
 CASES = [(kind, backend) for kind, counts in EXAMPLES.items() for backend in counts]

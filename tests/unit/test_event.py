@@ -26,7 +26,15 @@ def test_of_a_newer_version_is_refused_rather_than_skipped() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"null", b"[1]", b'{"node":"charge"}', b'{"type":"NodeCompleted"}', b'{"type":7}'],
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b'{"node":"charge"}',
+        b'{"type":"NodeCompleted"}',
+        b'{"type":7}',
+        b"[" * 100_000,
+    ],
 )
 def test_that_is_none_is_corruption(data: bytes) -> None:
     with pytest.raises(EventLogCorrupt, match="run 'order-3' is corrupt: event 4 cannot be read"):

@@ -58,3 +58,13 @@ class TestCanRun:
 
         for tags in (None, [], ["gpu"]):
             assert can_run(lane, queues=["mail"], tags=tags)
+
+
+class TestATextThatIsNoLane:
+    @pytest.mark.parametrize(
+        "text", ["", "null", "7", "[]", '["mail"]', '["mail",', "{}", "[" * 9_999]
+    )
+    def test_is_a_lane_that_nobody_has_code_for(self, text: str) -> None:
+        lane = Lane.parse(text)
+
+        assert (lane.queue, lane.task) == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from perdure.client.waits import pages_of
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
+    EventLogCorrupt,
     InvalidInput,
     RunNotFound,
     ValueMissing,
@@ -37,6 +39,7 @@ from perdure.rules.reading import Reading
 from perdure.store.contract import Store
 
 INBOX_PAGE_MAX = 1_000
+_log = logging.getLogger("perdure.client")
 RUNS_AT_ONCE = 50
 """How many logs are read together to see who answered already."""
 
@@ -69,7 +72,7 @@ class Approvals:
         )
         found: list[tuple[Wait, ApprovalRequest]] = []
         async for page in pages_of(await self._store(), wanted, limit):
-            asked = [(wait, self._request(wait.detail)) for wait in page]
+            asked = self._readable(page)
             found += [each for each in asked if query.flow in (None, each[1].flow)]
             if len(found) >= limit:
                 break
@@ -90,7 +93,7 @@ class Approvals:
         if history.status is None:
             raise ApprovalNotFound(id, f"run {run.id!r} has not come to it, or passed it by")
         if wait is not None and history.status is ApprovalStatus.OPEN:
-            return _open_record(wait, self._request(wait.detail), history)
+            return _open_record(wait, self._request(wait), history)
         return _closed_record(run, node, await self._asked(run, node), history)
 
     async def decide(self, id: Any, answer: Answered) -> ApprovalRecord:
@@ -106,7 +109,7 @@ class Approvals:
             raise await self._told_in_full(error, id) from None
         if wait is None:
             return await self.approval(id)
-        request, history = self._request(wait.detail), await self._history(run, node.id)
+        request, history = self._request(wait), await self._history(run, node.id)
         if history.status is None:
             # That ended the run, and it was removed at once: what was decided counts all the same.
             before = _open_record(wait, request, ApprovalHistory())
@@ -174,8 +177,22 @@ class Approvals:
         record = await self.approval(id)
         return error if record.is_open else ApprovalDecided(id, outcome_of(record))
 
-    def _request(self, detail: bytes) -> ApprovalRequest:
-        return msgspec.convert(decoded(detail, self._access.codec), ApprovalRequest)
+    def _readable(self, page: Sequence[Wait]) -> list[tuple[Wait, ApprovalRequest]]:
+        """Without those that nobody could be shown, so that the others are."""
+        found = []
+        for wait in page:
+            try:
+                found.append((wait, self._request(wait)))
+            except EventLogCorrupt as error:
+                _log.error("approval %s is left out of the inbox: %s", wait.key, error)
+        return found
+
+    def _request(self, wait: Wait) -> ApprovalRequest:
+        try:
+            return msgspec.convert(decoded(wait.detail, self._access.codec), ApprovalRequest)
+        except msgspec.ValidationError as error:
+            reason = f"what is stored of approval {wait.key!r} cannot be read: {error}"
+            raise EventLogCorrupt(wait.run, reason) from error
 
     async def _store(self) -> Store:
         return await self._access.store.opened()

@@ -14,6 +14,7 @@ from perdure.client.waits import pages_of
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
+from perdure.errors import PerdureError
 from perdure.model.event import NodeCompleted
 from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
@@ -84,8 +85,11 @@ class Broadcasting:
         """Whether the wait is for a signal like this; the engine looks at that once more."""
         if not wait.detail:
             return True
-        where = decoded(wait.detail, self._access.codec)["where"]
-        return holds(parse_condition(where), payload if isinstance(payload, dict) else {})
+        try:
+            condition = parse_condition(decoded(wait.detail, self._access.codec)["where"])
+        except (PerdureError, LookupError, TypeError):
+            return True  # nobody can tell from this
+        return holds(condition, payload if isinstance(payload, dict) else {})
 
 
 async def _send(acting: Acting, ids: Sequence[tuple[str, RunId]], signal: Signalled) -> set[RunId]:

@@ -20,7 +20,7 @@ from perdure.model.run import NewRun, NodeStatus, RunState, Submitted
 from perdure.model.spelling import spelled
 from perdure.model.value import Value
 from perdure.rules import decide
-from perdure.rules.fold import fold
+from perdure.rules.fold import fold_stored
 from perdure.store.contract import RunAfter
 
 
@@ -97,7 +97,7 @@ def _number_of(point: ForkPoint, events: Sequence[StoredEvent]) -> int:
 def _completion_of(run: RunId, node: str, events: Sequence[StoredEvent]) -> int:
     state = RunState()
     for event in events:
-        state = fold(state, decode_event(run, event.number, event.data))
+        state = fold_stored(run, state, decode_event(run, event.number, event.data))
         found = state.nodes.get(node)
         if found is not None and found.status is NodeStatus.COMPLETED:
             return event.number

@@ -18,7 +18,7 @@ from perdure.model.lineage import Lineage, NodeLineage, Use, UseOrigin
 from perdure.model.path import MISSING, value_at
 from perdure.model.payload import Codec
 from perdure.model.run import RunState
-from perdure.rules.fold import check_contiguous, fold
+from perdure.rules.fold import check_contiguous, fold_stored
 from perdure.rules.lineage import trace
 from perdure.store.contract import RunAfter
 
@@ -33,7 +33,7 @@ async def lineage(access: Access, acts: RunActs, id: RunId) -> Lineage:
     for stored in loaded.events:
         check_contiguous(id, state.number + 1, stored.number)
         event = decode_event(id, stored.number, stored.data)
-        state = fold(state, event)
+        state = fold_stored(id, state, event)
         events.append((stored.number, event))
     graph = await acts.graphs.load(store, namespace, f"{state.flow}@{state.version}")
     values = _Values(loaded.events, access.codec)

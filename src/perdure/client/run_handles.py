@@ -10,7 +10,7 @@ from perdure.client.access import Access
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.handles import LAST_LOOK_SECONDS
 from perdure.client.run_log import RunLog
-from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
+from perdure.client.run_nodes import NodeRecord, completed_refs, node_record, output_of
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord, child_run
 from perdure.client.run_results import read_result, run_ended_badly, typed_result
 from perdure.engine.cached_run import CachedRun
@@ -19,7 +19,6 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
-from perdure.model.payload import from_json
 from perdure.model.run import ENDED, Run, RunStatus
 from perdure.store.contract import RunAfter
 
@@ -88,7 +87,7 @@ class AsyncRunHandle:
     async def outputs(self) -> dict[str, Any]:
         """The outputs of its completed nodes in the flow's order, as plain values."""
         run = await self._with_outputs()
-        return {id: from_json(run.values.json(ref)) for id, ref in completed_refs(run).items()}
+        return {id: output_of(run, ref) for id, ref in completed_refs(run).items()}
 
     async def nodes(self) -> list[NodeRecord]:
         """Every node of its flow in the flow's order, how far it is, and its output."""

@@ -15,7 +15,7 @@ from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.payload import Codec
 from perdure.model.run import RunState
-from perdure.rules.fold import check_contiguous, fold
+from perdure.rules.fold import check_contiguous, fold_stored
 
 _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _TOLD_APART = frozenset({"type", "node", "key", "failure"})
@@ -38,7 +38,7 @@ class RunLog:
     def _record(self, stored: StoredEvent) -> EventRecord:
         check_contiguous(self._run, self.state.number + 1, stored.number)
         event = decode_event(self._run, stored.number, stored.data)
-        self.state = fold(self.state, event)
+        self.state = fold_stored(self._run, self.state, event)
         if stored.value is not None:
             self._values[stored.number] = stored.value
         key: str | None = getattr(event, "key", None) or getattr(event, "node", None) or None

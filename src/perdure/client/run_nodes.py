@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from perdure.engine.cached_run import CachedRun
+from perdure.errors import EventLogCorrupt
 from perdure.model.graph import Node, kind_of
 from perdure.model.payload import from_json
 from perdure.model.run import NodeStatus
@@ -55,10 +58,20 @@ def node_record(run: CachedRun, node: Node) -> NodeRecord:
         id=node.id,
         kind=kind,
         status=state.status,
-        output=from_json(run.values.json(state.ref)) if is_completed else None,
+        output=output_of(run, state.ref) if is_completed else None,
         port=state.port,
         iteration=state.iteration,
         items=None if progress is None else progress.count,
         items_completed=None if progress is None else len(progress.refs),
         has_failed=state.has_failed,
     )
+
+
+def output_of(run: CachedRun, ref: int) -> Any:
+    """The output that came with an event, as plain values."""
+    try:
+        return from_json(run.values.json(ref))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EventLogCorrupt(
+            run.id, f"the value of event {ref} cannot be read: {error}"
+        ) from error

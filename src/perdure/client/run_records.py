@@ -44,7 +44,10 @@ class RunRecord(Run):
     def _why(self) -> RunSummary:
         if not self.summary:
             return RunSummary()
-        return msgspec.json.decode(self.summary, type=RunSummary)
+        try:
+            return msgspec.json.decode(self.summary, type=RunSummary)
+        except (msgspec.DecodeError, RecursionError):  # the log has it too
+            return RunSummary()
 
 
 def run_record(run: Run) -> RunRecord:

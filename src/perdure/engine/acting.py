@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.engine.loading import Loader
 from perdure.engine.new_jobs import Place
 from perdure.engine.plan import Plan
-from perdure.errors import RunNotFound, ValueMissing
+from perdure.errors import EventLogCorrupt, RunNotFound, ValueMissing
 from perdure.model.happening import Happening
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
@@ -61,6 +63,8 @@ class Acting:
                     plan.happen(happening)
             except ValueMissing as error:
                 await self.loader.read_values(run, error.numbers)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise EventLogCorrupt(run.id, f"a value of it cannot be read: {error}") from error
             else:
                 return plan
 

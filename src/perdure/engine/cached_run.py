@@ -10,7 +10,7 @@ from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import LoadedRun, Run, RunState
-from perdure.rules.fold import check_contiguous, fold
+from perdure.rules.fold import check_contiguous, fold_stored
 from perdure.rules.snapshot import restore
 
 
@@ -55,7 +55,7 @@ def folded(
         check_contiguous(run, state.number + 1, event.number)
         if event.value is not None:
             values.put_stored(event.number, event.value)
-        state = fold(state, decode_event(run, event.number, event.data))
+        state = fold_stored(run, state, decode_event(run, event.number, event.data))
     return state
 
 

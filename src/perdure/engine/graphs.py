@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from perdure.errors import UnknownFlow
+import msgspec
+
+from perdure.errors import InvalidInput, UnknownFlow
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Graph
 from perdure.store.contract import Store
@@ -38,7 +40,10 @@ class Graphs:
             data = await store.get_definition(namespace, name, version)
             if data is None:
                 raise UnknownFlow(text, tuple(self._known))
-            graph = Graph.parse(data)
+            try:
+                graph = Graph.parse(data)
+            except (msgspec.DecodeError, RecursionError, InvalidInput) as error:
+                raise UnknownFlow(text, tuple(self._known)) from error
             for child in graph.children:
                 await self.load(store, namespace, child.text)
             self._known[text] = graph

@@ -358,14 +358,14 @@ def decode_event(run: RunId, number: int, data: bytes) -> Event:
         if kind is not None and kind not in _tags:
             raise UnknownEvent(run, number, kind) from error
         raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
 
 
 def _kind_of(data: bytes) -> str | None:
     try:
         found = msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     kind = found.get("type") if isinstance(found, dict) else None
     return kind if isinstance(kind, str) else None

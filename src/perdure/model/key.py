@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Literal
 
+from perdure.errors import InvalidInput
+from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
 Part = Literal["", "check", "undo", "poll", "remind", "notify"]
@@ -52,7 +54,7 @@ def _encode(key: Key) -> str:
 def _parse(text: str) -> Key:
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not the key of a node")
+        raise InvalidInput(f"{spelled(text)} is not the key of a node")
     part, node, iteration, item = match.groups()
     return Key(
         node=node,

@@ -40,7 +40,15 @@ def _encode(lane: Lane) -> str:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Lane:
-    queue, task, tags, keys, *flow = msgspec.json.decode(text)
-    return Lane(
-        queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
-    )
+    try:
+        queue, task, tags, keys, *flow = msgspec.json.decode(text)
+        return Lane(
+            queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
+        )
+    except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
+        return UNREADABLE
+
+
+UNREADABLE = Lane(queue="", task="")
+"""What stands for a text that is no lane: nobody has code for it, so its jobs stay where they are,
+and others go on."""

@@ -67,6 +67,15 @@ def fold(state: RunState, event: Event) -> RunState:
     return replace(state, **changes)
 
 
+def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
+    """The same for an event from a store, where one may stand that does not follow on."""
+    try:
+        return fold(state, event)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"event {state.number + 1} does not follow from those before it: {error!r}"
+        raise EventLogCorrupt(run, reason) from error
+
+
 def check_contiguous(run: RunId, expected: int, number: int) -> None:
     """Refuse a log with a gap, or with an event twice."""
     if number != expected:

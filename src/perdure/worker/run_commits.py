@@ -15,6 +15,8 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.engine.loading import Loader
@@ -173,6 +175,8 @@ class RunCommits:
                 commit, going_on = plan.commit()
             except ValueMissing as error:
                 await _insist(partial(self._loader.read_values, run, error.numbers))
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise EventLogCorrupt(run.id, f"a value of it cannot be read: {error}") from error
             else:
                 return _Planned(plan, items, commit, going_on)
 

@@ -35,6 +35,7 @@ from perdure.model.outcome import (
 )
 from perdure.model.reach import reachable
 from perdure.store.postgres.connections import Record
+from perdure.store.sql.readable import read_details, read_failure
 
 by_rank = itemgetter(12, 0)
 """Orders the rows of a claim: lowest rank first, then oldest id."""
@@ -110,7 +111,7 @@ def job_state(row: Record) -> JobState:
         attempt=row[2],
         progress=progress(row[3], row[4], row[5]),
         output=row[6],
-        failure=None if row[7] is None else msgspec.json.decode(row[7], type=Failure),
+        failure=None if row[7] is None else read_failure(row[7]),
     )
 
 
@@ -119,7 +120,7 @@ def failed_attempt(row: Record) -> FailedAttempt:
         attempt=row[0],
         worker=None if row[1] is None else WorkerId(row[1]),
         at=row[2],
-        failure=msgspec.json.decode(row[3], type=Failure),
+        failure=read_failure(row[3]),
     )
 
 
@@ -129,7 +130,7 @@ def progress(percent: float, message: str, details: bytes | None) -> Progress:
     return Progress(
         percent=percent,
         message=message,
-        details=None if details is None else msgspec.json.decode(details),
+        details=read_details(details),
     )
 
 

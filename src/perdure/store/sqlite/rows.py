@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.model.duration import nearest_duration
-from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import (
     Claim,
@@ -26,6 +25,7 @@ from perdure.model.job import (
 from perdure.model.lane import Lane
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.rules.rank import rank_of
+from perdure.store.sql.readable import read_details, read_failure
 
 Row = tuple[Any, ...]
 
@@ -55,7 +55,6 @@ STATUSES = {status.value: status for status in Status}
 """The same as ``Status(text)``, at a fraction of its cost."""
 
 encode = msgspec.json.encode
-_decode_failure = msgspec.json.Decoder(Failure).decode
 _decode_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
@@ -223,14 +222,14 @@ def state_from(row: Row) -> JobState:
         attempt=attempt,
         progress=_progress(percent, message, details),
         output=output,
-        failure=None if failure is None else _decode_failure(failure),
+        failure=None if failure is None else read_failure(failure),
     )
 
 
 def attempt_from(row: Row) -> FailedAttempt:
     attempt, worker, failed_at, failure = row
     return FailedAttempt(
-        attempt=attempt, worker=worker, at=moment(failed_at), failure=_decode_failure(failure)
+        attempt=attempt, worker=worker, at=moment(failed_at), failure=read_failure(failure)
     )
 
 
@@ -258,5 +257,4 @@ def _node(run_id: RunId | None, node_key: str | None) -> NodeRef | None:
 
 
 def _progress(percent: float, message: str, details: bytes | None) -> Progress:
-    decoded = None if details is None else msgspec.json.decode(details)
-    return Progress(percent=percent, message=message, details=decoded)
+    return Progress(percent=percent, message=message, details=read_details(details))
