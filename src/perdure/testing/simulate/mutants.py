@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
 from perdure.model.job import HELD
 from perdure.model.outcome import GivenBack
-from perdure.model.run import CommitResult, CommitState, LiveKind, NodeStatus
+from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.rules import approving, decide, ending, fold, fold_people, operating, pausing
 from perdure.rules.deciding import Deciding
 from perdure.rules.ending import complete
+from perdure.rules.reading import Reading
 from perdure.store import gathering
 from perdure.store.memory import (
     claiming,
@@ -429,18 +431,23 @@ def _cancel_clears_nothing() -> list[Change]:
     return [(Deciding, "give_up", keeping)]
 
 
-@mutant("the outcome of a node that is no longer live counts")
-def _late_outcome_counts() -> list[Change]:
-    is_live = decide._is_live
+@mutant("a signal counts for a node that waits for another one")
+def _filter_ignored() -> list[Change]:
+    return [(Reading, "accepts", lambda self, where, number: True)]
 
-    def lenient(deciding: Deciding, key: Any, kind: LiveKind) -> bool:
-        if is_live(deciding, key, kind):
-            return True
-        node = deciding.state.nodes.get(key.node)
-        is_done = node is not None and node.status is NodeStatus.COMPLETED
-        return is_done and kind is LiveKind.JOB and key.item is None and not key.part
 
-    return [(decide, "_is_live", lenient)]
+@mutant("the outputs of a map come in the wrong order")
+def _items_out_of_order() -> list[Change]:
+    def mixed(self: Reading, progress: Any) -> bytes:
+        refs = [progress.refs[number] for number in reversed(range(progress.count))]
+        return msgspec.json.encode(self.json_of(refs))
+
+    return [(Reading, "gathered_items", mixed)]
+
+
+@mutant("what waits for a time is due at once")
+def _due_at_once() -> list[Change]:
+    return [(submitting, "_due_at", lambda wait, now: None if wait.delay is None else now)]
 
 
 @mutant("a timer fires when a signal has come already")

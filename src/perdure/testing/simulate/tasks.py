@@ -163,7 +163,7 @@ class Tasks:
             key = ctx.idempotency_key
             draw = random.Random(f"{self._seed} pause of {key.partition('~')[0]}")
             poll = draw.choice((None, None, "3s"))
-            deadline = draw.choice((None, None, "20s"))
+            deadline = draw.choice((None, None, "4s"))
             if ctx.part == "poll":
                 self._executed[key] += 1
                 self._trace(f"body polls {key}")
