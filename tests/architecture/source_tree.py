@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,7 @@ class Module:
     tree: ast.Module
 
 
+@cache
 def modules(src: Path = SRC) -> list[Module]:
     found = [_parsed(file, src) for file in sorted(src.rglob("*.py"))]
     assert found, f"no source was found in {src}"

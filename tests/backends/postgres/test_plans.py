@@ -110,24 +110,43 @@ FILLED_IN = {
 }
 
 
-@pytest.fixture(scope="module", params=["none", "outdated", "fresh"])
-def filled_url(request: pytest.FixtureRequest, postgres_server_url: str) -> Iterator[str]:
+# In one process, so that each of the three large stores is filled once.
+pytestmark = pytest.mark.xdist_group("postgres-plans")
+
+
+@pytest.fixture(scope="module")
+def filled_schemas(postgres_server_url: str) -> Iterator[dict[str, str]]:
+    """By what the planner knows of them; filled when the first test asks."""
+    schemas: dict[str, str] = {}
+    yield schemas
+    for schema in schemas.values():
+        drop_schema(postgres_server_url, schema)
+
+
+@pytest.fixture(params=["none", "outdated", "fresh"])
+def filled_url(
+    request: pytest.FixtureRequest, postgres_server_url: str, filled_schemas: dict[str, str]
+) -> str:
     """A store with many jobs, and with the planner knowing nothing, too little or all of it."""
-    schema = f"t_{secrets.token_hex(8)}"
-    url = with_query(postgres_server_url, schema=schema)
-    asyncio.run(open_and_close(url))
-    with psycopg.connect(postgres_server_url, autocommit=True) as connection:
+    known: str = request.param
+    if known not in filled_schemas:
+        schema = filled_schemas[known] = f"t_{secrets.token_hex(8)}"
+        asyncio.run(open_and_close(with_query(postgres_server_url, schema=schema)))
+        _fill(postgres_server_url, schema, known)
+    return with_query(postgres_server_url, schema=filled_schemas[known])
+
+
+def _fill(url: str, schema: str, known: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
         for table in TABLES:
             connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
-            if request.param == "outdated":
+            if known == "outdated":
                 connection.execute(f"ANALYZE {schema}.{table}")
         connection.execute(FILL.format(schema=schema, count=2 * ROWS))
         connection.execute(FILL_RUNS.format(schema=schema, count=ROWS))
-        if request.param == "fresh":
+        if known == "fresh":
             for table in TABLES:
                 connection.execute(f"ANALYZE {schema}.{table}")
-    yield url
-    drop_schema(postgres_server_url, schema)
 
 
 @pytest.fixture
