@@ -9,13 +9,11 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import psycopg
 import pytest
 from hypothesis import settings
-from psycopg import sql
 
+from tests.postgres_schemas import Schemas, drop_schema, with_query
 from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
 
 # On a busy machine a slow example says nothing about the code; the timeout per test remains.
@@ -49,8 +47,23 @@ def postgres_server_url(pytestconfig: pytest.Config) -> str:
     return pytestconfig.stash[SHARED_SERVER].url()
 
 
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_server_url: str) -> Iterator[Schemas]:
+    schemas = Schemas(postgres_server_url)
+    yield schemas
+    schemas.close()
+
+
 @pytest.fixture
-def postgres_url(postgres_server_url: str) -> Iterator[str]:
+def postgres_url(postgres_server_url: str, postgres_schemas: Schemas) -> Iterator[str]:
+    """A PostgreSQL schema of the test's own, with all tables and no rows."""
+    schema = postgres_schemas.take()
+    yield with_query(postgres_server_url, schema=schema)
+    postgres_schemas.give_back(schema)
+
+
+@pytest.fixture
+def bare_postgres_url(postgres_server_url: str) -> Iterator[str]:
     """A PostgreSQL schema of the test's own; it is not created, but dropped afterwards."""
     schema = f"t_{secrets.token_hex(8)}"
     yield with_query(postgres_server_url, schema=schema)
@@ -79,16 +92,3 @@ def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of an empty store, once for every backend."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
-
-
-def with_query(url: str, **more: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(query=urlencode([*parse_qsl(parts.query), *more.items()])))
-
-
-def drop_schema(server_url: str, schema: str) -> None:
-    # A session that a test left inside a transaction must fail that test, not hang the run.
-    with psycopg.connect(server_url, autocommit=True, options="-c lock_timeout=10s") as connection:
-        connection.execute(
-            sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema))
-        )

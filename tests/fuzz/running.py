@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.conftest import drop_schema, with_query
 from tests.fuzz.kinds import KINDS, Kind
+from tests.postgres_schemas import drop_schema, with_query
 
 ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
 """Kinds whose every example begins with an empty store."""

@@ -27,6 +27,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def postgres_url(bare_postgres_url: str) -> str:
+    """A place without tables: an earlier database is loaded into it."""
+    return bare_postgres_url
+
+
+@pytest.fixture
 def url(backend: str, request: pytest.FixtureRequest) -> str:
     made: str = request.getfixturevalue(f"{backend}_url")
     return made

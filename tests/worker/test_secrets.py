@@ -33,9 +33,9 @@ from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Running
 
-VALUE = 'pa"ss\\wörd-7731/ü'
+VALUE = 'pa"ss\\wörd-7731940286415/ü'
 """Has a part that JSON, URLs, repr and ASCII all write in another way."""
-HIDDEN = ("7731", "wörd", "w\\u00f6rd", "w%C3%B6rd")
+HIDDEN = ("7731940286415", "wörd", "w\\u00f6rd", "w%C3%B6rd")
 """Parts of it that must not be found anywhere, however the rest is written."""
 
 

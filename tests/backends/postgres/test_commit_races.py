@@ -43,7 +43,7 @@ from tests.conformance.run_builders import (
     timer,
     waits_by_key,
 )
-from tests.conftest import with_query
+from tests.postgres_schemas import with_query
 
 OTHER_RUN = RunId("order-43")
 GOES_ON = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"

@@ -38,7 +38,7 @@ from tests.conformance.builders import (
     settle,
     status_of,
 )
-from tests.conftest import with_query
+from tests.postgres_schemas import with_query
 from tests.postgres_server import PostgresServer
 
 CUT_ALL = """

@@ -80,6 +80,12 @@ VALUES
 """
 
 
+@pytest.fixture
+def postgres_url(bare_postgres_url: str) -> str:
+    """A place without tables: to create them is what is tested here."""
+    return bare_postgres_url
+
+
 async def fails_to_open(url: str) -> str:
     with pytest.raises(SchemaMismatch) as mismatch:
         await PostgresStore(url).open()

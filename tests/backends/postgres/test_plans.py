@@ -28,7 +28,7 @@ from perdure.store.postgres.runs import filtered_runs
 from perdure.store.postgres.statements import statements_in
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.waits import filtered_waits
-from tests.conftest import drop_schema, with_query
+from tests.postgres_schemas import drop_schema, with_query
 
 ROWS = 20_000
 FILL = """

@@ -15,7 +15,7 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.worker.events import ClaimLost
 from tests.backends.postgres.waiting import row_held, until_nobody_waits, until_somebody_waits
 from tests.conformance.builders import hold, insert, settle, status_of
-from tests.conftest import with_query
+from tests.postgres_schemas import with_query
 from tests.worker.harness import Gate, Running
 
 REFUSE = """

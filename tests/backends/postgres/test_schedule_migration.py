@@ -39,6 +39,12 @@ INSERT INTO {schema}.jobs (
 
 
 @pytest.fixture
+def postgres_url(bare_postgres_url: str) -> str:
+    """A place without tables: to create them is what is tested here."""
+    return bare_postgres_url
+
+
+@pytest.fixture
 async def upgraded(postgres_url: str, schema: str, admin: Any) -> AsyncIterator[PostgresStore]:
     """A store on a database as the second migration left it, with runs."""
     await admin.execute(f"CREATE SCHEMA {schema}")

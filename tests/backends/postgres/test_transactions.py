@@ -305,7 +305,7 @@ class TestRefusals:
         engine.dispose()
 
     async def test_name_a_database_without_our_tables(
-        self, postgres_url: str, caller_without_tables: tuple[Insert, End]
+        self, caller_without_tables: tuple[Insert, End]
     ) -> None:
         insert_with, end = caller_without_tables
 
@@ -316,9 +316,9 @@ class TestRefusals:
 
 @pytest.fixture(params=[on_asyncpg, on_psycopg, on_sqlalchemy_asyncpg])
 async def caller_without_tables(
-    request: pytest.FixtureRequest, postgres_url: str, postgres_server_url: str
+    request: pytest.FixtureRequest, bare_postgres_url: str, postgres_server_url: str
 ) -> AsyncIterator[tuple[Insert, End]]:
-    async with request.param(PostgresStore(postgres_url), postgres_server_url) as caller:
+    async with request.param(PostgresStore(bare_postgres_url), postgres_server_url) as caller:
         yield caller
 
 

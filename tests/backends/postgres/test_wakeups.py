@@ -24,7 +24,7 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.store.postgres.wakeups import GATHER_S
 from tests.conformance.builders import LANE, insert, insert_many
 from tests.conformance.run_builders import RUN, go_on, submit
-from tests.conftest import with_query
+from tests.postgres_schemas import with_query
 
 CUT_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1"

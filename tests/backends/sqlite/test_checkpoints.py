@@ -23,7 +23,7 @@ async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path: Path) -> N
         for _ in range(6 * BYTES // len(LARGE)):
             await insert(store, lane=LANE, input=LARGE)
 
-        assert path.stat().st_size > 3 * BYTES
+        assert path.stat().st_size > 2 * BYTES
         assert wal_bytes(path) < 3 * BYTES
     finally:
         await store.close()
