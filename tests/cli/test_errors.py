@@ -94,7 +94,7 @@ class TestHelp:
         shown = run_cli("--help", cwd=tmp_path)
 
         assert shown.returncode == 0
-        assert {"worker", "jobs", "runs", "flow", "check", "depth", "workers"} <= set(
+        assert {"worker", "jobs", "runs", "flows", "check", "depth", "workers"} <= set(
             shown.stdout.split()
         )
         assert "Exit codes" in shown.stdout

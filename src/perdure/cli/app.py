@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli import flow, jobs, queues, runs, schedules
+from perdure.cli import flows, jobs, queues, runs, schedules
 from perdure.cli.check import check
 from perdure.cli.decide import decide
 from perdure.cli.exits import EXIT_CODES
@@ -29,7 +29,7 @@ app.command()(worker)
 app.add_typer(jobs.app)
 app.add_typer(runs.app)
 app.add_typer(schedules.app)
-app.add_typer(flow.app)
+app.add_typer(flows.app)
 app.command()(inbox)
 app.command()(decide)
 app.command()(report)

@@ -1,4 +1,4 @@
-"""``perdure flow show``: a flow as it is in the code at hand."""
+"""``perdure flows show``: a flow as it is in the code at hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODULE = "tests.cli.sample_flows"
 
 class TestShow:
     def test_has_version_nodes_and_picture(self) -> None:
-        shown = Commands(None)("flow", "show", f"{MODULE}:orders")
+        shown = Commands(None)("flows", "show", f"{MODULE}:orders")
 
         assert shown.exit_code == 0
         assert ["version", sample.orders.version] in shown.rows
@@ -43,14 +43,14 @@ class TestShow:
         assert columns["QUEUE"] == ["default", "notes", "", "", ""]
 
     def test_gives_the_definition_as_json(self) -> None:
-        shown = Commands(None)("flow", "show", f"{MODULE}:orders", "--json").json
+        shown = Commands(None)("flows", "show", f"{MODULE}:orders", "--json").json
 
         assert (shown["name"], shown["version"]) == ("orders", sample.orders.version)
         nodes = [node["id"] for node in shown["definition"]["nodes"]]
         assert nodes == list(sample.orders.graph.nodes)
 
     def test_says_what_is_no_flow(self) -> None:
-        shown = Commands(None)("flow", "show", f"{MODULE}:pack")
+        shown = Commands(None)("flows", "show", f"{MODULE}:pack")
 
         assert shown.exit_code == 2
         assert "is 'Task', not a flow that was built" in shown.error

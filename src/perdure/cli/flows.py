@@ -1,4 +1,4 @@
-"""``perdure flow``: look at a flow as it is in the code at hand."""
+"""``perdure flows``: look at flows as they are in the code at hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.cli.exits import EXIT_CODES, errors_told
 from perdure.cli.options import JsonOption
 
 app = typer.Typer(
-    name="flow", help=f"Look at a flow in a module of yours.\n\n{EXIT_CODES}", no_args_is_help=True
+    name="flows", help=f"Look at flows in a module of yours.\n\n{EXIT_CODES}", no_args_is_help=True
 )
 
 
