@@ -1,229 +1,26 @@
 """Durable jobs and flows for Python: SQLite to start with, PostgreSQL to share."""
 
-from perdure.client.approval_records import Answer, ApprovalRecord, ApprovalStatus, Reminder
-from perdure.client.blocking import Client, JobHandle, RunHandle
-from perdure.client.broadcasting import BroadcastResult
-from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.declared.loading import load_flow
-from perdure.client.flow import Flow
-from perdure.client.handles import AsyncJobHandle
-from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
-from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
-from perdure.client.reporting import Reception, ReportAnswer
-from perdure.client.run_handles import AsyncRunHandle
-from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
-from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.task import task
-from perdure.client.waits import WaitRecord
-from perdure.errors import (
-    Aborted,
-    AlreadyAnswered,
-    AmbiguousRun,
-    ApprovalDecided,
-    ApprovalNotFound,
-    AttemptTimeout,
-    CheckFailed,
-    DeadlineExceeded,
-    DuplicateTask,
-    EventLogCorrupt,
-    FingerprintTaken,
-    IllegalTransition,
-    InvalidAnswer,
-    InvalidFlow,
-    InvalidInput,
-    InvalidStoreUrl,
-    JobBelongsToRun,
-    JobCancelled,
-    JobDead,
-    JobDisabled,
-    JobEnded,
-    JobFailed,
-    JobNotFound,
-    LoopExhausted,
-    MigrationRefused,
-    MissingSecret,
-    NodeNotFound,
-    NodeNotWaiting,
-    NoResult,
-    NotADecider,
-    OutsideFailed,
-    PayloadNotSerialisable,
-    PayloadTooLarge,
-    PerdureError,
-    Permanent,
-    Rejected,
-    ResultTimeout,
-    RetryLater,
-    RunCancelled,
-    RunEnded,
-    RunEndedBadly,
-    RunExists,
-    RunFailed,
-    RunNotFound,
-    RunNotPaused,
-    RunNotRetryable,
-    RunSkipped,
-    RunStuck,
-    RunTimeout,
-    ScheduleNotFound,
-    ScheduleUnreadable,
-    SchemaMismatch,
-    StaleClaim,
-    StoreError,
-    StoreUnreachable,
-    TemplateMissing,
-    UnknownEvent,
-    UnknownFlow,
-    UnknownKind,
-    UnknownTask,
-    WaitTimedOut,
-)
-from perdure.in_process.running import run_flow, run_flow_async
-from perdure.model.explanation import Explanation, Finding, FindingKind
-from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
-from perdure.model.job import Job, Progress, Status
-from perdure.model.limit import Concurrency, Rate, Spacing
-from perdure.model.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
-from perdure.model.payload import Codec
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, failed, paused, skipped
-from perdure.model.retry import Retry
-from perdure.model.run import RunStatus, WaitKind
-from perdure.model.schedule import TickRecord, TickResult, UnreadableSchedule
-from perdure.model.task import Task
-from perdure.nodes.kind import Kind, Settings
-from perdure.worker.worker import Worker
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AbortOutcome",
-    "Aborted",
-    "AlreadyAnswered",
-    "AmbiguousRun",
-    "Answer",
-    "ApprovalDecided",
-    "ApprovalNotFound",
-    "ApprovalRecord",
-    "ApprovalStatus",
-    "AsyncClient",
-    "AsyncJobHandle",
-    "AsyncJobQueue",
-    "AsyncRunHandle",
-    "AttemptTimeout",
-    "BroadcastResult",
-    "BuiltFlow",
-    "CheckFailed",
-    "ChildRun",
-    "Client",
-    "Codec",
-    "Concurrency",
-    "Context",
-    "DeadlineExceeded",
-    "Depth",
-    "DuplicateTask",
-    "EventLogCorrupt",
-    "EventRecord",
-    "Explanation",
-    "Failure",
-    "Finding",
-    "FindingKind",
-    "FingerprintTaken",
-    "Flow",
-    "GroupAbort",
-    "IllegalTransition",
-    "InvalidAnswer",
-    "InvalidFlow",
-    "InvalidInput",
-    "InvalidStoreUrl",
-    "Job",
-    "JobBelongsToRun",
-    "JobCancelled",
-    "JobDead",
-    "JobDisabled",
-    "JobEnded",
-    "JobFailed",
-    "JobHandle",
-    "JobNotFound",
-    "JobQueue",
-    "JobRecord",
-    "JobUpdate",
-    "Kind",
-    "Lineage",
-    "LoopExhausted",
-    "MigrationRefused",
-    "MissingSecret",
-    "NoResult",
-    "NodeLineage",
-    "NodeNotFound",
-    "NodeNotWaiting",
-    "NotADecider",
-    "OutsideFailed",
-    "PartLineage",
-    "PayloadNotSerialisable",
-    "PayloadTooLarge",
-    "PerdureError",
-    "Permanent",
-    "Progress",
-    "QueuedJob",
-    "Rate",
-    "Reception",
-    "Rejected",
-    "Reminder",
-    "Report",
-    "ReportAnswer",
-    "ReportStatus",
-    "ResultTimeout",
-    "Retry",
-    "RetryLater",
-    "RunCancelled",
-    "RunEnded",
-    "RunEndedBadly",
-    "RunExists",
-    "RunFailed",
-    "RunHandle",
-    "RunMoved",
-    "RunNotFound",
-    "RunNotPaused",
-    "RunNotRetryable",
-    "RunRecord",
-    "RunSkipped",
-    "RunStatus",
-    "RunStuck",
-    "RunTimeout",
-    "ScheduleNotFound",
-    "ScheduleRecord",
-    "ScheduleUnreadable",
-    "SchemaMismatch",
-    "Settings",
-    "Spacing",
-    "StaleClaim",
-    "Status",
-    "StoreError",
-    "StoreUnreachable",
-    "Task",
-    "TemplateMissing",
-    "TickRecord",
-    "TickResult",
-    "UnknownEvent",
-    "UnknownFlow",
-    "UnknownKind",
-    "UnknownTask",
-    "UnreadableSchedule",
-    "Use",
-    "UseOrigin",
-    "WaitKind",
-    "WaitRecord",
-    "WaitTimedOut",
-    "Worker",
-    "complete",
-    "failed",
-    "load_flow",
-    "paused",
-    "run_flow",
-    "run_flow_async",
-    "skipped",
-    "task",
-]
+if TYPE_CHECKING:
+    from perdure.public import *  # noqa: F403
+else:  # not seen by checkers of types, for whom a name that is not there must be a mistake
+
+    def __getattr__(name: str) -> Any:
+        """Load the library once one of its names is asked for: help in a shell asks for none."""
+        public = import_module("perdure.public")
+        names = globals()
+        names["__all__"] = public.__all__
+        names.update({each: getattr(public, each) for each in public.__all__})
+        try:
+            return names[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

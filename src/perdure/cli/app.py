@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
-from perdure.cli import flows, jobs, queues, runs, schedules
-from perdure.cli.check import check
-from perdure.cli.decide import decide
 from perdure.cli.exits import EXIT_CODES
-from perdure.cli.inbox import inbox
-from perdure.cli.report import broadcast, report
-from perdure.cli.validate import validate
-from perdure.cli.waits import waits
-from perdure.cli.worker import worker
+from perdure.cli.lazy_group import Entry, LazyGroup
+
+
+class Commands(LazyGroup):
+    """Each is imported when it is called, so that help comes at once."""
+
+    entries: ClassVar[Mapping[str, Entry]] = {
+        "worker": Entry("perdure.cli.worker:worker", "Run jobs until SIGTERM or Ctrl-C."),
+        "jobs": Entry("perdure.cli.jobs:app", "Look at jobs and act on them."),
+        "runs": Entry("perdure.cli.runs:app", "Look at runs of flows and act on them."),
+        "schedules": Entry("perdure.cli.schedules:app", "Look at schedules and act on them."),
+        "flows": Entry("perdure.cli.flows:app", "Look at flows in a module of yours."),
+        "inbox": Entry(
+            "perdure.cli.inbox:inbox", "List open approvals, the longest open first, or show one."
+        ),
+        "decide": Entry("perdure.cli.decide:decide", "Answer an approval."),
+        "report": Entry(
+            "perdure.cli.report:report",
+            "Tell a run about the outside work that one of its nodes waits for.",
+        ),
+        "broadcast": Entry(
+            "perdure.cli.report:broadcast",
+            "Bring a signal to every run that waits for one of its name just now.",
+        ),
+        "waits": Entry("perdure.cli.waits:waits", "List what runs wait for, the longest first."),
+        "check": Entry(
+            "perdure.cli.check:check",
+            "List the runs under way that the code at hand could not go on with.",
+        ),
+        "validate": Entry(
+            "perdure.cli.validate:validate",
+            "Check flows in files, and list all that is wrong, each fault with its line.",
+        ),
+        "depth": Entry("perdure.cli.queues:depth", "Count the jobs in each status, by queue."),
+        "workers": Entry(
+            "perdure.cli.queues:workers", "List the live workers, and how much they run."
+        ),
+    }
+
 
 app = typer.Typer(
     name="perdure",
+    cls=Commands,
     help=f"Durable jobs and flows: run workers, look at work, act on it.\n\n{EXIT_CODES}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Help without boxes: it comes sooner, and fits a narrow terminal.
     rich_markup_mode=None,
 )
-app.command()(worker)
-app.add_typer(jobs.app)
-app.add_typer(runs.app)
-app.add_typer(schedules.app)
-app.add_typer(flows.app)
-app.command()(inbox)
-app.command()(decide)
-app.command()(report)
-app.command()(broadcast)
-app.command()(waits)
-app.command()(check)
-app.command()(validate)
-app.command()(queues.depth)
-app.command()(queues.workers)
 
 
 def _version(is_asked: bool) -> None:
