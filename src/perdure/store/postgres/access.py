@@ -11,6 +11,7 @@ from perdure.store.postgres.address import Address
 from perdure.store.postgres.connections import Connection, Connections, Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.statements import statements_in
+from perdure.store.postgres.transacting import Transacting
 from perdure.store.postgres.wakeups import Wakeups
 
 _SCAN = "SET LOCAL enable_seqscan = on"
@@ -43,7 +44,7 @@ class Access:
         """Rows of a statement that may read the whole table, and is best left to do so in order."""
 
         async def work(connection: Connection, _: bool) -> list[Record]:
-            async with connection.transaction(readonly=True):
+            async with Transacting(connection, readonly=True):
                 await connection.execute(_SCAN)
                 rows: list[Record] = await connection.fetch(statement, *arguments)
                 return rows

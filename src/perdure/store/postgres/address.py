@@ -12,8 +12,9 @@ SCHEMA_DEFAULT = "perdure"
 POOL_DEFAULT, POOL_MAX = 5, 100
 STATEMENT_CACHE_DEFAULT, STATEMENT_CACHE_MAX = 500, 10_000
 CONNECT_TIMEOUT_DEFAULT_S, CONNECT_TIMEOUT_MAX_S = 5, 300
+ANSWER_TIMEOUT_DEFAULT_S, ANSWER_TIMEOUT_MAX_S = 60, 86_400
 
-_OURS = ("schema", "pool", "statement_cache", "listen", "connect_timeout")
+_OURS = ("schema", "pool", "statement_cache", "listen", "connect_timeout", "answer_timeout")
 _OF_THE_SERVER = (
     "host",
     "port",
@@ -52,6 +53,8 @@ class Address(Value):
     is_listening: bool
     """Whether wake-ups of other processes are listened for; polling stands behind them."""
     connect_timeout_s: int
+    answer_timeout_s: int
+    """How long one statement may stay without an answer, before its connection is given up."""
     is_named: bool
     """Whether the URL gives an ``application_name`` of its own."""
 
@@ -88,6 +91,9 @@ def parse_address(url: str) -> Address:
         is_listening=_switch(shown, options, "listen"),
         connect_timeout_s=_number(
             shown, options, "connect_timeout", CONNECT_TIMEOUT_DEFAULT_S, 1, CONNECT_TIMEOUT_MAX_S
+        ),
+        answer_timeout_s=_number(
+            shown, options, "answer_timeout", ANSWER_TIMEOUT_DEFAULT_S, 1, ANSWER_TIMEOUT_MAX_S
         ),
         is_named="application_name" in options,
     )

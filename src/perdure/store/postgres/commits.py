@@ -10,6 +10,7 @@ from perdure.store.postgres.commit_batch import NOW, RANK, CommitBatch
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.effects import Effects, has_effects, takes_jobs
 from perdure.store.postgres.hints import Moves
+from perdure.store.postgres.transacting import Transacting
 
 
 class PostgresCommits(Access):
@@ -39,7 +40,7 @@ class PostgresCommits(Access):
                 row = await connection.fetchrow(self._statements["commit_runs"], *columns)
                 results = batch.results(row)
             else:
-                async with connection.transaction():
+                async with Transacting(connection):
                     effects = Effects(connection, self._statements, moves)
                     if any(takes_jobs(commit) for commit in batch.commits):
                         await effects.lock(batch)

@@ -1,6 +1,8 @@
 """A few connections that outlive the server: what is lost is opened anew, and the work done again.
 
-Who asks never sees an outage, only its length. Errors are told apart by class and SQLSTATE.
+Who asks never sees an outage, only its length. A connection on which a statement stays without an
+answer is given up: it may lead to something that acknowledges everything and passes on nothing.
+Errors are told apart by class and SQLSTATE.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ Answer = TypeVar("Answer")
 
 RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
 BUSY_TRIES = 4
-"""Tries of what the server has no time or room for. A read that never fits must end, too."""
+"""Tries of what the server has no time or room for, or never answers. All must end some time."""
 CLOSE_TIMEOUT_S = 2.0
 ERROR_TEXT_MAX = 200
 
@@ -31,6 +33,7 @@ _CLASH_STATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _LOST_STATES = frozenset(
     {
         "25006",  # read only: the server we knew is a standby now
+        "25P03",  # idle in a transaction for too long
         "53300",  # too many connections
         "57P01",  # shut down by the administrator
         "57P02",  # shut down by a crash
@@ -56,7 +59,12 @@ _SETTINGS = {
     "enable_mergejoin": "off",
     "default_transaction_isolation": "read committed",
 }
-_OF_THE_DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_OF_THE_DRIVER = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 _log = logging.getLogger("perdure.store")
 
 
@@ -115,9 +123,9 @@ class Connections:
                     answer = await work(connection, is_repeated)
                 except BaseException as error:
                     may_repeat = self._survives(error, connection)
-                    if is_busy(error):
+                    if is_busy(error) or (connection is not None and is_given_up(error)):
                         busy_tries += 1
-                        may_repeat = busy_tries < BUSY_TRIES
+                        may_repeat &= busy_tries < BUSY_TRIES
                     if not may_repeat:
                         is_lost_now = connection is not None and is_lost(error, connection)
                         typed = self._typed(error, is_unclear=is_repeated or is_lost_now)
@@ -139,13 +147,14 @@ class Connections:
             return _unstorable(error)
         if state.startswith(_INTEGRITY_CLASS) or not isinstance(error, _OF_THE_DRIVER):
             return error
+        reason = str(error) or f"no answer within {self._address.answer_timeout_s} s"
         if is_unclear:
             return StoreError(
                 f"the store at {self._address.url} was lost before it answered, and what was asked "
-                f"may have been done all the same: {error}"
+                f"may have been done all the same: {reason}"
             )
         return StoreError(
-            f"the store at {self._address.url} refused, and nothing was written: {error}"
+            f"the store at {self._address.url} refused, and nothing was written: {reason}"
         )
 
     async def _take(self) -> Connection:
@@ -171,20 +180,18 @@ class Connections:
         if isinstance(error, Exception) and not is_lost(error, connection):
             if connection is not None:
                 self._put_back(connection)
-            return is_clash(error)
-        if not isinstance(error, Exception):
-            if connection is not None:
-                self._leave(connection)
-            return False
-        if connection is not None:
+            return not self._is_closed and (is_clash(error) or is_busy(error))
+        if connection is not None and is_given_up(error):
+            self._leave(connection)
+        elif connection is not None:
             connection.terminate()
-        if self._is_closed:
+        if self._is_closed or not isinstance(error, Exception):
             return False
         self._lose_all(error)
         return True
 
     def _leave(self, connection: Connection) -> None:
-        """After a cancellation: nobody can tell what the connection is still doing.
+        """After a cancellation, or in vain: nobody can tell what the connection is still doing.
 
         Closing it first tells the server to stop the statement.
         """
@@ -204,14 +211,19 @@ class Connections:
             )
 
 
-async def connect(address: Address, **more_settings: str) -> Connection:
-    """One connection, set up for our statements."""
+async def connect(
+    address: Address, answer_timeout_s: float | None = None, **more_settings: str
+) -> Connection:
+    """One connection, set up for our statements; with a limit of its own, if it is given."""
     settings = {} if address.is_named else {"application_name": "perdure"}
     if address.statement_cache:  # without it we are behind PgBouncer, which refuses settings
-        settings |= _SETTINGS | more_settings
+        # A process that is frozen in a transaction, or cut off, must not keep its locks.
+        idle = {"idle_in_transaction_session_timeout": f"{address.answer_timeout_s}s"}
+        settings |= _SETTINGS | idle | more_settings
     connection = await asyncpg.connect(
         address.dsn,
         timeout=address.connect_timeout_s,
+        command_timeout=answer_timeout_s or address.answer_timeout_s,
         statement_cache_size=address.statement_cache,
         max_cached_statement_lifetime=0,
         server_settings=settings,
@@ -222,7 +234,8 @@ async def connect(address: Address, **more_settings: str) -> Connection:
 
 async def close_gently(connection: Connection) -> None:
     try:
-        await connection.close(timeout=CLOSE_TIMEOUT_S)
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):  # some versions wait for more than they say
+            await connection.close(timeout=CLOSE_TIMEOUT_S)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()
 
@@ -236,6 +249,11 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
         return state.startswith(_CONNECTION_CLASS) or state in _LOST_STATES
     is_driver_error = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     return is_driver_error and connection is not None and bool(connection.is_closed())
+
+
+def is_given_up(error: BaseException) -> bool:
+    """Whether a statement was left under way: cancelled, or without an answer for too long."""
+    return isinstance(error, TimeoutError) or not isinstance(error, Exception)
 
 
 def is_clash(error: BaseException) -> bool:

@@ -38,6 +38,7 @@ from perdure.store.postgres.rows import (
     settled_columns,
     settled_row,
 )
+from perdure.store.postgres.transacting import Transacting
 
 
 class PostgresJobs(Access, JobStore):
@@ -63,7 +64,7 @@ class PostgresJobs(Access, JobStore):
         chunk = made.chunk(0)
         if len(chunk) < INSERT_CHUNK and is_one_statement(chunk):
             return await self._insert(connection, chunk, moves, may_be_in), moves
-        async with connection.transaction():
+        async with Transacting(connection):
             while chunk:
                 writing = asyncio.create_task(self._insert(connection, chunk, moves, may_be_in))
                 try:

@@ -16,6 +16,7 @@ from perdure.rules.limits import Room, memory_of, room_under, share_out
 from perdure.store.contract import ClaimRequest, LaneRequest
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.rows import by_rank, claimed_job
+from perdure.store.postgres.transacting import Transacting
 
 
 class LimitedClaim:
@@ -36,17 +37,10 @@ class LimitedClaim:
         self._keys = sorted({rule.key for rule in self._rules})
 
     async def run(self, connection: Connection, is_repeated: bool) -> Claimed:
-        transaction = connection.transaction()
-        await transaction.start()
-        try:
+        async with Transacting(connection) as transaction:
             claimed = await self._claim(connection)
-        except BaseException:
-            await transaction.rollback()
-            raise
-        if claimed.jobs:
-            await transaction.commit()
-        else:
-            await transaction.rollback()  # nothing to keep, and no disk to wait for
+            if not claimed.jobs:
+                transaction.undo()
         return msgspec.structs.replace(claimed, is_repeated=True) if is_repeated else claimed
 
     async def _claim(self, connection: Connection) -> Claimed:

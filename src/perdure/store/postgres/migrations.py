@@ -9,7 +9,11 @@ import asyncpg
 from perdure.store.postgres.address import Address
 from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.statements import PACKAGE, place_in_sql, statements_in
+from perdure.store.postgres.transacting import Transacting
 from perdure.store.sql.migrations import foreign_tables, load_migrations, pending
+
+MIGRATION_TIMEOUT_S = 86_400.0
+"""Of one statement: an index on a large table takes its time."""
 
 _TABLES = (
     "jobs",
@@ -43,12 +47,14 @@ async def migrate(connection: Connection, address: Address) -> None:
     else:
         if not pending(known, [(version, name) for version, name in applied], where):
             return
-    async with connection.transaction():
+    async with Transacting(connection):
         # Whoever comes second waits here, and then finds the work done.
-        await connection.fetch(statements["lock_migrations"], address.schema)
+        await connection.fetch(
+            statements["lock_migrations"], address.schema, timeout=MIGRATION_TIMEOUT_S
+        )
         applied = await _applied_under_lock(connection, statements, address.schema, where)
         for step in pending(known, applied, where):
-            await connection.execute(step.text)
+            await connection.execute(step.text, timeout=MIGRATION_TIMEOUT_S)
             await connection.fetch(statements["record_migration"], step.version, step.name)
 
 

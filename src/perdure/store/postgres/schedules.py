@@ -24,6 +24,7 @@ from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
 from perdure.store.postgres.submits import PostgresSubmits
+from perdure.store.postgres.transacting import Transacting
 from perdure.store.sql.schedules import first_readable, readable, unreadable
 
 
@@ -36,7 +37,7 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
         async def work(connection: Connection, is_repeated: bool) -> tuple[ScheduleAnswer, Moves]:
             moves = Moves()
             try:
-                async with connection.transaction():
+                async with Transacting(connection):
                     answer = None
                     if is_repeated:
                         answer = await self._schedule_written(connection, commit, submission)

@@ -23,6 +23,7 @@ _FILES = (
     "runs",
     "schedules",
     "submits",
+    "transfer",
     "waits",
 )
 

@@ -12,10 +12,13 @@ from perdure.clock import Clock
 from perdure.errors import StoreError, StoreUnreachable
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
+from perdure.store.kept import MovableStore
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import Connection
+from perdure.store.postgres.dumping import PostgresDumping
 from perdure.store.postgres.housekeeping import PostgresHousekeeping
 from perdure.store.postgres.jobs import PostgresJobs
+from perdure.store.postgres.loading import PostgresLoading
 from perdure.store.postgres.migrations import migrate
 from perdure.store.postgres.operators import PostgresOperators
 from perdure.store.postgres.reads import PostgresReads
@@ -32,7 +35,10 @@ class PostgresStore(
     PostgresOperators,
     PostgresReads,
     PostgresHousekeeping,
+    PostgresDumping,
+    PostgresLoading,
     Store,
+    MovableStore,
 ):
     """A handle on the tables in one schema of one database.
 

@@ -20,6 +20,7 @@ from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import node_job_columns
 from perdure.store.postgres.starting import Starting
+from perdure.store.postgres.transacting import Transacting
 
 
 class PostgresSubmits(Access):
@@ -49,7 +50,7 @@ class PostgresSubmits(Access):
 
         async def work(connection: Connection, _: bool) -> tuple[int, Moves]:
             moves = Moves()
-            async with connection.transaction():
+            async with Transacting(connection):
                 roots = await connection.fetch(self._statements["pick_old_runs"], *picked)
                 if roots:
                     await self._remove(connection, [(row[0], row[1]) for row in roots], moves)
@@ -66,7 +67,7 @@ class PostgresSubmits(Access):
         while True:
             moves = Moves()
             if _needs_transaction(run):
-                async with connection.transaction():
+                async with Transacting(connection):
                     checked = await self._cooled(connection, run)
                     added = await self._add(connection, checked, submission, moves)
                     if added is None and run.on_existing == "terminate_existing":

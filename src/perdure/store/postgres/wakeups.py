@@ -6,7 +6,8 @@ databases of a server share, so under load one notification carries what came up
 Notifications of this very process come back to it too; they are signed and ignored.
 
 When LISTEN takes effect, at first or after a lost connection, listeners are told to look for
-themselves, since hints may have passed by until then.
+themselves, since hints may have passed by until then. Silence is what nothing to tell sounds like,
+so a connection is asked from time to time whether it still leads to the server.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -41,8 +43,13 @@ GATHER_S = 0.01
 GATHER_SHARE = 4
 """How many times longer than sending took, hints are gathered at least."""
 FLUSH_TIMEOUT_S = 1.0
+HEARTBEAT_S = 30.0
+"""How often a connection on which nothing is heard is asked whether it still leads anywhere."""
+ANSWER_TIMEOUT_S = 10.0
+"""Of the connection for wake-ups. All that it carries is small, and may be lost."""
 
 _NOTIFY = "SELECT pg_notify($1, $2)"
+_HEARTBEAT = "SELECT 1"
 _FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _log = logging.getLogger("perdure.store")
 
@@ -120,7 +127,7 @@ class Wakeups:
                     )
             except _FAILURES as error:
                 self._pending = _both(sent, self._pending)
-                self._log_failure(error)
+                self._give_up(error)
                 await asyncio.sleep(next(delays))
             else:
                 delays = growing_delays()
@@ -137,13 +144,15 @@ class Wakeups:
                     connection = await self._connect()
                     connection.add_termination_listener(lambda _, lost=is_lost: lost.set())
                     await connection.add_listener(self._channel, self._hear)
-            except _FAILURES as error:
-                self._log_failure(error)
-            else:
                 delays = growing_delays()
                 for kind in HintKind:
                     self._far.publish(Hint(kind=kind))
-                await is_lost.wait()
+                while not await _set_within(is_lost, HEARTBEAT_S):
+                    async with self._turn:
+                        if not is_lost.is_set():
+                            await connection.fetch(_HEARTBEAT)
+            except _FAILURES as error:
+                self._give_up(error)
             await asyncio.sleep(next(delays))
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
@@ -153,11 +162,16 @@ class Wakeups:
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             # A hint need not survive a crash, so nobody waits for the disk.
-            self._connection = await connect(self._address, synchronous_commit="off")
+            self._connection = await connect(
+                self._address, ANSWER_TIMEOUT_S, synchronous_commit="off"
+            )
             self._is_out = False
         return self._connection
 
-    def _log_failure(self, error: Exception) -> None:
+    def _give_up(self, error: Exception) -> None:
+        """Whatever it was: another connection may do better, and what hints say is found anyway."""
+        if self._connection is not None:
+            self._connection.terminate()
         if not self._is_out:
             self._is_out = True
             _log.warning(
@@ -170,3 +184,11 @@ def _both(earlier: Merged, later: Merged) -> Merged:
     for kind, names in later.items():
         merge(earlier, [Hint(kind=kind, names=frozenset(names or ()))])
     return earlier
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    # Not wait_for: on Python 3.11 it swallows a cancellation that comes with the event.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
