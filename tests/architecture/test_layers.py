@@ -20,7 +20,13 @@ RULES_INSIDE_A_TRANSACTION = {
     "rules.rank",
     "rules.cooldown",
 }
-STORE_PARTS = {"store.contract", "store.gathering", "store.sql", "store.wakeups"}
+STORE_PARTS = {
+    "store.contract",
+    "store.gathering",
+    "store.kept",
+    "store.sql",
+    "store.wakeups",
+}
 BACKEND = VALUES | STORE_PARTS | RULES_INSIDE_A_TRANSACTION
 
 # The module that says which names are public may fetch them from these.
@@ -38,20 +44,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.contract": VALUES | {"store.wakeups"},
     "store.wakeups": VALUES,
     "store.gathering": set(),
-    "store.sql": VALUES | {"store.contract"},
+    "store.kept": VALUES,
+    "store.sql": VALUES | {"store.contract", "store.kept"},
     "store.memory": BACKEND,
     "store.sqlite": BACKEND,
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
     "engine": VALUES | {"rules", "store.contract"},
-    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering", "nodes"},
+    "pictures": VALUES | {"rules.fold"},
+    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering", "nodes", "pictures"},
     "worker": VALUES
     | STORE_FACE
     | {"rules", "engine", "store.gathering", "client.context", "client.registry", "client.task"},
     "nodes": VALUES | {"rules", "client.context", "client.task"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},
-    "cli": VALUES | {"client", "worker"},
+    # A whole store in a file, and back: no client, because nothing in it is decided or changed.
+    "transfer": VALUES | STORE_FACE | {"store.kept"},
+    "cli": VALUES | {"transfer", "client", "worker", "pictures"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
     "public": PUBLIC_NAMES_FROM,
@@ -61,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 EXCEPTIONS: dict[str, str] = {
     "model.flow -> client.declared.dumping": "a flow writes itself as YAML, once it is asked to",
     "model.flow -> client.declared.writing": "so it does as plain data",
+    "model.flow -> pictures.drawing": "it draws itself, once it is asked to",
 }
 
 

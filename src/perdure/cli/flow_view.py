@@ -20,7 +20,7 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
-from perdure.model.mermaid import deciders_text, delay_text, duration_text
+from perdure.model.node_words import deciders_text, delay_text, duration_text
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from perdure.cli.present import Column, ago, ahead, brief, moment, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
-from perdure.model.mermaid import duration_text
+from perdure.model.node_words import duration_text
 from perdure.model.schedule import TickRecord, UnreadableSchedule
 
 PAUSED = "paused"

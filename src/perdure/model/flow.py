@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.model.graph import Definition, Graph
-from perdure.model.mermaid import mermaid
 from perdure.model.task import Task
 
 
@@ -38,7 +37,15 @@ class BuiltFlow:
 
     def mermaid(self) -> str:
         """A picture of it as text, which GitHub and many editors draw."""
-        return mermaid(self.graph)
+        from perdure.pictures.drawing import flow_mermaid
+
+        return flow_mermaid(self.graph)
+
+    def svg(self) -> str:
+        """A picture of it that every browser shows, and that needs nothing else."""
+        from perdure.pictures.drawing import flow_svg
+
+        return flow_svg(self.graph)
 
     def to_dict(self) -> dict[str, Any]:
         """The flow as plain data, from which ``Flow.from_dict`` makes it again."""

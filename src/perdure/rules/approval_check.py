@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.model.graph import APPROVE, CONTINUE, FAIL, REJECT, ApprovalNode, JsonSchema
-from perdure.model.mermaid import duration_text
+from perdure.model.node_words import duration_text
 from perdure.rules.form import check_schema, faults_of
 from perdure.rules.graph_check import nearest
 

@@ -1,0 +1,288 @@
+"""A picture as SVG that needs nothing else: no fonts, styles or scripts from outside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from perdure.model.value import Value
+from perdure.pictures.layout import ARROW, MARGIN, Layout, Link, Rectangle, Segment, Size, laid_out
+from perdure.pictures.lettering import (
+    FONT,
+    KIND,
+    LABEL,
+    NAME,
+    NOTE,
+    TITLE,
+    Lettering,
+    escaped,
+    shortened,
+    width_of,
+)
+from perdure.pictures.palette import FAINT, INK, LINE, PAPER, PLAIN, STYLES, Style
+from perdure.pictures.picture import Mark, Picture, PictureEdge, PictureNode
+from perdure.pictures.shapes import SIGN_RADIUS, SLANT, aside_of, behind, inside, n, outline, sign
+
+NAME_MAX, NOTE_MAX, LABEL_MAX = 28, 34, 22
+"""Characters that are shown; the whole text comes up when one points at it."""
+TITLE_HEIGHT, LEGEND_HEIGHT = 28.0, 26.0
+LEGEND_GAP = 14.0
+_PADDING_X, _PADDING_Y = 14.0, 9.0
+_BOX_WIDTH_MIN = 84.0
+
+
+class _Text(Value):
+    text: str
+    lettering: Lettering
+    is_faint: bool = False
+
+
+def svg(picture: Picture) -> str:
+    """The same for equal pictures. Accessible: what it shows is said in its description too."""
+    edges = _merged(picture.edges)
+    numbers = {node.id: number for number, node in enumerate(picture.nodes)}
+    layout = laid_out(
+        [_size(node) for node in picture.nodes],
+        [_link(edge, numbers) for edge in edges],
+    )
+    legend = _legend(picture)
+    width = max(layout.width, _title_width(picture) + 2 * MARGIN, legend[1] + 2 * MARGIN)
+    height = TITLE_HEIGHT + layout.height + (LEGEND_HEIGHT if legend[0] else 0)
+    shift = (width - layout.width) / 2
+    parts = [
+        *_opening(picture, width, height),
+        f'<g transform="translate({n(shift)} {n(TITLE_HEIGHT)})">',
+        *_drawn_edges(edges, layout),
+        *(
+            part
+            for node, box in zip(picture.nodes, layout.boxes, strict=True)
+            for part in _drawn_node(node, box)
+        ),
+        *_drawn_labels(edges, layout),
+        "</g>",
+        *_placed_legend(legend[0], TITLE_HEIGHT + layout.height),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def described(picture: Picture) -> str:
+    """The picture in a sentence."""
+    nodes, edges = len(picture.nodes), len(picture.edges)
+    counts = Counter(node.mark for node in picture.nodes if node.mark is not None)
+    marks = ", ".join(f"{counts[mark]} {mark}" for mark in Mark if counts[mark])
+    status = f"The run is {picture.status}. " if picture.status else ""
+    told = f"{status}{_counted(nodes, 'node')}, {_counted(edges, 'edge')}"
+    return f"{told}: {marks}." if marks else f"{told}."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+# The frame
+
+
+def _opening(picture: Picture, width: float, height: float) -> Iterator[str]:
+    size = f'width="{n(width)}" height="{n(height)}" viewBox="0 0 {n(width)} {n(height)}"'
+    label = escaped(_title(picture))
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}" '
+        f'font-family="{FONT}">'
+    )
+    yield f"<title>{label}</title>"
+    yield f"<desc>{escaped(described(picture))}</desc>"
+    yield (
+        f'<rect x="0.5" y="0.5" width="{n(width - 1)}" height="{n(height - 1)}" rx="8" '
+        f'fill="{PAPER}" stroke="{FAINT}"/>'
+    )
+    yield _text(MARGIN, 21, _shown_title(picture), TITLE, INK)
+
+
+def _title(picture: Picture) -> str:
+    return f"{picture.title} ({picture.status})" if picture.status else picture.title
+
+
+def _shown_title(picture: Picture) -> str:
+    return shortened(_title(picture), 80)
+
+
+def _title_width(picture: Picture) -> float:
+    return width_of(_shown_title(picture), TITLE)
+
+
+def _legend(picture: Picture) -> tuple[list[tuple[Mark, float]], float]:
+    """The marks that are there and where each is told of, and how wide they all are."""
+    marks = [mark for mark in Mark if any(node.mark is mark for node in picture.nodes)]
+    placed, at = [], 0.0
+    for mark in marks:
+        placed.append((mark, at))
+        at += 2 * SIGN_RADIUS + 5 + width_of(mark, NOTE) + LEGEND_GAP
+    return placed, at
+
+
+def _placed_legend(marks: list[tuple[Mark, float]], top: float) -> Iterator[str]:
+    for mark, at in marks:
+        x, y = MARGIN + at + SIGN_RADIUS, top + 8
+        yield from _badge(mark, x, y)
+        yield _text(x + SIGN_RADIUS + 5, y + 4, mark, NOTE, INK)
+
+
+# Nodes
+
+
+def _lines(node: PictureNode) -> list[_Text]:
+    lines = []
+    if node.shape != "task":
+        lines.append(_Text(text=node.shape, lettering=KIND, is_faint=True))
+    lines.append(_Text(text=shortened(node.id, NAME_MAX), lettering=NAME))
+    for note in node.notes:
+        lines.append(_Text(text=shortened(note, NOTE_MAX), lettering=NOTE))
+    if node.mark is not None:
+        status = f"{node.mark}, {node.progress}" if node.progress else node.mark.value
+        lines.append(_Text(text=status, lettering=NOTE, is_faint=True))
+    return lines
+
+
+def _size(node: PictureNode) -> Size:
+    lines = _lines(node)
+    width = max(width_of(line.text, line.lettering) for line in lines) + 2 * _PADDING_X
+    if node.shape in ("route", "signal", "approval"):
+        width += 2 * SLANT
+    return Size(
+        width=max(_BOX_WIDTH_MIN, width),
+        height=sum(line.lettering.height for line in lines) + 2 * _PADDING_Y,
+        aside=aside_of(node.shape),
+    )
+
+
+def _drawn_node(node: PictureNode, box: Rectangle) -> Iterator[str]:
+    style = PLAIN if node.mark is None else STYLES[node.mark]
+    yield f"<g>{_tooltip(node)}"
+    paint = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.5"{_dashed(style)}'
+    for path in [*behind(node.shape, box), outline(node.shape, box)]:
+        yield f'<path d="{path}" {paint}/>'
+    for path in inside(node.shape, box):
+        yield f'<path d="{path}" fill="none" stroke="{style.stroke}" stroke-width="1.5"/>'
+    y = box.y + _PADDING_Y
+    for line in _lines(node):
+        y += line.lettering.height
+        colour = LINE if line.is_faint else style.text
+        middle = box.x + box.width / 2
+        yield _text(
+            middle, y - line.lettering.size * 0.32, line.text, line.lettering, colour, "middle"
+        )
+    if node.mark is not None:
+        yield from _badge(node.mark, box.x + box.width - 3, box.y + 2)
+    yield "</g>"
+
+
+def _tooltip(node: PictureNode) -> str:
+    status = f"{node.mark} {node.progress}".strip() if node.mark is not None else ""
+    lines = [f"{node.id} ({node.kind})", *node.notes, status]
+    return f"<title>{escaped(chr(10).join(filter(None, lines)))}</title>"
+
+
+def _dashed(style: Style) -> str:
+    return ' stroke-dasharray="5 3"' if style.is_dashed else ""
+
+
+def _badge(mark: Mark, x: float, y: float) -> Iterator[str]:
+    style = STYLES[mark]
+    drawn = sign(mark, x, y)
+    if drawn or mark is Mark.NOT_REACHED:
+        yield (
+            f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
+            f'stroke="{style.stroke}" stroke-width="1.5"{_dashed(style)}/>'
+        )
+    if drawn:
+        fill = style.stroke if mark in (Mark.LIVE, Mark.CANCELLED) else "none"
+        yield (
+            f'<g fill="{fill}" stroke="{style.stroke}" stroke-width="2" stroke-linecap="round" '
+            f'stroke-linejoin="round">{drawn}</g>'
+        )
+
+
+# Edges
+
+
+def _merged(edges: tuple[PictureEdge, ...]) -> list[PictureEdge]:
+    """Edges between the same two nodes as one, with all their ports."""
+    between: dict[tuple[str, str], list[PictureEdge]] = {}
+    for edge in edges:
+        between.setdefault((edge.source, edge.target), []).append(edge)
+    return [_merged_edge(several) for several in between.values()]
+
+
+def _merged_edge(edges: list[PictureEdge]) -> PictureEdge:
+    first, *more = edges
+    if not more:
+        return first
+    taken = [edge.is_taken for edge in edges]
+    return PictureEdge(
+        source=first.source,
+        target=first.target,
+        label=" | ".join(edge.label or "ordinary" for edge in edges),
+        is_unusual=all(edge.is_unusual for edge in edges),
+        is_taken=True if True in taken else None if None in taken else False,
+    )
+
+
+def _link(edge: PictureEdge, numbers: dict[str, int]) -> Link:
+    label = None
+    if edge.label:
+        width = width_of(shortened(edge.label, LABEL_MAX), LABEL) + 10
+        label = Size(width=width, height=LABEL.height + 2)
+    return Link(source=numbers[edge.source], target=numbers[edge.target], label=label)
+
+
+def _drawn_edges(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
+    """Those that were taken last, so that they lie on top."""
+    drawn = sorted(zip(edges, layout.lines, strict=True), key=lambda each: bool(each[0].is_taken))
+    for edge, segments in drawn:
+        stroke = INK if edge.is_taken else LINE if edge.is_taken is None else "#8c959f"
+        width = 2.2 if edge.is_taken else 1.4
+        dashes = ' stroke-dasharray="6 4"' if edge.is_unusual else ""
+        if edge.is_taken is False:
+            dashes = ' stroke-dasharray="1.5 4"'
+        last = segments[-1]
+        tip = f"M{n(last.x2)} {n(last.y2)}l-4.5 -{n(ARROW)}h9Z"
+        yield (
+            f'<path d="{_path(segments)}" fill="none" stroke="{stroke}" stroke-width="{width}"'
+            f'{dashes}/><path d="{tip}" fill="{stroke}"/>'
+        )
+
+
+def _path(segments: tuple[Segment, ...]) -> str:
+    first = segments[0]
+    parts = [f"M{n(first.x1)} {n(first.y1)}"]
+    for number, each in enumerate(segments, 1):
+        end = each.y2 - (ARROW - 1 if number == len(segments) else 0)
+        middle = n((each.turn_y + end) / 2)
+        if each.turn_y != each.y1:
+            parts.append(f"V{n(each.turn_y)}")
+        parts.append(f"C{n(each.x1)} {middle} {n(each.x2)} {middle} {n(each.x2)} {n(end)}")
+    return "".join(parts)
+
+
+def _drawn_labels(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
+    for edge, box in zip(edges, layout.labels, strict=True):
+        if box is not None:
+            shown = shortened(edge.label, LABEL_MAX)
+            middle = box.x + box.width / 2
+            yield (
+                f"<g><title>{escaped(edge.label)}</title>"
+                f'<rect x="{n(box.x)}" y="{n(box.y)}" width="{n(box.width)}" '
+                f'height="{n(box.height)}" rx="4" fill="{PAPER}" stroke="{FAINT}"/>'
+                f"{_text(middle, box.y + 12, shown, LABEL, INK, 'middle')}</g>"
+            )
+
+
+def _text(
+    x: float, y: float, text: str, lettering: Lettering, colour: str, anchor: str = "start"
+) -> str:
+    weight = ' font-weight="600"' if lettering.is_bold else ""
+    return (
+        f'<text x="{n(x)}" y="{n(y)}" font-size="{n(lettering.size)}"{weight} fill="{colour}" '
+        f'text-anchor="{anchor}">{escaped(text)}</text>'
+    )
