@@ -15,6 +15,7 @@ class Commands(LazyGroup):
     """Each is imported when it is called, so that help comes at once."""
 
     entries: ClassVar[Mapping[str, Entry]] = {
+        "run": Entry("perdure.cli.run:run", "Begin a run of a flow and follow it to its end."),
         "worker": Entry("perdure.cli.worker:worker", "Run jobs until SIGTERM or Ctrl-C."),
         "jobs": Entry("perdure.cli.jobs:app", "Look at jobs and act on them."),
         "runs": Entry("perdure.cli.runs:app", "Look at runs of flows and act on them."),
@@ -40,6 +41,12 @@ class Commands(LazyGroup):
         "validate": Entry(
             "perdure.cli.validate:validate",
             "Check flows in files, and list all that is wrong, each fault with its line.",
+        ),
+        "export": Entry(
+            "perdure.cli.export:export", "Write all that a store keeps into one file."
+        ),
+        "import": Entry(
+            "perdure.cli.import_:import_", "Fill an empty store with what was exported."
         ),
         "depth": Entry("perdure.cli.queues:depth", "Count the jobs in each status, by queue."),
         "workers": Entry(

@@ -20,6 +20,10 @@ class ExitCode(IntEnum):
     """The command cannot be understood."""
     STORE = 3
     """The store cannot be reached, or not be used by this version."""
+    CANCELLED = 4
+    """The run that was followed was cancelled."""
+    SKIPPED = 5
+    """The run that was followed never began: its flow was cooling down."""
     INTERRUPTED = 130
 
 

@@ -12,6 +12,7 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from perdure.client.declared.library import FILE_ENDINGS, Library, kinds_among
 from perdure.client.flow import Flow
 from perdure.errors import InvalidInput
 from perdure.model.flow import BuiltFlow
@@ -50,6 +51,24 @@ def load_flow(target: str) -> BuiltFlow:
     known = ", ".join(f"{target}:{name}" for name in flows.values())
     hint = f"which of its flows? {known}" if known else "it has no flow: Flow(...).build()"
     raise InvalidInput(f"{target!r} must name one flow; {hint}")
+
+
+def flow_at(target: str, app: str | None) -> BuiltFlow:
+    """The flow in a file, or else in a module; of a file, ``app`` has what it names."""
+    if not target.endswith(FILE_ENDINGS):
+        if app is not None:
+            raise InvalidInput(f"--app is for flows in files, and {target!r} is in a module")
+        return load_flow(target)
+    from perdure.client.declared.loading import load_with
+
+    return load_with(target, library_at(app) if app else Library())
+
+
+def library_at(target: str) -> Library:
+    """The tasks, kinds and flows that ``target`` has, for flows in files to name."""
+    code, module = load(target), load_module(target)
+    kinds = kinds_among(list(vars(module).values()), module.__name__)
+    return Library([*code.tasks, *code.flows], kinds, code.flows)
 
 
 def load_flows(target: str) -> tuple[BuiltFlow, ...]:

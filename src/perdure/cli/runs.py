@@ -112,6 +112,27 @@ def show_events(
             raise typer.Exit(ExitCode.REFUSED)
 
 
+@app.command("watch")
+def watch_run(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the run as JSON, once it has ended.")
+    ] = False,
+) -> None:
+    """Follow a run to its end: drawn in place in a terminal, a line for each event elsewhere.
+
+    Exits with 0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.
+    """
+    from perdure.cli.following import options_of, see_through
+    from perdure.cli.reading import ReadingCodec
+
+    with connected(store, namespace, codec=ReadingCodec()) as client:
+        code = see_through(client.run_handle(id), options_of(store, namespace), as_json=as_json)
+    raise typer.Exit(code)
+
+
 @app.command("explain")
 def explain_run(
     id: IdArgument,

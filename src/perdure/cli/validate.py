@@ -80,15 +80,13 @@ def _validate(
 
 def _library_of(app: str | None) -> Callable[[], Library]:
     """What makes the library of a file: without code to look at, each makes up its own."""
-    from perdure.client.declared.library import Library, kinds_among
+    from perdure.client.declared.library import Library
 
     if app is None:
         return partial(Library, is_open=True)
-    from perdure.cli.loading import load, load_module
+    from perdure.cli.loading import library_at
 
-    code, module = load(app), load_module(app)
-    kinds = kinds_among(list(vars(module).values()), module.__name__)
-    library = Library([*code.tasks, *code.flows], kinds, code.flows)
+    library = library_at(app)
     return lambda: library
 
 

@@ -13,6 +13,7 @@ from perdure.client.portal import Portal
 from perdure.client.records import JobUpdate
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import EventRecord
+from perdure.client.run_sights import RunSight
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.scheduling import AnyTarget, ScheduleOptions
 from perdure.client.submitting import AnyFlow
@@ -105,6 +106,10 @@ class RunHandle(_Handle[AsyncRunHandle]):
     @mirrors(AsyncRunHandle.watch)
     def watch(self) -> Iterator[EventRecord]:
         return _followed(self._portal, self._twin.watch())
+
+    @mirrors(AsyncRunHandle.sights)
+    def sights(self) -> Iterator[RunSight]:
+        return _followed(self._portal, self._twin.sights())
 
 
 class Client(OpenableFace[AsyncClient]):

@@ -13,6 +13,7 @@ from perdure.client.run_log import RunLog
 from perdure.client.run_nodes import NodeRecord, completed_refs, node_record, output_of
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord, child_run
 from perdure.client.run_results import read_result, run_ended_badly, typed_result
+from perdure.client.run_sights import RunSight, sights
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import RunNotFound, RunTimeout
 from perdure.model.duration import Duration, as_duration
@@ -129,6 +130,14 @@ class AsyncRunHandle:
                 first = first or loaded.run
                 for event in log.take(loaded.events):
                     yield event
+
+    def sights(self) -> AsyncGenerator[RunSight, None]:
+        """It as it stands, with who works on it and what it waits for, until it has ended.
+
+        One comes at once, others after what happens, and some in between, for the progress that
+        bodies tell. Each has the events since the one before.
+        """
+        return sights(self._access, self._client._acts, self.id)
 
     async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> RunMoved:
         """Bring it a signal; kept until a node takes it."""

@@ -1,0 +1,268 @@
+"""A run as it goes on, drawn in place: nodes with their states, workers, the latest events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from perdure.cli.event_view import about
+from perdure.cli.live_nodes import LIVE, Line, Look, is_silent, lines_of
+from perdure.cli.present import STYLES, ago, took
+from perdure.client.run_records import EventRecord
+from perdure.client.run_sights import RunSight
+from perdure.model.ids import WorkerId
+from perdure.model.job import HELD
+from perdure.model.run import NodeStatus
+from perdure.model.value import Value
+from perdure.model.worker import WorkerState
+
+WIDE = 70
+"""From this width on there is room for bars and notes beside the nodes."""
+BAR_WIDTH = 12
+AMOUNT_WIDTH = 7
+WORD_WIDTH = max(map(len, Look))
+EVENTS_MAX = 5
+WORKERS_MAX = 12
+"""With more of them only their number is told."""
+SMALLEST_HEIGHT = 8
+
+LOOK_STYLES: dict[Look, str] = {
+    Look.TO_COME: "dim",
+    Look.QUEUED: "cyan",
+    Look.RUNNING: "yellow",
+    Look.RETRYING: "yellow",
+    Look.WAITING: "cyan",
+    Look.ASKING: "bold magenta",
+    Look.PAUSED: "magenta",
+    Look.UNDOING: "yellow",
+    Look.COMPLETED: "green",
+    Look.FAILED: "bold red",
+    Look.SKIPPED: "dim",
+    Look.BLOCKED: "dim",
+    Look.CANCELLED: "dim",
+}
+
+
+class Signs(Value):
+    """The characters to draw with."""
+
+    looks: dict[Look, str]
+    full: str
+    empty: str
+    arrow: str
+    alive: str
+    dead: str
+    more: str
+    plain: bool = False
+
+    def drawn(self, guide: str) -> str:
+        return guide.translate(_PLAIN_GUIDES) if self.plain else guide
+
+
+_PLAIN_GUIDES = str.maketrans("├╰│", "|`|")
+UNICODE = Signs(
+    looks=dict(zip(Look, "·○●↻…?‖↶✓✗––×", strict=True)),
+    full="━",
+    empty="─",
+    arrow="→",
+    alive="●",
+    dead="✗",
+    more="…",
+)
+ASCII = Signs(
+    looks=dict(zip(Look, ".o*~:?=<+x--x", strict=True)),
+    full="#",
+    empty="-",
+    arrow="->",
+    alive="*",
+    dead="x",
+    more="...",
+    plain=True,
+)
+
+
+class LiveView:
+    """What rich draws: a sight, with the latest events, as large as the terminal allows."""
+
+    def __init__(self, sight: RunSight, events: Sequence[EventRecord]) -> None:
+        self._sight = sight
+        self._events = events
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        signs = ASCII if options.ascii_only else UNICODE
+        height = max(SMALLEST_HEIGHT, console.size.height - 1)
+        yield from screen(self._sight, self._events, (options.max_width, height), signs)
+
+
+def screen(
+    sight: RunSight, events: Sequence[EventRecord], size: tuple[int, int], signs: Signs
+) -> list[Text]:
+    """The whole picture, no wider and no higher than ``size``."""
+    width, height = size
+    head = [_title(sight, width), *_workers(sight, width, signs)]
+    count = min(EVENTS_MAX, max(0, (height - len(head)) // 4))
+    tail = [_event_line(event, width) for event in list(events)[-count:]] if count else []
+    room = height - len(head) - len(tail) - 2
+    body = _body(lines_of(sight), width, room, signs)
+    gap = [Text()] if tail else []
+    return [*head, Text(), *body, *gap, *tail]
+
+
+def _title(sight: RunSight, width: int) -> Text:
+    run = sight.run
+    reached = sight.state.nodes.values()
+    over = sum(node.status is not NodeStatus.LIVE for node in reached)
+    line = Text()
+    line.append(run.id, style="bold")
+    line.append(f" of {run.flow} " if width >= WIDE else " ")
+    line.append(run.status.value, style=STYLES[run.status])
+    line.append(f" {took((run.finished_at or sight.now) - run.created_at)}")
+    line.append(f", {over}/{len(sight.graph.nodes)} nodes", style="dim")
+    return _cut(line, width)
+
+
+def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
+    """Who is there, and how much of this run each has in hand."""
+    if sight.state.is_ended:
+        return
+    held = Counter(job.worker for job in sight.jobs if job.status in HELD)
+    shown = [each for each in sight.workers if _matters(each, sight, held)]
+    alive = [each for each in shown if not is_silent(each, sight.now)]
+    if not alive:
+        yield _cut(Text("no live worker", style="red"), width)
+    if len(shown) > WORKERS_MAX:
+        busy = sum(bool(held[each.info.id]) for each in alive)
+        yield _cut(Text(f"{len(alive)} workers, {busy} of them at this run", style="dim"), width)
+        return
+    parts = []
+    for worker in shown:
+        if is_silent(worker, sight.now):
+            text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, sight.now)}"
+            parts.append(Text(text, style="red"))
+        else:
+            parts.append(Text(f"{signs.alive} {worker.info.id} {held[worker.info.id]}", "green"))
+    yield from _wrapped(parts, width)
+
+
+def _matters(worker: WorkerState, sight: RunSight, held: Counter[WorkerId | None]) -> bool:
+    """Whether a worker is at work, or was a moment ago."""
+    return bool(held[worker.info.id]) or sight.now - worker.seen_at <= 4 * worker.info.lease
+
+
+def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    line = Text()
+    for part in parts:
+        if line and cell_len(line.plain) + 2 + cell_len(part.plain) > width:
+            yield _cut(line, width)
+            line = Text()
+        line.append_text(Text("  ") if line else Text()).append_text(part)
+    if line:
+        yield _cut(line, width)
+
+
+# The nodes
+
+
+def _body(lines: Sequence[Line], width: int, room: int, signs: Signs) -> list[Text]:
+    shown = fitting(lines, room, width)
+    longest = max((cell_len(_name(each, signs)) for each in lines), default=0)
+    name_width = min(longest, max(12, width // 3))
+    drawn = [text for each in shown for text in _drawn(each, name_width, width, signs)]
+    hidden = Counter(each.look for each in lines if not each.is_part)
+    hidden.subtract(each.look for each in shown if not each.is_part)
+    if counts := ", ".join(f"{hidden[look]} {look}" for look in Look if hidden[look]):
+        drawn.append(_cut(Text(f"{signs.more} and {counts}", style="dim"), width))
+    return drawn
+
+
+def fitting(lines: Sequence[Line], room: int, width: int) -> list[Line]:
+    """Those for which there is room: what is at work or failed, then what is nearest to it.
+
+    Items of maps go first. One line is left for telling what is hidden.
+    """
+    if sum(_height(each, width) for each in lines) <= room:
+        return list(lines)
+    urgent = [at for at, each in enumerate(lines) if _is_urgent(each)] or [0]
+    nearness = {at: min(abs(at - other) for other in urgent) for at in range(len(lines))}
+    left, kept = room - 1, set()
+    for at in sorted(nearness, key=lambda at: (lines[at].is_part, nearness[at], at)):
+        if (needed := _height(lines[at], width)) > left:
+            break
+        left -= needed
+        kept.add(at)
+    return [each for at, each in enumerate(lines) if at in kept]
+
+
+def _is_urgent(line: Line) -> bool:
+    return not line.is_part and (line.look in LIVE or line.look is Look.FAILED)
+
+
+def _height(line: Line, width: int) -> int:
+    return 1 + bool(line.remark) + bool(line.command)
+
+
+def _name(line: Line, signs: Signs) -> str:
+    return f"{signs.drawn(line.guide)}{signs.looks[line.look]} {line.name}"
+
+
+def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Text]:
+    style = LOOK_STYLES[line.look]
+    guide, sign = signs.drawn(line.guide), signs.looks[line.look]
+    text = Text(guide, style="dim")
+    text.append(f"{sign} ", style=style)
+    room = max(4, name_width - cell_len(text.plain))
+    text.append(_sized(line.name, room, signs), style="dim" if line.look is Look.TO_COME else "")
+    text.append(f" {line.look:{WORD_WIDTH}}", style=style)
+    if width >= WIDE:
+        text.append(" ")
+        text.append_text(_bar(line, signs))
+    text.append(f" {line.amount:>{AMOUNT_WIDTH}}")
+    text.append(f"  {line.note}" if line.note else "", style="dim")
+    text.rstrip()
+    yield _cut(text, width)
+    indent = " " * (cell_len(guide) + 2)
+    if line.remark:
+        remark = Text(f"{indent}{' '.join(line.remark.split())}", style=_remark_style(line))
+        yield _cut(remark, width)
+    if line.command:
+        yield _cut(Text(f"{indent}{signs.arrow} {line.command}", style="bold"), width)
+
+
+def _remark_style(line: Line) -> str:
+    return "red" if line.look in (Look.FAILED, Look.RETRYING) or not line.command else ""
+
+
+def _bar(line: Line, signs: Signs) -> Text:
+    if line.share is None:
+        return Text(" " * BAR_WIDTH)
+    full = round(BAR_WIDTH * min(1.0, line.share))
+    text = Text(signs.full * full, style=LOOK_STYLES[line.look])
+    return text.append(signs.empty * (BAR_WIDTH - full), style="dim")
+
+
+def _sized(text: str, width: int, signs: Signs) -> str:
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    end = signs.more[:1]
+    return set_cell_size(text, width - len(end)) + end
+
+
+# The latest events
+
+
+def _event_line(event: EventRecord, width: int) -> Text:
+    line = Text(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
+    line.append(event.kind.replace("_", " "))
+    line.append(f" {event.key}" if event.key else "", style="bold")
+    line.append(f" {about(event)}".rstrip(), style="dim")
+    return _cut(line, width)
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    line.no_wrap = True
+    return line
