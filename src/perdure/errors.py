@@ -377,6 +377,30 @@ class RunStuck(PerdureError):
     """``run_flow``: the run waits for something that nothing here will bring."""
 
 
+class NotFaked(PerdureError):
+    """``Kit(fakes_only=True)``: a task was to be executed that no fake stands for."""
+
+    def __init__(self, task: str, key: str | None) -> None:
+        place = f" at node {key!r}" if key else ""
+        super().__init__(
+            f"task {task!r}{place} was called, and no fake stands for it: "
+            f"kit.fake({key or task!r}, ...)"
+        )
+        self.task = task
+
+
+class NotSettled(PerdureError, TimeoutError):
+    """The testing kit: something was still being executed when its patience was over."""
+
+    def __init__(self, running: str, patience: timedelta) -> None:
+        what = f"{running} was" if running else "something was"
+        super().__init__(
+            f"{what} still being executed after {patience.total_seconds():g} s of real time; fake "
+            "what takes long, or raise Kit(patience=...)"
+        )
+        self.running = running
+
+
 class LoopExhausted(PerdureError):
     """A loop was not done after its last iteration."""
 
@@ -504,6 +528,37 @@ class StoreUnreachable(StoreError, ConnectionError):
 
 class SchemaMismatch(StoreError):
     """The tables found belong to a newer Perdure, or to something else."""
+
+
+# What keeps a store from being moved. Nothing was written.
+
+
+class StoreInUse(PerdureError):
+    """Workers are at work in the store that is to be exported."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"the store at {url} is in use: {reason}. What they do from now on would not be in the "
+            "export; stop them, or say --live to get a copy as of now"
+        )
+
+
+class StoreNotEmpty(PerdureError):
+    """An import needs a store of its own."""
+
+    def __init__(self, url: str, tables: list[str]) -> None:
+        super().__init__(
+            f"the store at {url} is not empty: it has {', '.join(tables)}. Import into a new "
+            "database, or a new ?schema=... on PostgreSQL or ?prefix=... on SQLite"
+        )
+        self.tables = tables
+
+
+class InvalidExport(PerdureError):
+    """A file is not a whole export that this version can read."""
+
+    def __init__(self, path: str, reason: str, advice: str = "Export the store again") -> None:
+        super().__init__(f"{path} cannot be imported: {reason}. {advice}")
 
 
 # What a task raises to say how its attempt should count.

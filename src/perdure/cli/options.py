@@ -49,6 +49,15 @@ def required(store: str | None) -> str:
     return store
 
 
+def shared_store(store: str | None, *, is_new: bool = False) -> str:
+    """The URL of a store that others can use too, and that is there unless it may be made."""
+    url = required(store)
+    _check_outside(url)
+    if not is_new:
+        _check_exists(url)
+    return url
+
+
 @contextmanager
 def connected(
     store: str | None, namespace: str, *, is_new: bool = False, codec: Codec | None = None
@@ -60,10 +69,7 @@ def connected(
     from perdure.client.blocking import Client
 
     with errors_told():
-        url = required(store)
-        _check_outside(url)
-        if not is_new:
-            _check_exists(url)
+        url = shared_store(store, is_new=is_new)
         with Client(url, namespace=namespace, codec=codec) as client:
             yield client
 

@@ -25,3 +25,12 @@ def read_failure(data: bytes) -> Failure:
         return _decode_failure(data)
     except (msgspec.DecodeError, RecursionError):
         return UNREADABLE
+
+
+def readable_json(data: bytes) -> str:
+    """A failure as a column of JSON can take it."""
+    try:
+        msgspec.json.decode(data)
+        return data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.encode(UNREADABLE).decode()

@@ -98,7 +98,7 @@ def event_from(row: Row) -> StoredEvent:
     return StoredEvent(number=number, at=moment(at), data=data, value=value)
 
 
-def _names(data: str) -> tuple[str, ...]:
+def names_in(data: str) -> tuple[str, ...]:
     """None where they cannot be read: who decides is in the log, and other waits go on."""
     try:
         return _decode_names(data)
@@ -116,6 +116,6 @@ def wait_from(row: Row) -> Wait:
         name=name,
         opened_at=moment(opened_at),
         due_at=moment_or_none(due_at),
-        deciders=_names(deciders),
+        deciders=names_in(deciders),
         detail=detail,
     )

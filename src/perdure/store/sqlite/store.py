@@ -10,9 +10,13 @@ from typing import Any
 from perdure.clock import Clock, system_clock
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
+from perdure.store.kept import MovableStore
 from perdure.store.sqlite.database import close_database, open_database
+from perdure.store.sqlite.dumping import SqliteDumping
 from perdure.store.sqlite.housekeeping import SqliteHousekeeping
+from perdure.store.sqlite.insight import SqliteInsight
 from perdure.store.sqlite.jobs import SqliteJobs
+from perdure.store.sqlite.loading import SqliteLoading
 from perdure.store.sqlite.operators import SqliteOperators
 from perdure.store.sqlite.place import place_at
 from perdure.store.sqlite.reads import SqliteReads
@@ -28,8 +32,12 @@ class SqliteStore(
     SqliteSchedules,
     SqliteOperators,
     SqliteReads,
+    SqliteInsight,
     SqliteHousekeeping,
+    SqliteDumping,
+    SqliteLoading,
     Store,
+    MovableStore,
 ):
     """A handle on one file; handles of one process share its threads and connections."""
 

@@ -1,0 +1,247 @@
+"""What a store keeps, row by row, in the same words on every backend: for moving it to another.
+
+A second, smaller contract beside that of :mod:`perdure.store.contract`, for backends whose contents
+outlive a process. Workers, duties and leases are not in it: they belong to the place, not the work.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
+
+from perdure.model.job import Status
+from perdure.model.value import Value
+
+
+class Kept(Value, tag_field="row", forbid_unknown_fields=True, omit_defaults=True):
+    """One row. Fields are named as the columns that both SQL backends have."""
+
+
+class KeptDefinition(Kept, tag="definition"):
+    namespace: str
+    flow: str
+    version: str
+    data: bytes
+
+
+class KeptRun(Kept, tag="run"):
+    serial: int
+    """What its events, snapshot and steps name it by, within one store and one export."""
+    id: str
+    namespace: str
+    flow: str
+    version: str
+    status: str
+    number: int
+    """That of its last event."""
+    created_at: datetime
+    updated_at: datetime
+    summary: bytes
+    finished_at: datetime | None = None
+    parent_run: str | None = None
+    parent_key: str | None = None
+    has_cooldown: bool = False
+
+
+class KeptEvent(Kept, tag="event"):
+    run_serial: int
+    number: int
+    at: datetime
+    data: bytes
+    value: bytes | None = None
+
+
+class KeptSnapshot(Kept, tag="snapshot"):
+    run_serial: int
+    number: int
+    data: bytes
+
+
+class KeptWait(Kept, tag="wait"):
+    run_id: str
+    namespace: str
+    key: str
+    kind: str
+    name: str
+    opened_at: datetime
+    detail: bytes
+    due_at: datetime | None = None
+    is_held: bool = False
+    deciders: tuple[str, ...] = ()
+
+
+class KeptJob(Kept, tag="job"):
+    """Nobody holds it: see :func:`let_go`."""
+
+    id: str
+    namespace: str
+    queue: str
+    task: str
+    lane: str
+    status: str
+    priority: int
+    rank: float
+    input_hash: int
+    input: bytes
+    created_at: datetime
+    ready_at: datetime
+    epoch: int = 0
+    attempt: int = 0
+    failures: int = 0
+    postpones: int = 0
+    deaths: int = 0
+    max_attempts: int | None = None
+    job_group: str | None = None
+    fingerprint: str | None = None
+    run_id: str | None = None
+    node_key: str | None = None
+    worker: str | None = None
+    avoid_worker: str | None = None
+    avoid_until: datetime | None = None
+    deadline_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    dropped: bool = False
+    progress: float = 0.0
+    progress_message: str = ""
+    progress_details: bytes | None = None
+    policy: bytes | None = None
+    output: bytes | None = None
+
+
+class KeptFailure(Kept, tag="failure"):
+    """In the order in which they happened."""
+
+    job_id: str
+    attempt: int
+    failed_at: datetime
+    failure: bytes
+    worker: str | None = None
+
+
+class KeptStep(Kept, tag="step"):
+    """In the order in which they were stored. Of a run, or of a plain job."""
+
+    owner: str
+    name: str
+    value: bytes
+    run_serial: int | None = None
+    job_id: str | None = None
+
+
+class KeptLimit(Kept, tag="limit"):
+    namespace: str
+    key: str
+    closed_until: datetime | None = None
+    last_start_at: datetime | None = None
+    counts_until: datetime | None = None
+
+
+class KeptLimitStart(Kept, tag="limit_start"):
+    namespace: str
+    key: str
+    started_at: datetime
+    count: int
+
+
+class KeptQueue(Kept, tag="queue"):
+    """A queue that is paused."""
+
+    namespace: str
+    name: str
+    paused_at: datetime
+    paused_by: str | None = None
+
+
+class KeptSchedule(Kept, tag="schedule"):
+    namespace: str
+    name: str
+    revision: int
+    definition: bytes
+    state: bytes
+    due_at: datetime | None = None
+
+
+KINDS: tuple[type[Kept], ...] = (
+    KeptDefinition,
+    KeptRun,
+    KeptEvent,
+    KeptSnapshot,
+    KeptWait,
+    KeptJob,
+    KeptFailure,
+    KeptStep,
+    KeptLimit,
+    KeptLimitStart,
+    KeptQueue,
+    KeptSchedule,
+)
+"""In the order in which they are dumped: what others refer to comes first."""
+
+
+class Contents(Value):
+    """What one moment's contents are, before the rows of them are read."""
+
+    at: datetime
+    counts: Mapping[type[Kept], int]
+    held_until: datetime | None
+    """When the last lease on a job ends; None if nobody holds any."""
+
+
+class Dump(Protocol):
+    """All that a store keeps at one moment, whatever is written meanwhile."""
+
+    @property
+    @abstractmethod
+    def contents(self) -> Contents: ...
+
+    @abstractmethod
+    def batches(self) -> AsyncIterator[Sequence[Kept]]:
+        """Every row, batches of one kind each, in the order of ``KINDS``."""
+
+
+@runtime_checkable
+class MovableStore(Protocol):
+    """A store whose contents can move to another one."""
+
+    @abstractmethod
+    def dump(self) -> AbstractAsyncContextManager[Dump]:
+        """One consistent view, open until the end of the block. Jobs are as ``let_go`` has them."""
+
+    @abstractmethod
+    async def load(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+        """Write everything, all or nothing, into a store that keeps nothing yet.
+
+        - Raises ``StoreNotEmpty``, and writes nothing, where there is anything but definitions.
+        - What reading the batches raises is raised, and nothing is written.
+        - Rows keep their order, and what is added later comes after them.
+        """
+
+
+def let_go(job: KeptJob, lease_until: datetime | None, now: datetime) -> KeptJob:
+    """A job as nobody holds it, with a higher epoch: its holder can write nowhere it is moved to.
+
+    One that was held goes back to the queue with its attempt, as a stopping worker gives it back;
+    a lease that had run out counts as a death, as for whoever would have taken the job over.
+    """
+    if lease_until is None:
+        return job
+    is_dead = lease_until <= now
+    epoch, deaths = job.epoch + 1, job.deaths + is_dead
+    if job.status == Status.ABORTING:
+        return replace(
+            job, status=Status.CANCELLED.value, epoch=epoch, deaths=deaths, finished_at=now
+        )
+    return replace(
+        job,
+        status=Status.WAITING.value,
+        epoch=epoch,
+        deaths=deaths,
+        attempt=job.attempt - (not is_dead),
+        worker=None,
+    )

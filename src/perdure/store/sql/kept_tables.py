@@ -1,0 +1,113 @@
+"""Where each kind of row is kept: the tables that both SQL backends have, whole, in order."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from perdure.model.value import Value
+from perdure.store.kept import (
+    Kept,
+    KeptDefinition,
+    KeptEvent,
+    KeptFailure,
+    KeptJob,
+    KeptLimit,
+    KeptLimitStart,
+    KeptQueue,
+    KeptRun,
+    KeptSchedule,
+    KeptSnapshot,
+    KeptStep,
+    KeptWait,
+)
+
+BATCH_ROWS_MAX = 1000
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Of values, about: rows may hold a mebibyte each."""
+
+
+class Table(Value):
+    name: str
+    order: str
+    """By what its rows are read, so that a dump of the same contents is the same file."""
+
+
+TABLES: Mapping[type[Kept], Table] = {
+    KeptDefinition: Table(name="definitions", order="namespace, flow, version"),
+    KeptRun: Table(name="runs", order="serial"),
+    KeptEvent: Table(name="events", order="run_serial, number"),
+    KeptSnapshot: Table(name="snapshots", order="run_serial"),
+    KeptWait: Table(name="waits", order="run_id, namespace, key"),
+    KeptJob: Table(name="jobs", order="id"),
+    KeptFailure: Table(name="failures", order="number"),
+    KeptStep: Table(name="steps", order="number"),
+    KeptLimit: Table(name="limits", order="namespace, key"),
+    KeptLimitStart: Table(name="limit_starts", order="namespace, key, started_at, count"),
+    KeptQueue: Table(name="queues", order="namespace, name"),
+    KeptSchedule: Table(name="schedules", order="namespace, name"),
+}
+
+
+@cache
+def columns_of(kind: type[Kept]) -> tuple[str, ...]:
+    return kind.__struct_fields__
+
+
+def selection(kind: type[Kept], place: str, columns: Iterable[str]) -> str:
+    """The statement that reads a whole table; ``place`` is what stands before its name."""
+    table = TABLES[kind]
+    listed = ", ".join(columns)
+    return f"SELECT {listed} FROM {place}{table.name} ORDER BY {table.order}"
+
+
+def counting(place: str) -> str:
+    """The statement that counts the rows of all tables, in the order of ``TABLES``."""
+    each = (f"(SELECT count(*) FROM {place}{table.name})" for table in TABLES.values())
+    return f"SELECT {', '.join(each)}"
+
+
+def emptiness(place: str) -> str:
+    """The statement that says of each table, in the order of ``TABLES``, whether it has a row."""
+    each = (f"EXISTS (SELECT 1 FROM {place}{table.name})" for table in TABLES.values())
+    return f"SELECT {', '.join(each)}"
+
+
+Convert = Callable[[Any], Any]
+
+
+@cache
+def types_of(kind: type[Kept]) -> tuple[Any, ...]:
+    """The type of each field, None left aside."""
+    return tuple(_without_none(field.type) for field in msgspec.structs.fields(kind))
+
+
+def converted(
+    values: Iterable[Any], types: Iterable[Any], by_type: Mapping[Any, Convert]
+) -> list[Any]:
+    """Values as another side has them: those of some types converted, None left as it is."""
+    return [
+        value if value is None or (convert := by_type.get(type)) is None else convert(value)
+        for value, type in zip(values, types, strict=True)
+    ]
+
+
+def size_of(values: Iterable[Any]) -> int:
+    """How many bytes of values a row has, about."""
+    return sum(len(value) for value in values if isinstance(value, bytes))
+
+
+MOMENT = datetime
+NAMES = tuple[str, ...]
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) not in (types.UnionType, Union):
+        return annotation
+    [only] = (each for each in get_args(annotation) if each is not type(None))
+    return only

@@ -1,0 +1,90 @@
+"""From a store into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from perdure.errors import InvalidInput, StoreInUse
+from perdure.model.value import Value
+from perdure.store.contract import Store
+from perdure.store.kept import Contents, MovableStore
+from perdure.store.opening import store_at
+from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
+from perdure.transfer.writing import written
+
+Progress = Callable[[int, int], None]
+"""Told how many rows are done, of how many."""
+
+
+class Transferred(Value):
+    """What was moved."""
+
+    counts: dict[str, int]
+    """Rows by kind."""
+    exported_at: datetime
+
+
+async def export_store(
+    url: str, path: Path, *, is_live: bool = False, tell: Progress = lambda done, of: None
+) -> Transferred:
+    """Write all that a store keeps into a new file, as of one moment.
+
+    Raises ``StoreInUse`` while workers are at work there, unless ``is_live``.
+    """
+    store = store_at(url)
+    movable = as_movable(store)
+    await store.open()
+    try:
+        async with movable.dump() as dump:
+            if not is_live:
+                await _check_idle(store, dump.contents)
+            header = _header_of(store, dump.contents)
+            total, done = sum(header.counts.values()), 0
+            with written(path) as writer:
+                writer.begin(header)
+                async for batch in dump.batches():
+                    writer.add(batch)
+                    done += len(batch)
+                    tell(done, total)
+    finally:
+        await store.close()
+    return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
+
+
+def as_movable(store: Store) -> MovableStore:
+    if not isinstance(store, MovableStore):
+        raise InvalidInput(
+            f"store {store.url!r} lives inside one process and cannot be moved; only SQLite and "
+            "PostgreSQL can"
+        )
+    return cast("MovableStore", store)
+
+
+async def _check_idle(store: Store, contents: Contents) -> None:
+    workers = [
+        worker.info.id
+        for worker in await store.workers(None)
+        if contents.at - worker.seen_at <= worker.info.lease
+    ]
+    if workers:
+        more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
+        raise StoreInUse(store.url, f"worker {workers[0]!r}{more} gave a sign of life just now")
+    if contents.held_until is not None and contents.held_until > contents.at:
+        seconds = (contents.held_until - contents.at).total_seconds()
+        raise StoreInUse(store.url, f"jobs are held under leases for another {seconds:.0f} s")
+
+
+def _header_of(store: Store, contents: Contents) -> Header:
+    return Header(
+        format=FORMAT,
+        schema=SCHEMA,
+        perdure=version("perdure"),
+        store=urlsplit(store.url).scheme,
+        exported_at=contents.at,
+        counts={name_of(kind): count for kind, count in contents.counts.items() if count},
+    )

@@ -1,0 +1,55 @@
+"""What an export looks like: lines of JSON, gzipped if the name of the file ends in ``.gz``.
+
+The first line says what it is and how much is in it; then follows one line for each row, with its
+kind in ``row``; the last line has the counts again and the checksum of all lines before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from perdure.model.value import Value
+from perdure.store.kept import KINDS, Kept
+
+FORMAT = 1
+"""Raised when a file of today could not be read as it is meant by the code of yesterday."""
+SCHEMA = 4
+"""The version of the tables that the rows are of: that of the latest migration."""
+COMPRESSED_SUFFIX = ".gz"
+
+
+class Header(Value, tag_field="row", tag="perdure-export"):
+    format: int
+    schema: int
+    perdure: str
+    """The version that wrote it."""
+    store: str
+    """The kind of store that it was."""
+    exported_at: datetime
+    counts: Mapping[str, int]
+    """Rows by kind."""
+
+
+class Trailer(Value, tag_field="row", tag="end", forbid_unknown_fields=True):
+    counts: Mapping[str, int]
+    sha256: str
+
+
+def name_of(kind: type[Kept]) -> str:
+    """What a kind of row is called in the file."""
+    tag = kind.__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag
+
+
+NAMES = tuple(name_of(kind) for kind in KINDS)
+ANY_ROW: Any = reduce(or_, (*KINDS, Trailer))
+
+encode = msgspec.json.Encoder().encode
+decode_row = msgspec.json.Decoder(ANY_ROW).decode

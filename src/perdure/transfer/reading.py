@@ -1,0 +1,111 @@
+"""Reading an export, and refusing one that is not whole."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from perdure.errors import InvalidExport, InvalidInput
+from perdure.store.kept import Kept
+from perdure.transfer.format import FORMAT, SCHEMA, Header, Trailer, decode_row, name_of
+
+BATCH_ROWS_MAX = 1000
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_FOREIGN = "it is not an export of Perdure"
+_decode_header = msgspec.json.Decoder(Header).decode
+
+
+class ExportFile:
+    """An export by its path, which is read from its beginning each time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def verified(self) -> Header:
+        """Read it all, and raise ``InvalidExport`` unless every line is as it was written."""
+        for _ in self.batches():
+            pass
+        with self._opened() as file:
+            return self._header(file.readline())
+
+    def batches(self) -> Iterator[Sequence[Kept]]:
+        """The rows, batches of one kind each. Raises at the end too, if that is not as it was."""
+        with self._opened() as file:
+            try:
+                yield from self._batches(file)
+            except (EOFError, OSError, zlib.error) as error:
+                raise self._invalid(f"it is cut off or damaged: {error}") from error
+
+    def _batches(self, file: BinaryIO) -> Iterator[Sequence[Kept]]:
+        first = file.readline()
+        header = self._header(first)
+        sum, counts = hashlib.sha256(first), Counter[str]()
+        batch: list[Kept] = []
+        size = 0
+        for number, line in enumerate(file, start=2):
+            row = self._row(line, number)
+            if isinstance(row, Trailer):
+                self._check_end(row, header, counts, sum.hexdigest(), file.read(1))
+                break
+            is_full = len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX
+            if batch and (is_full or type(row) is not type(batch[0])):
+                yield batch
+                batch, size = [], 0
+            sum.update(line)
+            counts[name_of(type(row))] += 1
+            batch.append(row)
+            size += len(line)
+        else:
+            raise self._invalid("it is cut off: its last line is missing")
+        if batch:
+            yield batch
+
+    def _header(self, line: bytes) -> Header:
+        try:
+            header = _decode_header(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._invalid(_FOREIGN, "Name a file that perdure export wrote") from error
+        if header.format > FORMAT or header.schema > SCHEMA:
+            raise self._invalid(
+                f"Perdure {header.perdure} wrote it, in format {header.format} with tables of "
+                f"version {header.schema}; this one knows format {FORMAT} and tables {SCHEMA}",
+                "Upgrade Perdure here",
+            )
+        return header
+
+    def _row(self, line: bytes, number: int) -> Kept | Trailer:
+        try:
+            row: Kept | Trailer = decode_row(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._invalid(f"line {number} is cut off or damaged: {error}") from error
+        return row
+
+    def _check_end(
+        self, trailer: Trailer, header: Header, counts: Counter[str], sum: str, rest: bytes
+    ) -> None:
+        if rest:
+            raise self._invalid("there is more after its last line")
+        if not dict(counts) == dict(trailer.counts) == dict(header.counts):
+            raise self._invalid("it does not have as many rows as it says")
+        if sum != trailer.sha256:
+            raise self._invalid("it was changed since it was written: its checksum is another")
+
+    def _invalid(self, reason: str, advice: str = "Export the store again") -> InvalidExport:
+        return InvalidExport(str(self._path), reason, advice)
+
+    def _opened(self) -> BinaryIO:
+        try:
+            with open(self._path, "rb") as file:
+                is_compressed = file.read(2) == _GZIP_MAGIC
+            opened = gzip.open if is_compressed else open
+            return cast("BinaryIO", opened(self._path, "rb"))
+        except OSError as error:
+            raise InvalidInput(f"{self._path} cannot be read: {error.strerror or error}") from error
