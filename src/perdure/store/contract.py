@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.insight import EndedCounts, Examination, FlowRuns
 from perdure.model.job import (
     Claim,
     Claimed,
@@ -442,6 +443,30 @@ class ReadStore(Protocol):
         """The registered workers, with what they hold."""
 
 
+class InsightStore(Protocol):
+    """What operators ask now and then. It may cost in proportion to what is kept."""
+
+    @abstractmethod
+    async def examine(self) -> Examination:
+        """How the place itself is, and which runs go nowhere; over all namespaces.
+
+        - Names indexes that are missing, and those that are not valid.
+        - Names runs that are under way without a job or a wait, unless they are paused; at most
+          ``STRAYS_MAX`` of them.
+        """
+
+    @abstractmethod
+    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+        """Every stored version of every flow, with its runs counted; sorted by their names."""
+
+    @abstractmethod
+    async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
+        """What ended longer ago than this.
+
+        - Pruning removes all of it, but for runs that something live is below.
+        """
+
+
 class HousekeepingStore(Protocol):
     """What any worker may do for its namespace, one at a time, in bounded batches.
 
@@ -508,7 +533,14 @@ class HousekeepingStore(Protocol):
 
 
 class Store(
-    JobStore, RunStore, ScheduleStore, OperatorStore, ReadStore, HousekeepingStore, Protocol
+    JobStore,
+    RunStore,
+    ScheduleStore,
+    OperatorStore,
+    ReadStore,
+    InsightStore,
+    HousekeepingStore,
+    Protocol,
 ):
     """One place that keeps everything. Usable from any thread's event loop it was opened on."""
 

@@ -11,6 +11,7 @@ from perdure.errors import InvalidInput, InvalidStoreUrl
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.memory.housekeeping import MemoryHousekeeping
+from perdure.store.memory.insight import MemoryInsight
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.operators import MemoryOperators
 from perdure.store.memory.reads import MemoryReads
@@ -28,6 +29,7 @@ class MemoryStore(
     MemorySchedules,
     MemoryOperators,
     MemoryReads,
+    MemoryInsight,
     MemoryHousekeeping,
     Store,
 ):

@@ -15,6 +15,7 @@ _FILES = (
     "effects",
     "housekeeping",
     "inserts",
+    "insight",
     "jobs",
     "limits",
     "migrations",

@@ -17,6 +17,7 @@ from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.dumping import PostgresDumping
 from perdure.store.postgres.housekeeping import PostgresHousekeeping
+from perdure.store.postgres.insight import PostgresInsight
 from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.loading import PostgresLoading
 from perdure.store.postgres.migrations import migrate
@@ -34,6 +35,7 @@ class PostgresStore(
     PostgresSchedules,
     PostgresOperators,
     PostgresReads,
+    PostgresInsight,
     PostgresHousekeeping,
     PostgresDumping,
     PostgresLoading,

@@ -14,6 +14,7 @@ from perdure.model.value import Value
 from perdure.store.sql.statements import fill
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_INDEX = re.compile(r"^(CREATE|DROP)(?: UNIQUE)? INDEX (?:\S+\.)?(\w+)", re.MULTILINE)
 
 
 class Migration(Value):
@@ -53,6 +54,15 @@ def pending(
     if _names(known[: len(found)]) != dict(found):
         raise foreign_tables(where)
     return known[len(found) :]
+
+
+def indexes_made(steps: Sequence[Migration]) -> frozenset[str]:
+    """The names of the indexes that are there once all steps are done."""
+    names: set[str] = set()
+    for step in steps:
+        for act, name in _INDEX.findall(step.text):
+            (names.add if act == "CREATE" else names.discard)(name)
+    return frozenset(names)
 
 
 def foreign_tables(where: str) -> SchemaMismatch:

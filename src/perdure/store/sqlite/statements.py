@@ -12,7 +12,17 @@ from perdure.store.sqlite.rows import CLAIMED_ROW, JOB_ROW, RECORD_ROW
 from perdure.store.sqlite.run_rows import LAST_NUMBER, NODE_JOB_ROW, RUN_ROW, WAIT_ROW
 
 PACKAGE = "perdure.store.sqlite"
-_FILES = ("jobs", "runs", "waits", "schedules", "operators", "limits", "reads", "housekeeping")
+_FILES = (
+    "jobs",
+    "runs",
+    "waits",
+    "schedules",
+    "operators",
+    "limits",
+    "reads",
+    "housekeeping",
+    "insight",
+)
 
 ROWS_MAX = 64
 """Rows that one statement writes. A power of two, as all sizes are, so that few texts exist."""
