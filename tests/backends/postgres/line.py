@@ -1,4 +1,4 @@
-"""A wire between a store and its server that a test can cut at a chosen moment."""
+"""A wire between a store and its server that a test can cut, or silence, at a chosen moment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Line:
-    """Forwards everything, until told to lose an answer or to let nothing through."""
+    """Forwards everything, until told to lose an answer or to let nothing through.
+
+    Silenced connections stay open, and take whatever is sent: only nothing comes out at the end.
+    """
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._loses_answer_to = b""
+        self._silent_from = b""
+        self._silenced = 0
         self._server: asyncio.Server | None = None
         self.accepted = 0
+        self.went_silent = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -52,8 +58,18 @@ class Line:
         """
         self._loses_answer_to = text.encode()
 
+    def silence(self) -> None:
+        """Let nothing through any more on the connections there are now."""
+        self._silenced = self.accepted
+        self.went_silent.set()
+
+    def silence_from(self, text: str) -> None:
+        """Silence all connections as soon as a message holds ``text``, which is swallowed too."""
+        self._silent_from = text.encode()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        number = self.accepted
         assert self._parts.hostname is not None
         far_reader, far_writer = await asyncio.open_connection(
             self._parts.hostname, self._parts.port or 5432
@@ -62,7 +78,7 @@ class Line:
         is_losing = asyncio.Event()
         for source, sink in ((reader, far_writer), (far_reader, writer)):
             task = asyncio.create_task(
-                self._forward(source, sink, is_losing, is_answer=sink is writer)
+                self._forward(source, sink, is_losing, number, is_answer=sink is writer)
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -72,6 +88,7 @@ class Line:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         is_losing: asyncio.Event,
+        number: int,
         *,
         is_answer: bool,
     ) -> None:
@@ -80,6 +97,11 @@ class Line:
                 if is_answer and is_losing.is_set():
                     sink.transport.abort()
                     return
+                if not is_answer and self._silent_from and self._silent_from in data:
+                    self._silent_from = b""
+                    self.silence()
+                if number <= self._silenced:
+                    continue
                 if not is_answer and self._loses_answer_to and self._loses_answer_to in data:
                     self._loses_answer_to = b""
                     is_losing.set()

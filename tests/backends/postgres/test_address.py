@@ -49,6 +49,8 @@ class TestParseAddress:
             "statement_cache=1e9",
             "listen=maybe",
             "connect_timeout=0",
+            "answer_timeout=0",
+            "answer_timeout=never",
         ],
     )
     def test_refuses_options_that_cannot_be_used(self, options: str) -> None:
