@@ -88,14 +88,19 @@ ASCII = Signs(
 class LiveView:
     """What rich draws: a sight, with the latest events, as large as the terminal allows."""
 
-    def __init__(self, sight: RunSight, events: Sequence[EventRecord]) -> None:
+    def __init__(
+        self, sight: RunSight, events: Sequence[EventRecord], footer: Sequence[Text] = ()
+    ) -> None:
         self._sight = sight
         self._events = events
+        self._footer = footer
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         signs = ASCII if options.ascii_only else UNICODE
-        height = max(SMALLEST_HEIGHT, console.size.height - 1)
-        yield from screen(self._sight, self._events, (options.max_width, height), signs)
+        width = options.max_width
+        height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(self._footer))
+        yield from screen(self._sight, self._events, (width, height), signs)
+        yield from (_cut(line.copy(), width) for line in self._footer)
 
 
 def screen(

@@ -1,1 +1,1 @@
-"""``python -m perdure.demo``: a small workload, two real workers, and one of them is killed."""
+"""``python -m perdure.demo``: a flow on three worker processes, one of which is killed."""

@@ -14,16 +14,19 @@ class WorkerProcess:
     """One ``perdure worker`` and its log file."""
 
     def __init__(self, number: int, store: str, folder: Path) -> None:
-        self.name = f"worker {number}"
-        self.log = folder / f"worker-{number}.log"
+        self.id = f"worker-{number}"
+        self.log = folder / f"{self.id}.log"
         self.is_killed = False
-        command = [sys.executable, "-m", "perdure.cli", "worker", "perdure.demo.tasks:worker"]
+        target = f"perdure.demo.tasks:worker_{number}"
+        command = [sys.executable, "-m", "perdure.cli", "worker", target]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--store", store, "--grace", "5s"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Ctrl-C is for whoever looks on; the workers are stopped after that.
+                start_new_session=True,
             )
 
     @property
@@ -31,9 +34,8 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return self._process.poll()
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def kill(self) -> None:
         """SIGKILL: it has no chance to say goodbye."""
@@ -41,12 +43,12 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> int:
-        """SIGTERM: it finishes what it runs, and its exit code says that nothing went wrong."""
-        if self.exit_code is None:
+    def stop(self) -> None:
+        """SIGTERM: it finishes what it runs."""
+        if not self.has_ended:
             self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(STOP_SECONDS)
+            self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return self._process.wait()
+            self._process.wait()

@@ -16,29 +16,31 @@ from rich.padding import Padding
 from perdure.cli.present import took
 from perdure.cli.terminal import make_console
 from perdure.demo import tasks
-from perdure.demo.screens import LiveScreen, PlainScreen
-from perdure.demo.story import FAST, NORMAL, OutOfPatience, Story
+from perdure.demo.stage import stage
+from perdure.demo.story import FAST, NORMAL, RUN, OutOfPatience, Story
 from perdure.demo.verdict import Verdict
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m perdure.demo", description="A small workload on SQLite, run and watched."
+        prog="python -m perdure.demo",
+        description="A flow on three worker processes on SQLite, one of which is killed.",
     )
     parser.add_argument("--fast", action="store_true", help="less work, in a third of the time")
+    parser.add_argument("--yes", action="store_true", help="ask nobody: approve after a while")
     options = parser.parse_args()
     console = make_console()
+    is_interactive = not options.yes and sys.stdin.isatty()
     folder = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
-    screen = LiveScreen(console) if console.is_terminal else PlainScreen(console)
     try:
-        with screen:
-            story = Story(folder, FAST if options.fast else NORMAL, screen)
-            verdict = story.run()
+        with stage(console, is_interactive=is_interactive) as shown:
+            story = Story(folder, FAST if options.fast else NORMAL, shown)
+            verdict = story.play()
     except OutOfPatience as reason:
         sys.stderr.write(f"The demo did not come to its end: {reason}. Logs are in {folder}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted; the workers were stopped.\n")
+        sys.stderr.write("\nInterrupted; the workers were stopped.\n")
         return 130
     tell(console, verdict, story)
     return 0 if verdict.is_good else 1
@@ -54,25 +56,25 @@ def tell(console: Console, verdict: Verdict, story: Story) -> None:
         for problem in verdict.problems:
             console.print(f"  {problem}")
     console.print("\nLook into it yourself:", style="bold")
+    command = _command()
     for line in (
         f"export PERDURE_STORE={story.store}",
-        f"{_command()} jobs list",
-        f"{_command()} depth",
+        f"{command} runs show {RUN}",
+        f"{command} runs events {RUN}",
+        f"{command} runs lineage {RUN}",
+        f"{command} inbox {RUN}:sign_off",
     ):
         console.print(f"  {line}", soft_wrap=True)  # whole, so that it can be copied
-    console.print(f"The tasks are in {_shortest(tasks.__file__)}", soft_wrap=True)
+    console.print(f"The flow is in {_shortest(tasks.__file__)}", soft_wrap=True)
 
 
 def _tell_result(console: Console, verdict: Verdict, duration: str) -> None:
-    total = sum(verdict.outcomes.values())
-    outcomes = ", ".join(f"{count} {status}" for status, count in sorted(verdict.outcomes.items()))
-    console.print(f"✓ {total} jobs, each finished exactly once in the record", style="bold green")
+    console.print("✓ Nothing was lost, and nothing counted twice", style="bold green")
     for line in (
-        outcomes,
-        f"{verdict.attempts} attempts: {verdict.retried} failed at first, "
-        f"{verdict.taken_over} were taken over from the killed worker",
-        f"{verdict.words:,} words counted, as many as the books have",
-        f"never more than {tasks.LETTERS_A_SECOND} letters in a second",
+        f"{verdict.commits} results of nodes and items, each committed once",
+        f"{verdict.retried} attempt failed and was made again",
+        f"{verdict.repeated} attempts were begun again because their worker was killed",
+        "the words add up to as many as the books have",
         f"it took {duration}",
     ):
         console.print(Padding(line, (0, 0, 0, 2), expand=False))

@@ -1,64 +1,117 @@
-"""The work of the demo: ordinary tasks, and the worker that ``perdure worker`` is given."""
+"""The work of the demo: ordinary tasks, the flow that they make up, and the workers that run it.
+
+A catalogue is made of some books: their words are counted, prices are fetched, a cover is drawn,
+and somebody has to say yes before it is published.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from pathlib import Path
+from typing import Any
 
-from perdure import Context, Rate, Retry, Worker, task
+from perdure import Context, Flow, Retry, Worker, task
 
 PAGE_END = "\f"
-LETTERS_A_SECOND = 2
+LEASE = "3s"
+"""Short, so that the jobs of a killed worker are seen to move on."""
+
+Book = dict[str, Any]
 
 
 @task
-def count_words(path: str, pause: float, ctx: Context) -> int:
+def open_library(asked: dict[str, Any]) -> dict[str, Any]:
+    """The books in a folder, each with how long to rest after a page."""
+    paths = sorted(Path(asked["folder"]).glob("*.txt"))
+    return {"books": [{"path": str(path), "pause": asked["pause"]} for path in paths]}
+
+
+@task
+def count_words(book: Book, ctx: Context) -> Book:
     """Count the words of a book, page by page, slowly enough to be watched."""
-    pages = Path(path).read_text(encoding="utf-8").split(PAGE_END)
+    path = Path(book["path"])
+    pages = path.read_text(encoding="utf-8").split(PAGE_END)
     words = 0
     for number, page in enumerate(pages, start=1):
         ctx.check()
         words += len(page.split())
-        ctx.progress(100 * number / len(pages), f"page {number} of {len(pages)}")
-        ctx.abort_signal.wait(pause)
-    return words
+        ctx.progress(100 * number / len(pages), path.stem)
+        ctx.abort_signal.wait(book["pause"])
+    return {"title": path.stem, "words": words, "attempt": ctx.attempt}
 
 
-@task(retries=Retry(3, first="1s", jitter=False), priority=2)
-def fetch(path: str, ctx: Context) -> str:
-    """Hash a book; the first try always fails, as networks do."""
+@task(retries=Retry(3, first="2s", jitter=False))
+def fetch_prices(library: dict[str, Any], ctx: Context) -> Book:
+    """The first try always fails, as networks do."""
     if ctx.attempt == 1:
-        raise ConnectionError("the server is busy")
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-@task(limits=[Rate(LETTERS_A_SECOND, per="1s", key="letters")], priority=2)
-async def send_letter(reader: str) -> str:
-    """Only so many a second, however many workers there are."""
-    await asyncio.sleep(0.05)
-    return f"a letter to {reader}"
+        raise ConnectionError("the price server is busy")
+    return {"cents": 1_250 * len(library["books"]), "attempt": ctx.attempt}
 
 
 @task
-def close_library() -> str:
-    """Enqueued with a delay."""
-    return "good night"
+def add_tax(prices: Book) -> Book:
+    return {**prices, "cents": round(prices["cents"] * 1.07)}
 
 
 @task
-def proofread(path: str, ctx: Context) -> None:
-    """Never finished: somebody has to abort it."""
-    for round in range(1, 1_000_000):
-        ctx.progress(50, f"reading {Path(path).stem} again ({round})")
-        ctx.abort_signal.wait(0.3)
+def draw_cover(library: dict[str, Any], ctx: Context) -> Book:
+    for percent in range(0, 101, 5):
         ctx.check()
+        ctx.progress(percent)
+        ctx.abort_signal.wait(library["books"][0]["pause"])
+    return {"cover": "blue", "attempt": ctx.attempt}
 
 
-worker = Worker(
-    "sqlite:///perdure-demo.db",
-    tasks=[count_words, fetch, send_letter, close_library, proofread],
-    concurrency=4,
-    lease="3s",  # short, so that the jobs of a killed worker are seen to move on
-    poll="1s",
+@task
+def set_pages(found: dict[str, Any]) -> dict[str, Any]:
+    """What the branches brought, by their names."""
+    books = found["words"]
+    return {
+        "books": len(books),
+        "words": sum(book["words"] for book in books),
+        "cents": found["prices"]["cents"],
+    }
+
+
+@task
+def publish(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer["data"], "is_published": True}
+
+
+@task
+def put_aside(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer["data"], "is_published": False}
+
+
+catalogue = (
+    Flow("catalogue")
+    .then(open_library)
+    .fork(
+        words=Flow().map(count_words, over="books"),
+        prices=[fetch_prices, add_tax],
+        cover=draw_cover,
+    )
+    .join(set_pages)
+    .approve(
+        "Publish {{ value.books }} books with {{ value.words }} words?",
+        name="sign_off",
+        deciders=["editor"],
+        on_reject="no",
+    )
+    .then(publish)
+    .node("put_aside", put_aside, after=["sign_off:no"])
+    .build()
 )
+
+
+def _worker(number: int) -> Worker:
+    return Worker(
+        "sqlite:///perdure-demo.db",
+        flows=[catalogue],
+        id=f"worker-{number}",
+        concurrency=3,
+        lease=LEASE,
+        poll="1s",
+    )
+
+
+worker_1, worker_2, worker_3 = map(_worker, (1, 2, 3))

@@ -1,25 +1,27 @@
-"""Whether the record says what it must: every job once, and the words add up."""
+"""Whether the record says what it must: nothing lost, every part committed once, the sum right."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from typing import Any
 
-from perdure.model.job import FINISHED, Job, Status
+from perdure.client.run_records import EventRecord
+from perdure.model.run import RunStatus
 from perdure.model.value import Value
+
+_COMMITS = ("node_completed", "item_completed")
 
 
 class Verdict(Value):
-    """What the demo found in the record."""
+    """What the demo found in the log of its run."""
 
-    outcomes: Mapping[Status, int]
-    attempts: int
+    commits: int
+    """Nodes and items with a committed result."""
     retried: int
-    """Jobs that failed at first."""
-    taken_over: int
-    """Jobs whose worker died."""
-    words: int
+    """Attempts that failed and were made again."""
+    repeated: int
+    """Attempts that were made again because their worker had died."""
     problems: tuple[str, ...]
 
     @property
@@ -30,52 +32,46 @@ class Verdict(Value):
 class Expected(Value):
     """What must come out."""
 
-    ids: Sequence[str]
-    aborted: str
+    items: Sequence[str]
+    """Keys of the map."""
     words: int
-    limited: str
-    """The group under a rate limit."""
-    rate: int
-    """Its starts in any one second."""
 
 
-def judge(jobs: Sequence[Job], expected: Expected, words: int) -> Verdict:
-    """Compare the record with what was enqueued; ``words`` is the sum of the jobs' results."""
+def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
+    committed = Counter(event.key for event in events if event.kind in _COMMITS)
+    retried = sum(event.kind == "node_retried" for event in events)
+    extra = sum(_attempts(event.value) - 1 for event in events if _is_executed(event))
     return Verdict(
-        outcomes=dict(Counter(job.status for job in jobs)),
-        attempts=sum(job.attempt for job in jobs),
-        retried=sum(job.failures > 0 for job in jobs),
-        taken_over=sum(job.deaths > 0 for job in jobs),
-        words=words,
-        problems=tuple(_problems(jobs, expected, words)),
+        commits=sum(committed.values()),
+        retried=retried,
+        repeated=extra - retried,
+        problems=tuple(_problems(events, committed, expected)),
     )
 
 
-def _problems(jobs: Sequence[Job], expected: Expected, words: int) -> list[str]:
-    seen = Counter(job.id for job in jobs)
-    problems = [f"job {id} is not in the record" for id in expected.ids if id not in seen]
-    problems += [f"job {id} is there {count} times" for id, count in seen.items() if count > 1]
-    for job in jobs:
-        wanted = Status.CANCELLED if job.id == expected.aborted else Status.COMPLETED
-        if job.status not in FINISHED:
-            problems.append(f"{job.task} {job.id} is not finished: it is {job.status}")
-        elif job.status is not wanted:
-            problems.append(f"{job.task} {job.id} is {job.status} instead of {wanted}")
+def _problems(
+    events: Sequence[EventRecord], committed: Counter[str | None], expected: Expected
+) -> list[str]:
+    problems = [
+        f"{key} was committed {count} times" for key, count in committed.items() if count > 1
+    ]
+    problems += [f"{key} was lost" for key in expected.items if not committed[key]]
+    if [event.number for event in events] != list(range(1, len(events) + 1)):
+        problems.append("the log has gaps")
+    if not events or events[-1].status is not RunStatus.COMPLETED:
+        return [*problems, "the run is not completed"]
+    words = events[-1].value["words"]
     if words != expected.words:
-        problems.append(f"the words counted are {words} instead of {expected.words}")
-    starts = [job.started_at for job in jobs if job.group == expected.limited and job.started_at]
-    if (most := most_in_a_second(starts)) > expected.rate:
-        problems.append(f"{most} {expected.limited} started within a second")
+        problems.append(f"{words} words were counted, but the books have {expected.words}")
     return problems
 
 
-def most_in_a_second(moments: Sequence[datetime]) -> int:
-    """How many of these moments fit into one second."""
-    ordered = sorted(moments)
-    return max(
-        (
-            sum(start <= each < start + timedelta(seconds=1) for each in ordered)
-            for start in ordered
-        ),
-        default=0,
-    )
+def _is_executed(event: EventRecord) -> bool:
+    """Whether it is the result of a body that says which attempt made it, and made by that body."""
+    if event.kind == "item_completed":
+        return True
+    return event.kind == "node_completed" and event.node in ("fetch_prices", "draw_cover")
+
+
+def _attempts(output: Any) -> int:
+    return int(output["attempt"])
