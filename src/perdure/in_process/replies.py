@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.client.approval_records import ApprovalRecord
 from perdure.client.client import AsyncClient
 from perdure.errors import InvalidInput
 from perdure.model.flow import BuiltFlow
@@ -45,9 +46,7 @@ class Replies:
             record = await client.approval(f"{wait.run}:{wait.key}")
             if not record.is_open:
                 return
-            answered = {each.by for each in record.answers}
-            others = (name for name in record.deciders if name not in answered)
-            await client.decide(record.id, **{"by": next(others, None), **answer})
+            await client.decide(record.id, **{"by": next_decider(record), **answer})
             self._answers[wait.key].pop(0)
 
     async def report(self, client: AsyncClient, wait: Wait) -> None:
@@ -67,6 +66,12 @@ class Replies:
             )
             if report.status is not ReportStatus.PROGRESS:
                 return
+
+
+def next_decider(approval: ApprovalRecord) -> str | None:
+    """Whose turn it is, where nobody says as whom they answer."""
+    answered = {each.by for each in approval.answers}
+    return next((name for name in approval.deciders if name not in answered), None)
 
 
 def _completed(result: Any) -> Report:

@@ -56,7 +56,7 @@ async def run_flow_async(
         await mail.deliver_up_front(client, run.id)
         watching = Supervision(client, store, mail, skip_delays=skip_delays)
         worker = _worker(store, flow, secrets, allow_scripts)
-        async with _working(worker):
+        async with working(worker):
             try:
                 async with asyncio.timeout(seconds):
                     await watching.watch_over(run.id)
@@ -118,7 +118,8 @@ def _worker(
 
 
 @asynccontextmanager
-async def _working(worker: Worker) -> AsyncIterator[None]:
+async def working(worker: Worker) -> AsyncIterator[None]:
+    """Let a worker work on the running event loop; at the end it is stopped at once."""
     started = asyncio.Event()
     serving = asyncio.create_task(worker.serve(started=started.set))
     try:

@@ -1,0 +1,234 @@
+"""The testing kit: flows and tasks as they run in production, in a world that a test controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from perdure.client.client import AsyncClient
+from perdure.client.enqueueing import AnyTask
+from perdure.client.schedule_records import ScheduleRecord
+from perdure.client.scheduling import AnyTarget, ScheduleOptions
+from perdure.client.submitting import AnyFlow
+from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.flow import BuiltFlow
+from perdure.model.key import Key
+from perdure.model.moment import as_moment
+from perdure.model.run import OnExisting
+from perdure.model.spelling import spelled
+from perdure.model.task import Task, checked_list
+from perdure.testing.fakes import Target
+from perdure.testing.kit_crew import Crew, CrewSettings
+from perdure.testing.kit_jobs import AsyncKitJob
+from perdure.testing.kit_place import KitPlace
+from perdure.testing.kit_runs import AsyncKitRun
+from perdure.testing.staging import MadeCall, Stage
+from perdure.worker.secrets import Provider
+from perdure.worker.settings import checked_concurrency, positive
+
+
+class AsyncKit:
+    """A store in memory, a worker, and a clock that stands still until it is turned.
+
+    Whatever a test does through the kit takes effect before the call returns: all that can be
+    executed by then has been. ``client`` is an ordinary client for the code under test; what that
+    asks for waits until ``run_until_idle``, or the next act of the kit.
+
+    ``fakes`` has what stands for tasks: by the task, its name, or the id of a node. All other tasks
+    are executed, unless ``fakes_only`` forbids it. ``now`` is the time to begin at. Bodies are
+    executed one at a time, so that each time the same happens in the same order; ``concurrency``
+    allows more. ``patience`` is how long, in real time, bodies may take together.
+    """
+
+    def __init__(
+        self,
+        *,
+        flows: Iterable[BuiltFlow] = (),
+        tasks: Iterable[Task[..., Any]] = (),
+        fakes: Mapping[Any, Any] | None = None,
+        fakes_only: bool = False,
+        now: datetime | None = None,
+        concurrency: int = 1,
+        patience: Duration = "30s",
+        secrets: Provider | None = None,
+        allow_scripts: bool = False,
+    ) -> None:
+        self._place = KitPlace(None if now is None else as_moment(now, "now"))
+        self._stage = Stage(fakes_only=fakes_only)
+        settings = CrewSettings(
+            concurrency=checked_concurrency(concurrency),
+            patience=positive(patience, "patience"),
+            secrets=secrets,
+            allow_scripts=allow_scripts,
+        )
+        self._crew = Crew(self._place, self._stage, settings)
+        self._submitted_count = 0
+        self._known = (checked_list(tasks, "tasks", "tasks"), checked_list(flows, "flows", "flows"))
+        self.client = AsyncClient(self._place.store, tasks=self._known[0], flows=self._known[1])
+        self.add(*self._known[0], *self._known[1])
+        for target, outcome in _checked_fakes(fakes).items():
+            self.fake(target, outcome)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.now}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._crew.close()
+        await self.client.close()
+
+    @property
+    def now(self) -> datetime:
+        """What time it is for everything in here."""
+        return self._place.clock()
+
+    @property
+    def calls(self) -> list[MadeCall]:
+        """Every execution of a task so far, real or faked, in order."""
+        return list(self._stage.calls)
+
+    def calls_of(self, target: Target) -> list[MadeCall]:
+        """Those of one task, or of one node."""
+        name = target.name if isinstance(target, Task) else target
+        return [
+            each
+            for each in self._stage.calls
+            if name in (each.task, each.key) or name == _node_of(each)
+        ]
+
+    def add(self, *code: BuiltFlow | Task[..., Any]) -> None:
+        """Let the kit execute these. What is handed to ``submit`` or ``enqueue`` is added by that."""
+        for each in code:
+            if isinstance(each, BuiltFlow):
+                self._crew.add_flow(each)
+            elif isinstance(each, Task):
+                self._crew.add_task(each)
+            else:
+                raise InvalidInput(f"{spelled(each)} is neither a flow that was built nor a task")
+
+    def fake(self, target: Target, outcome: Any) -> None:
+        """Let something stand for a task from now on: for all its calls, or for those of one node.
+
+        ``outcome`` is the value to return, an exception to raise, a function to call instead with
+        the same arguments, or several of them with ``in_turn``. A name that there is not is
+        refused when something is next executed.
+        """
+        self._stage.fakes.set(target, outcome)
+
+    async def submit(
+        self,
+        flow: AnyFlow,
+        input: Any = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnExisting | None = None,
+    ) -> AsyncKitRun:
+        """Begin a run, and let it go as far as it goes by now.
+
+        Without an ``id`` it is called after its flow, and counted: ``orders-1``.
+        """
+        if isinstance(flow, BuiltFlow):
+            self.add(flow)
+        self._submitted_count += 1
+        name = flow.name if isinstance(flow, BuiltFlow) else flow
+        handle = await self.client.submit(
+            flow, input, id=id or f"{name}-{self._submitted_count}", on_conflict=on_conflict
+        )
+        await self.run_until_idle()
+        return AsyncKitRun(self.client, handle, self.run_until_idle)
+
+    async def enqueue(self, task: AnyTask, /, *args: Any, **options: Any) -> AsyncKitJob:
+        """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
+        if isinstance(task, Task):
+            self.add(task)
+        handle = await self.client.enqueue(task, *args, **options)
+        await self.run_until_idle()
+        return AsyncKitJob(handle)
+
+    async def schedule(
+        self, name: str, target: AnyTarget, **options: Unpack[ScheduleOptions]
+    ) -> ScheduleRecord:
+        """Make a schedule, as ``client.schedule`` does; it ticks as the clock is turned."""
+        if isinstance(target, BuiltFlow | Task):
+            self.add(target)
+        record = await self.client.schedule(name, target, **options)
+        await self.run_until_idle()
+        return record
+
+    def run(self, id: str, flow: AnyFlow | None = None) -> AsyncKitRun:
+        """A run by its id: one that a schedule, another run or the code under test began."""
+        return AsyncKitRun(self.client, self.client.run_handle(id, flow), self.run_until_idle)
+
+    def job(self, id: str, task: AnyTask | None = None) -> AsyncKitJob:
+        """A job by its id."""
+        return AsyncKitJob(self.client.handle(id, task))
+
+    async def runs(self, flow: AnyFlow | None = None) -> list[AsyncKitRun]:
+        """The runs that there are, the first one first."""
+        records = await self.client.runs(flow=flow, limit=WAITS_PAGE_MAX)
+        meant = flow if isinstance(flow, BuiltFlow) else None
+        return [self.run(each.id, meant) for each in reversed(records)]
+
+    async def waiting(self) -> list[WaitRecord]:
+        """What runs wait for now, the longest first."""
+        return await self.client.waits(limit=WAITS_PAGE_MAX)
+
+    async def run_until_idle(self) -> None:
+        """Execute everything that can be executed by now."""
+        await self._crew.run_until_idle()
+
+    async def advance(self, by: Duration) -> None:
+        """Let time pass. Everything that is due on the way happens at its own time, in order."""
+        await self._pass_until(self.now + as_duration(by, "by"))
+
+    async def advance_to(self, moment: datetime) -> None:
+        """Let time pass until then."""
+        until = as_moment(moment, "moment")
+        if until < self.now:
+            raise InvalidInput(f"it is {self.now} already; a clock is not turned back to {until}")
+        await self._pass_until(until)
+
+    async def advance_to_next(self) -> timedelta | None:
+        """Let time pass until the next thing is due; how long that was, or None if nothing is."""
+        await self.run_until_idle()
+        due_at = await self._crew.next_due_at()
+        if due_at is None:
+            return None
+        passed = due_at - self.now
+        self._place.turn_to(due_at)
+        await self.run_until_idle()
+        return passed
+
+    async def _pass_until(self, moment: datetime) -> None:
+        await self.run_until_idle()
+        while (due_at := await self._crew.next_due_at()) is not None and due_at <= moment:
+            self._place.turn_to(due_at)
+            await self.run_until_idle()
+        self._place.turn_to(moment)
+        await self.run_until_idle()
+
+
+def _node_of(call: MadeCall) -> str | None:
+    return None if call.key is None else Key.parse(call.key).node
+
+
+def _checked_fakes(fakes: Any) -> Mapping[Any, Any]:
+    if fakes is None:
+        return {}
+    if not isinstance(fakes, Mapping):
+        raise InvalidInput(f"fakes={spelled(fakes)} must map tasks, or ids of nodes, to outcomes")
+    return fakes

@@ -1,0 +1,231 @@
+"""Who works for a kit: one worker behind the gate, and the kit's own hands for what is due.
+
+The worker executes bodies as it would anywhere. Timers, retries, deadlines and schedules are seen
+to here, at the moment that the clock was turned to and at no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.engine.acting import Acting
+from perdure.engine.graphs import Graphs
+from perdure.engine.ticking import Ticking
+from perdure.errors import InvalidInput, NotSettled
+from perdure.in_process.running import working
+from perdure.model.flow import BuiltFlow
+from perdure.model.hint import Hint
+from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model.lane import Lane
+from perdure.model.payload import PlainCodec
+from perdure.model.task import Task
+from perdure.model.worker import Survey
+from perdure.testing.kit_place import KitPlace
+from perdure.testing.staging import Stage
+from perdure.worker.housekeeping import BATCH
+from perdure.worker.housekeeping.duty import Duty
+from perdure.worker.housekeeping.promote import promote_jobs
+from perdure.worker.housekeeping.schedules import ScheduleDuty
+from perdure.worker.housekeeping.waits import WaitDuty
+from perdure.worker.secrets import Provider
+from perdure.worker.worker import Worker
+
+POLL_SECONDS = 0.05
+"""How long to wait for news before looking again; mostly there are some at once."""
+LEASE = "1h"
+"""It cannot end: the time stands still while anything is executed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewSettings:
+    """How the kit's worker works."""
+
+    concurrency: int
+    patience: timedelta
+    secrets: Provider | None
+    allow_scripts: bool
+
+
+class Crew:
+    """Works on one place, when it is told to, until nothing is left to do."""
+
+    def __init__(self, place: KitPlace, stage: Stage, settings: CrewSettings) -> None:
+        self._place = place
+        self._stage = stage
+        self._settings = settings
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._flows: dict[str, BuiltFlow] = {}
+        self._queues: set[str] = set()
+        self._is_stale = True
+        """There is code or a queue that the worker does not know of."""
+        self._worker = AsyncExitStack()
+        self._duties: tuple[Duty, ...] = ()
+        self._changed = asyncio.Event()
+        self._heard_count = 0
+
+    def add_task(self, task: Task[..., Any]) -> None:
+        if task.name not in self._tasks:
+            self._tasks[task.name] = self._stage.task(task)
+            self._is_stale = True
+
+    def add_flow(self, flow: BuiltFlow) -> None:
+        if flow.graph.text not in self._flows:
+            self._flows.update(self._stage.flow(flow).with_children())
+            self._is_stale = True
+
+    async def close(self) -> None:
+        for duty in self._duties:
+            await duty.stop()
+        await self._worker.aclose()
+
+    async def run_until_idle(self) -> None:
+        """Do everything that can be done by now."""
+        self._stage.refuse_unknown_fakes()
+        self._place.gate.forget()
+        self._place.gate.is_open = True
+        unsubscribe = self._place.store.subscribe(self._hear)
+        try:
+            async with asyncio.timeout(self._settings.patience.total_seconds()):
+                await self._work()
+        except TimeoutError:
+            raise NotSettled(await self._still_running(), self._settings.patience) from None
+        finally:
+            unsubscribe()
+            self._place.gate.is_open = False
+        if self._stage.refused:
+            raise self._stage.refused.pop(0)
+
+    async def next_due_at(self) -> datetime | None:
+        """When something happens by itself, later than now."""
+        survey = await self._survey()
+        moments = (
+            survey.next_due_at,
+            survey.next_deadline_at,
+            survey.next_wait_at,
+            survey.next_tick_at,
+            self._place.gate.opens_at,
+        )
+        later = [each for each in moments if each is not None and each > survey.now]
+        return min(later, default=None)
+
+    async def _work(self) -> None:
+        while True:
+            heard = self._heard_count
+            self._changed.clear()
+            survey = await self._survey()
+            await self._meet(survey)
+            if await self._is_idle(survey):
+                # What was written just now is heard of in the next turns of the loop.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                if heard == self._heard_count:
+                    return
+                continue
+            self._place.hint_at(tuple(self._askable(survey)))
+            await self._wait_for_news()
+
+    async def _is_idle(self, survey: Survey) -> bool:
+        """See to what is due; whether there is nothing, and nothing else to do either."""
+        if _is_due(survey.next_due_at, survey):
+            await promote_jobs(self._place.store, DEFAULT_NAMESPACE)
+            self._changed.set()
+            return False
+        if _is_due(survey.next_deadline_at, survey):
+            await self._place.store.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
+            self._changed.set()
+            return False
+        due = [duty for duty in self._duties if _is_due(duty.due_at(survey), survey)]
+        for duty in due:
+            duty.tend(self._changed.set)
+        return not due and survey.next_lease_end_at is None and not any(self._askable(survey))
+
+    def _askable(self, survey: Survey) -> list[str]:
+        """Lanes with work that the worker has not been refused yet."""
+        return [
+            text
+            for text in survey.lanes
+            if text not in self._place.gate.refused and Lane.parse(text).queue not in survey.paused
+        ]
+
+    async def _wait_for_news(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _meet(self, survey: Survey) -> None:
+        """See to it that the worker can run what waits."""
+        for lane in map(Lane.parse, survey.lanes):
+            self._refuse_without_code(lane)
+            if lane.queue not in self._queues:
+                self._queues.add(lane.queue)
+                self._is_stale = True
+        if self._is_stale:
+            self._is_stale = False
+            await self._start_anew()
+
+    def _refuse_without_code(self, lane: Lane) -> None:
+        if lane.flow and lane.flow not in self._flows:
+            raise InvalidInput(
+                f"a run of flow {lane.flow!r} was submitted, and the kit has no code for it: pass "
+                "the flow in Kit(flows=[...]), or add it with kit.add(flow)"
+            )
+        if not lane.flow and lane.task not in self._tasks:
+            raise InvalidInput(
+                f"a job of task {lane.task!r} was enqueued, and the kit has no code for it: pass "
+                "the task in Kit(tasks=[...]), or add it with kit.add(task)"
+            )
+
+    async def _start_anew(self) -> None:
+        await self.close()
+        if not self._tasks and not self._flows:
+            return
+        store, flows = self._place.store, list(self._flows.values())
+        graphs, codec = Graphs(flows), PlainCodec()
+        acting = Acting(store, graphs, codec)
+        self._duties = (
+            WaitDuty(store, acting, DEFAULT_NAMESPACE),
+            ScheduleDuty(store, Ticking(store, acting, graphs, codec), DEFAULT_NAMESPACE),
+        )
+        await self._worker.enter_async_context(working(self._new_worker(flows)))
+
+    def _new_worker(self, flows: list[BuiltFlow]) -> Worker:
+        worker = Worker(
+            self._place.workers_store,
+            tasks=list(self._tasks.values()),
+            flows=flows,
+            concurrency=self._settings.concurrency,
+            id="kit",
+            lease=LEASE,
+            hold_off="0s",
+            keep_completed=None,
+            keep_failed=None,
+            secrets=self._settings.secrets,
+            allow_scripts=self._settings.allow_scripts,
+        )
+        self._queues |= set(worker.settings.queues)
+        worker.adjust(queues=sorted(self._queues))
+        return worker
+
+    async def _survey(self) -> Survey:
+        return await self._place.store.survey(DEFAULT_NAMESPACE)
+
+    async def _still_running(self) -> str:
+        workers = await self._place.store.workers(DEFAULT_NAMESPACE)
+        ids = [id for worker in workers for id in worker.running]
+        jobs = [await self._place.store.get_job(DEFAULT_NAMESPACE, id) for id in ids]
+        return ", ".join(sorted({repr(job.task) for job in jobs if job is not None}))
+
+    def _hear(self, hint: Hint) -> None:
+        self._heard_count += 1
+        self._place.gate.forget()
+        self._changed.set()
+
+
+def _is_due(moment: datetime | None, survey: Survey) -> bool:
+    return moment is not None and moment <= survey.now
