@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from perdure import AsyncClient, Context, JobDead, Status, Worker, task
 from perdure.model.ids import WorkerId
-from perdure.model.job import Claimed
+from perdure.model.job import Claim, Claimed
 from perdure.model.lane import Lane
+from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.memory.store import MemoryStore
+from perdure.worker import leases
 from perdure.worker.events import ClaimLost, JobReleased, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
@@ -197,6 +200,48 @@ class SlowToAnswer(MemoryStore):
 
     def twin(self) -> SlowToAnswer:
         return SlowToAnswer(self.url)
+
+
+async def test_leases_are_renewed_again_when_the_store_stays_silent(
+    memory_url: str, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "ANSWER_SECONDS_MIN", 0.5)
+    gate = Gate()
+
+    @task
+    async def hold_on() -> None:
+        await gate.pass_through()
+
+    silent = SilentAtFirst(memory_url)
+    async with AsyncClient(memory_url) as client:
+        job = await client.enqueue(hold_on)
+        await hire(hold_on, store=silent, lease="1500ms")
+        assert await asyncio.to_thread(SilentAtFirst.answered.wait, 10)
+        gate.open()
+        await job.result(10)
+        record = await job.record()
+
+    assert (record.epoch, record.deaths) == (1, 0)
+
+
+class SilentAtFirst(MemoryStore):
+    """Never answers the first renewal of leases."""
+
+    has_been_silent = False
+    answered = threading.Event()
+
+    async def renew_leases(
+        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
+    ) -> Renewal:
+        if not self.has_been_silent:
+            self.has_been_silent = True
+            await asyncio.Event().wait()
+        renewal = await super().renew_leases(worker, claims, lease)
+        self.answered.set()
+        return renewal
+
+    def twin(self) -> SilentAtFirst:
+        return SilentAtFirst(self.url)
 
 
 async def claim_and_die(store: Store, job_id: str) -> None:

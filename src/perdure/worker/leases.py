@@ -22,6 +22,8 @@ from perdure.worker.pauses import set_within
 RENEWALS_PER_LEASE = 3
 STOP_SECONDS = 2.0
 RETRY_SECONDS = 1.0
+ANSWER_SECONDS_MIN = 1.0
+"""What a store is given to answer in at least, however short leases are."""
 _log = logging.getLogger("perdure.worker")
 
 
@@ -68,6 +70,7 @@ class LeaseKeeper:
 
     async def _keep(self) -> None:
         interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
+        patience = max(interval, ANSWER_SECONDS_MIN)
         is_open = False
         try:
             while not self._stopping.is_set():
@@ -75,7 +78,7 @@ class LeaseKeeper:
                     if not is_open:
                         await self._store.open()
                         is_open = True
-                    await self._renew()
+                    await self._renew_within(patience)
                 except Exception:
                     # Nothing may end this thread: without it a live worker looks dead.
                     _log.exception("leases were not renewed; trying again")
@@ -85,6 +88,18 @@ class LeaseKeeper:
         finally:
             if is_open:
                 await self._store.close()
+
+    async def _renew_within(self, seconds: float) -> None:
+        """Try again while there is time, rather than wait on a connection that stays silent."""
+        while not self._stopping.is_set():
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    await self._renew()
+                return
+            except TimeoutError:
+                if not limit.expired():
+                    raise
 
     async def _renew(self) -> None:
         claims = self._claims()
