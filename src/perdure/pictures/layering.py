@@ -8,6 +8,7 @@ no line may lead back.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
@@ -23,8 +24,10 @@ class Layers(Value):
     """Boxes come first in the numbering; what follows are places of lines that pass a row."""
 
     rows: tuple[tuple[int, ...], ...]
-    routes: tuple[tuple[int, ...], ...]
-    """The places that each line goes through, both ends included."""
+    heads: tuple[int, ...]
+    """Where each line goes first: to its end, or to a place in the next row."""
+    onward: dict[int, int]
+    """Where it goes on from a place."""
     above: tuple[tuple[int, ...], ...]
     below: tuple[tuple[int, ...], ...]
     """The neighbours of each place, in the rows next to its own."""
@@ -32,19 +35,18 @@ class Layers(Value):
 
 def layered(count: int, lines: Sequence[Line]) -> Layers:
     ranks = ranks_of(count, lines)
-    routes = _routed(ranks, lines)
-    segments = dict.fromkeys(
-        pair for route in routes for pair in zip(route, route[1:], strict=False)
-    )
+    heads, onward = _routed(ranks, lines)
+    sources = [source for source, _ in lines]
     above: list[list[int]] = [[] for _ in ranks]
     below: list[list[int]] = [[] for _ in ranks]
-    for upper, lower in segments:
+    for upper, lower in dict.fromkeys([*zip(sources, heads, strict=True), *onward.items()]):
         below[upper].append(lower)
         above[lower].append(upper)
     rows = _ordered(_first_order(ranks, below), above, below)
     return Layers(
         rows=tuple(map(tuple, rows)),
-        routes=tuple(map(tuple, routes)),
+        heads=tuple(heads),
+        onward=onward,
         above=tuple(map(tuple, above)),
         below=tuple(map(tuple, below)),
     )
@@ -72,20 +74,21 @@ def ranks_of(count: int, lines: Sequence[Line]) -> list[int]:
     return ranks
 
 
-def _routed(ranks: list[int], lines: Sequence[Line]) -> list[list[int]]:
-    """The way of each line, row by row; adds the places between its ends to ``ranks``."""
-    places: dict[tuple[int, int], int] = {}
-    routes = []
+def _routed(ranks: list[int], lines: Sequence[Line]) -> tuple[list[int], dict[int, int]]:
+    """Where lines go first, and from there; adds the places that they pass to ``ranks``."""
+    highest: dict[int, int] = {}
     for source, target in lines:
-        route = [source]
-        for rank in range(ranks[source] + 1, ranks[target]):
-            place = places.get((target, rank))
-            if place is None:
-                place = places[target, rank] = len(ranks)
-                ranks.append(rank)
-            route.append(place)
-        routes.append([*route, target])
-    return routes
+        highest[target] = min(ranks[source], highest.get(target, ranks[source]))
+    places: dict[tuple[int, int], int] = {}
+    onward: dict[int, int] = {}
+    for target, top in highest.items():
+        next = target
+        for rank in range(ranks[target] - 1, top, -1):
+            place = places[target, rank] = len(ranks)
+            ranks.append(rank)
+            onward[place] = next
+            next = place
+    return [places.get((target, ranks[source] + 1), target) for source, target in lines], onward
 
 
 def _first_order(ranks: Sequence[int], below: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -137,7 +140,7 @@ def _swept(rows: list[list[int]], neighbours: Sequence[Sequence[int]]) -> list[l
 def crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> int:
     """How many pairs of lines between neighbouring rows cross."""
     count = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in itertools.pairwise(rows):
         at = {place: number for number, place in enumerate(lower)}
         passed: list[int] = []
         for place in upper:

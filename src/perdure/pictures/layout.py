@@ -73,9 +73,20 @@ class Segment(Value):
         return self.x1 + (self.x2 - self.x1) * eased, y
 
 
+class Stretch(Value):
+    """A line within one gap between rows, from one place to the next."""
+
+    start: int
+    end: int
+    segment: Segment
+
+
 class Layout(Value):
     boxes: tuple[Rectangle, ...]
-    lines: tuple[tuple[Segment, ...], ...]
+    lines: tuple[Stretch, ...]
+    """The first stretch of each link: to its target, or to where it joins others that go there."""
+    trunks: tuple[Stretch, ...]
+    """Those stretches that links to one target share, from top to bottom."""
     labels: tuple[Rectangle | None, ...]
     width: float
     height: float
@@ -89,13 +100,14 @@ def laid_out(sizes: Sequence[Size], links: Sequence[Link]) -> Layout:
     across = [MARGIN + each for each in placed(layers, extents, len(sizes))]
     bands = _bands(layers, sizes, links, across)
     boxes = _boxes(layers, sizes, across, bands)
-    lines = _lines(layers, boxes, across, bands)
+    lines, trunks = _stretches(layers, links, boxes, across, bands)
     labels = _labels(links, lines)
     rights = [across[each] + extents[each].right for each in range(len(across))]
     rights += [label.x + label.width for label in labels if label is not None]
     return Layout(
         boxes=tuple(boxes),
         lines=tuple(lines),
+        trunks=tuple(trunks),
         labels=tuple(labels),
         width=max(rights, default=0.0) + MARGIN,
         height=(bands[-1][1] if bands else MARGIN) + MARGIN,
@@ -142,42 +154,46 @@ def _boxes(
     return [boxes[number] for number in range(len(sizes))]
 
 
-def _lines(
+def _stretches(
     layers: Layers,
+    links: Sequence[Link],
     boxes: Sequence[Rectangle],
     across: Sequence[float],
     bands: Sequence[tuple[float, float]],
-) -> list[tuple[Segment, ...]]:
-    row_of = {place: number for number, row in enumerate(layers.rows) for place in row}
-    exits = _exits(layers, boxes, across)
-    lines = []
-    for number, route in enumerate(layers.routes):
-        segments = []
-        for place, next in zip(route, route[1:], strict=False):
-            top, bottom = bands[row_of[place]]
-            is_first, is_last = place == route[0], next == route[-1]
-            box = boxes[place] if is_first else None
-            segments.append(
-                Segment(
-                    x1=exits[number] if is_first else across[place],
-                    y1=box.y + box.height if box is not None else top,
-                    turn_y=bottom,
-                    x2=across[next],
-                    y2=boxes[next].y if is_last else bands[row_of[next]][0],
-                )
-            )
-        lines.append(tuple(segments))
-    return lines
+) -> tuple[list[Stretch], list[Stretch]]:
+    band_of = {place: bands[number] for number, row in enumerate(layers.rows) for place in row}
+    exits = _exits(layers, links, boxes, across)
+
+    def stretch(start: int, end: int, x: float) -> Stretch:
+        is_box, leads_to_box = start < len(boxes), end < len(boxes)
+        top, bottom = band_of[start]
+        segment = Segment(
+            x1=x,
+            y1=boxes[start].y + boxes[start].height if is_box else top,
+            turn_y=bottom,
+            x2=across[end],
+            y2=boxes[end].y if leads_to_box else band_of[end][0],
+        )
+        return Stretch(start=start, end=end, segment=segment)
+
+    lines = [
+        stretch(link.source, head, x)
+        for link, head, x in zip(links, layers.heads, exits, strict=True)
+    ]
+    places = [place for row in layers.rows for place in row if place in layers.onward]
+    return lines, [stretch(place, layers.onward[place], across[place]) for place in places]
 
 
-def _exits(layers: Layers, boxes: Sequence[Rectangle], across: Sequence[float]) -> list[float]:
+def _exits(
+    layers: Layers, links: Sequence[Link], boxes: Sequence[Rectangle], across: Sequence[float]
+) -> list[float]:
     """Where each line leaves its box: side by side, in the order of where they lead."""
     leaving: dict[int, list[int]] = {}
-    for number, route in enumerate(layers.routes):
-        leaving.setdefault(route[0], []).append(number)
-    exits = [0.0] * len(layers.routes)
+    for number, link in enumerate(links):
+        leaving.setdefault(link.source, []).append(number)
+    exits = [0.0] * len(links)
     for source, numbers in leaving.items():
-        numbers.sort(key=lambda number: across[layers.routes[number][1]])
+        numbers.sort(key=lambda number: across[layers.heads[number]])
         gap = min(EXIT_GAP, boxes[source].width * 0.6 / len(numbers))
         first = across[source] - gap * (len(numbers) - 1) / 2
         for place, number in enumerate(numbers):
@@ -185,19 +201,19 @@ def _exits(layers: Layers, boxes: Sequence[Rectangle], across: Sequence[float]) 
     return exits
 
 
-def _labels(links: Sequence[Link], lines: Sequence[tuple[Segment, ...]]) -> list[Rectangle | None]:
+def _labels(links: Sequence[Link], lines: Sequence[Stretch]) -> list[Rectangle | None]:
     """Labels on the first part of their lines, where they cover no other label if that can be."""
-    taken: list[Rectangle] = []
+    taken: dict[float, list[Rectangle]] = {}
     labels: list[Rectangle | None] = []
-    for link, segments in zip(links, lines, strict=True):
+    for link, line in zip(links, lines, strict=True):
         if link.label is None:
             labels.append(None)
             continue
-        places = [_label_at(link.label, segments[0], share) for share in _CANDIDATES]
-        free = [place for place in places if not any(place.overlaps(each) for each in taken)]
-        chosen = free[0] if free else places[0]
-        taken.append(chosen)
-        labels.append(chosen)
+        near = taken.setdefault(line.segment.turn_y, [])  # those between the same rows
+        places = [_label_at(link.label, line.segment, share) for share in _CANDIDATES]
+        free = [place for place in places if not any(place.overlaps(each) for each in near)]
+        near.append(free[0] if free else places[0])
+        labels.append(near[-1])
     return labels
 
 

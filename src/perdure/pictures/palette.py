@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.model.value import Value
 from perdure.pictures.picture import Mark
 
-PAPER, INK, LINE, FAINT = "#ffffff", "#1f2328", "#57606a", "#d0d7de"
+PAPER, INK, LINE, UNTAKEN, FAINT = "#ffffff", "#1f2328", "#57606a", "#818b98", "#d0d7de"
 """A picture brings its own background, so that it can be read on any page."""
 
 

@@ -43,7 +43,7 @@ def behind(shape: str, box: Rectangle) -> list[str]:
         return []
     shifts = (2 * STACK, STACK)
     return [
-        _rounded(Rectangle(x=box.x + by, y=box.y - by, width=box.width, height=box.height), 4)
+        _rounded(Rectangle(x=box.x + by, y=box.y + by, width=box.width, height=box.height), 4)
         for by in shifts
     ]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.model.value import Value
-from perdure.pictures.layout import ARROW, MARGIN, Layout, Link, Rectangle, Segment, Size, laid_out
+from perdure.pictures.layout import ARROW, MARGIN, Layout, Link, Rectangle, Size, Stretch, laid_out
 from perdure.pictures.lettering import (
     FONT,
     KIND,
@@ -19,7 +19,7 @@ from perdure.pictures.lettering import (
     shortened,
     width_of,
 )
-from perdure.pictures.palette import FAINT, INK, LINE, PAPER, PLAIN, STYLES, Style
+from perdure.pictures.palette import FAINT, INK, LINE, PAPER, PLAIN, STYLES, UNTAKEN, Style
 from perdure.pictures.picture import Mark, Picture, PictureEdge, PictureNode
 from perdure.pictures.shapes import SIGN_RADIUS, SLANT, aside_of, behind, inside, n, outline, sign
 
@@ -136,8 +136,7 @@ def _lines(node: PictureNode) -> list[_Text]:
     if node.shape != "task":
         lines.append(_Text(text=node.shape, lettering=KIND, is_faint=True))
     lines.append(_Text(text=shortened(node.id, NAME_MAX), lettering=NAME))
-    for note in node.notes:
-        lines.append(_Text(text=shortened(note, NOTE_MAX), lettering=NOTE))
+    lines += [_Text(text=shortened(note, NOTE_MAX), lettering=NOTE) for note in node.notes]
     if node.mark is not None:
         status = f"{node.mark}, {node.progress}" if node.progress else node.mark.value
         lines.append(_Text(text=status, lettering=NOTE, is_faint=True))
@@ -193,7 +192,7 @@ def _badge(mark: Mark, x: float, y: float) -> Iterator[str]:
     if drawn or mark is Mark.NOT_REACHED:
         yield (
             f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
-            f'stroke="{style.stroke}" stroke-width="1.5"{_dashed(style)}/>'
+            f'stroke="{style.stroke}" stroke-width="1.5"/>'
         )
     if drawn:
         fill = style.stroke if mark in (Mark.LIVE, Mark.CANCELLED) else "none"
@@ -236,33 +235,54 @@ def _link(edge: PictureEdge, numbers: dict[str, int]) -> Link:
     return Link(source=numbers[edge.source], target=numbers[edge.target], label=label)
 
 
+class _Stroke(Value):
+    """How a line looks; of several that run together, as the one that says most."""
+
+    is_taken: bool | None
+    is_unusual: bool
+
+    @property
+    def strength(self) -> int:
+        return 2 if self.is_taken else 1 if self.is_taken is None else 0
+
+
 def _drawn_edges(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
     """Those that were taken last, so that they lie on top."""
-    drawn = sorted(zip(edges, layout.lines, strict=True), key=lambda each: bool(each[0].is_taken))
-    for edge, segments in drawn:
-        stroke = INK if edge.is_taken else LINE if edge.is_taken is None else "#8c959f"
-        width = 2.2 if edge.is_taken else 1.4
-        dashes = ' stroke-dasharray="6 4"' if edge.is_unusual else ""
-        if edge.is_taken is False:
-            dashes = ' stroke-dasharray="1.5 4"'
-        last = segments[-1]
-        tip = f"M{n(last.x2)} {n(last.y2)}l-4.5 -{n(ARROW)}h9Z"
-        yield (
-            f'<path d="{_path(segments)}" fill="none" stroke="{stroke}" stroke-width="{width}"'
-            f'{dashes}/><path d="{tip}" fill="{stroke}"/>'
-        )
+    drawn: list[tuple[_Stroke, Stretch]] = []
+    joined: dict[int, _Stroke] = {}
+    for edge, line in zip(edges, layout.lines, strict=True):
+        stroke = _Stroke(is_taken=edge.is_taken, is_unusual=edge.is_unusual)
+        drawn.append((stroke, line))
+        joined[line.end] = _together(joined.get(line.end, stroke), stroke)
+    for trunk in layout.trunks:
+        stroke = joined[trunk.start]
+        drawn.append((stroke, trunk))
+        joined[trunk.end] = _together(joined.get(trunk.end, stroke), stroke)
+    for stroke, stretch in sorted(drawn, key=lambda each: each[0].strength):
+        yield _drawn_stretch(stroke, stretch, leads_to_box=stretch.end < len(layout.boxes))
 
 
-def _path(segments: tuple[Segment, ...]) -> str:
-    first = segments[0]
-    parts = [f"M{n(first.x1)} {n(first.y1)}"]
-    for number, each in enumerate(segments, 1):
-        end = each.y2 - (ARROW - 1 if number == len(segments) else 0)
-        middle = n((each.turn_y + end) / 2)
-        if each.turn_y != each.y1:
-            parts.append(f"V{n(each.turn_y)}")
-        parts.append(f"C{n(each.x1)} {middle} {n(each.x2)} {middle} {n(each.x2)} {n(end)}")
-    return "".join(parts)
+def _together(one: _Stroke, other: _Stroke) -> _Stroke:
+    stronger = one if one.strength >= other.strength else other
+    return _Stroke(is_taken=stronger.is_taken, is_unusual=one.is_unusual and other.is_unusual)
+
+
+def _drawn_stretch(stroke: _Stroke, stretch: Stretch, *, leads_to_box: bool) -> str:
+    colour = (UNTAKEN, LINE, INK)[stroke.strength]
+    width = 2.2 if stroke.is_taken else 1.4
+    dashes = ' stroke-dasharray="6 4"' if stroke.is_unusual else ""
+    if stroke.is_taken is False:
+        dashes = ' stroke-dasharray="1.5 4"'
+    segment = stretch.segment
+    end = segment.y2 - (ARROW - 1 if leads_to_box else 0)
+    middle = n((segment.turn_y + end) / 2)
+    path = f"M{n(segment.x1)} {n(segment.y1)}V{n(segment.turn_y)}"
+    path += f"C{n(segment.x1)} {middle} {n(segment.x2)} {middle} {n(segment.x2)} {n(end)}"
+    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>'
+    if not leads_to_box:
+        return line
+    tip = f"M{n(segment.x2)} {n(segment.y2)}l-4.5 -{n(ARROW)}h9Z"
+    return f'{line}<path d="{tip}" fill="{colour}"/>'
 
 
 def _drawn_labels(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
