@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.store.memory import committing
-from perdure.testing.simulate.hunting import caught
+from perdure.testing.simulate.hunting import Catch, caught, table
 from perdure.testing.simulate.mutants import MUTANTS, mutated
 
 MUTANTS_MIN = 20
@@ -45,3 +45,19 @@ def test_is_found_out(name: str) -> None:
 
     assert catch.seed is not None
     assert catch.finding
+
+
+def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
+    rule = "checker: I2 acts_are_kept: run 'order-1', event 4: is in the log twice"
+    catches = [
+        Catch("got_away", None, "not in 300 seeds"),
+        Catch("late", 215, rule),
+        Catch("soon", 3, "a body ran twice"),
+    ]
+
+    assert list(table(catches)) == [
+        "mutant    seeds  found out by",
+        "soon          3  a body ran twice",
+        "late        215  checker: I2 acts_are_kept",
+        "got_away   none  not in 300 seeds",
+    ]
