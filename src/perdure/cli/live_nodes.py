@@ -126,9 +126,9 @@ class _Node:
             command=command,
         )
         if self._map is not None and look in LIVE:
-            held = [each for each in self._jobs if each[1].status in HELD]
-            retried = [each for each in self._jobs if look_of(each[1]) is Look.RETRYING]
-            for key, job in [*held, *retried][:PARTS_MAX]:
+            at_work = [each for each in self._jobs if look_of(each[1]) is not Look.QUEUED]
+            at_work.sort(key=lambda each: self._interest(*each), reverse=True)
+            for key, job in at_work[:PARTS_MAX]:
                 yield self._part(key, job, guide)
 
     def _look(self) -> Look:
@@ -173,6 +173,10 @@ class _Node:
         if self._map is not None or not self._jobs:
             return "", ""
         return _trouble(self._sight, *self._jobs[0]), ""
+
+    def _interest(self, key: Key, job: Job) -> tuple[bool, bool, float]:
+        """Which items are to be seen first: those in trouble, taken over, about to be done."""
+        return bool(_trouble(self._sight, key, job)), job.deaths > 0, job.progress.percent
 
     def _part(self, key: Key, job: Job, guide: str) -> Line:
         share, amount = _progress(job)
@@ -222,7 +226,8 @@ def _who(job: Job, now: datetime) -> str:
 
 def _counted(looks: Sequence[Look]) -> str:
     counts = Counter(looks)
-    return ", ".join(f"{counts[look]} {look}" for look in Look if counts[look])
+    order = sorted(counts, key=lambda look: look is not Look.RUNNING)
+    return ", ".join(f"{counts[look]} {look}" for look in order)
 
 
 def _trouble(sight: RunSight, key: Key, job: Job) -> str:
@@ -238,8 +243,8 @@ def _trouble(sight: RunSight, key: Key, job: Job) -> str:
 def _silence(sight: RunSight, job: Job) -> str:
     for worker in sight.workers:
         if worker.info.id == job.worker and is_silent(worker, sight.now):
-            left = "" if job.lease_until is None else ahead(job.lease_until, sight.now)
-            return f"{job.worker} is silent; others take over in {left or 'a moment'}"
+            left = ahead(job.lease_until or sight.now, sight.now)
+            return f"{job.worker} is silent; others take over in {left}"
     return ""
 
 

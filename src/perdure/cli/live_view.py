@@ -25,7 +25,8 @@ WIDE = 70
 BAR_WIDTH = 12
 AMOUNT_WIDTH = 7
 WORD_WIDTH = max(map(len, Look))
-EVENTS_MAX = 5
+EVENTS_MIN, EVENTS_MAX = 2, 5
+"""Of the latest events so many are shown, as there is room."""
 WORKERS_MAX = 12
 """With more of them only their number is told."""
 SMALLEST_HEIGHT = 8
@@ -98,9 +99,10 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         signs = ASCII if options.ascii_only else UNICODE
         width = options.max_width
-        height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(self._footer))
+        footer = [part for line in self._footer for part in line.wrap(console, width)]
+        height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(footer))
         yield from screen(self._sight, self._events, (width, height), signs)
-        yield from (_cut(line.copy(), width) for line in self._footer)
+        yield from footer
 
 
 def screen(
@@ -108,13 +110,14 @@ def screen(
 ) -> list[Text]:
     """The whole picture, no wider and no higher than ``size``."""
     width, height = size
-    head = [_title(sight, width), *_workers(sight, width, signs)]
-    count = min(EVENTS_MAX, max(0, (height - len(head)) // 4))
-    tail = [_event_line(event, width) for event in list(events)[-count:]] if count else []
-    room = height - len(head) - len(tail) - 2
-    body = _body(lines_of(sight), width, room, signs)
+    head = [_title(sight, width), *_workers(sight, width, signs), Text()]
+    lines = lines_of(sight)
+    wanted = sum(_height(each, width) for each in lines)
+    left = height - len(head) - 1
+    count = min(EVENTS_MAX, len(events), max(EVENTS_MIN, left - wanted))
+    tail = [_event_line(event, width) for event in list(events)[len(events) - count :]]
     gap = [Text()] if tail else []
-    return [*head, Text(), *body, *gap, *tail]
+    return [*head, *_body(lines, width, left - len(tail), signs), *gap, *tail]
 
 
 def _title(sight: RunSight, width: int) -> Text:
@@ -135,7 +138,10 @@ def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
     if sight.state.is_ended:
         return
     held = Counter(job.worker for job in sight.jobs if job.status in HELD)
-    shown = [each for each in sight.workers if _matters(each, sight, held)]
+    shown = sorted(
+        (each for each in sight.workers if _matters(each, sight, held)),
+        key=lambda each: each.info.id,
+    )
     alive = [each for each in shown if not is_silent(each, sight.now)]
     if not alive:
         yield _cut(Text("no live worker", style="red"), width)
@@ -149,7 +155,9 @@ def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
             text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, sight.now)}"
             parts.append(Text(text, style="red"))
         else:
-            parts.append(Text(f"{signs.alive} {worker.info.id} {held[worker.info.id]}", "green"))
+            count = held[worker.info.id]
+            busy = f"{count} {'job' if count == 1 else 'jobs'}" if count else "idle"
+            parts.append(Text(f"{signs.alive} {worker.info.id} {busy}", style="green"))
     yield from _wrapped(parts, width)
 
 
@@ -175,7 +183,9 @@ def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:
 def _body(lines: Sequence[Line], width: int, room: int, signs: Signs) -> list[Text]:
     shown = fitting(lines, room, width)
     longest = max((cell_len(_name(each, signs)) for each in lines), default=0)
-    name_width = min(longest, max(12, width // 3))
+    # In a narrow terminal names and states are all there is.
+    widest = width // 3 if width >= WIDE else width - WORD_WIDTH - AMOUNT_WIDTH - 2
+    name_width = min(longest, max(12, widest))
     drawn = [text for each in shown for text in _drawn(each, name_width, width, signs)]
     hidden = Counter(each.look for each in lines if not each.is_part)
     hidden.subtract(each.look for each in shown if not each.is_part)
@@ -226,7 +236,8 @@ def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Te
         text.append(" ")
         text.append_text(_bar(line, signs))
     text.append(f" {line.amount:>{AMOUNT_WIDTH}}")
-    text.append(f"  {line.note}" if line.note else "", style="dim")
+    if width >= WIDE and line.note:
+        text.append(f"  {line.note}", style="dim")
     text.rstrip()
     yield _cut(text, width)
     indent = " " * (cell_len(guide) + 2)

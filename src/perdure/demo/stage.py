@@ -16,7 +16,7 @@ from perdure.cli.live_view import EVENTS_MAX, LiveView
 from perdure.client.run_records import EventRecord
 from perdure.client.run_sights import RunSight
 
-TOLD_MAX = 4
+TOLD_MAX = 3
 """What the demo said last stays in the picture."""
 
 

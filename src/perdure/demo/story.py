@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from perdure import Client, RunHandle, clock
+from perdure.cli.options import login_name
 from perdure.client.run_sights import RunSight
 from perdure.demo import tasks
 from perdure.demo.crew import WorkerProcess
@@ -36,7 +37,7 @@ class Tempo(Value):
 
 
 NORMAL = Tempo(books=24, pages=8, pause_seconds=0.5, kill_after_items=5, think_seconds=4.0)
-FAST = Tempo(books=6, pages=4, pause_seconds=0.15, kill_after_items=1, think_seconds=0.1)
+FAST = Tempo(books=6, pages=4, pause_seconds=0.3, kill_after_items=0, think_seconds=0.1)
 
 
 class OutOfPatience(Exception):
@@ -108,8 +109,8 @@ class Story:
         progress = sight.state.maps.get(MAP)
         if progress is None or len(progress.refs) < self._tempo.kill_after_items:
             return
-        victim = max(self._crew, key=lambda process: len(_held_by(process, sight)))
-        if _held_by(victim, sight):
+        victim = max(self._crew, key=lambda process: len(_just_begun(process, sight)))
+        if len(_just_begun(victim, sight)) >= 2:
             victim.kill()
             self._victim, self._killed_at = victim, self.seconds
 
@@ -144,8 +145,8 @@ class Story:
             answer = True
         self._is_decided = True
         decision = "approve" if answer else "reject"
-        client.decide(APPROVAL, decision, by="you", roles=["editor"])
-        self._tell(f"you decided: {decision}")
+        client.decide(APPROVAL, decision, by=login_name() or "you", roles=["editor"])
+        self._tell(f"decided: {decision}")
 
     def _check_on_crew(self) -> None:
         if self._open_since is None and self.seconds > self._tempo.patience_seconds:
@@ -165,6 +166,11 @@ class Story:
 
 def _held_by(process: WorkerProcess, sight: RunSight) -> list[Job]:
     return [job for job in sight.jobs if job.worker == process.id and job.status in HELD]
+
+
+def _just_begun(process: WorkerProcess, sight: RunSight) -> list[Job]:
+    """What it cannot have finished by the time that it is killed."""
+    return [job for job in _held_by(process, sight) if 0 < job.progress.percent <= 50]
 
 
 def _is_orphaned(job: Job | None, victim: WorkerProcess) -> bool:

@@ -39,7 +39,7 @@ def count_words(book: Book, ctx: Context) -> Book:
     return {"title": path.stem, "words": words, "attempt": ctx.attempt}
 
 
-@task(retries=Retry(3, first="2s", jitter=False))
+@task(retries=Retry(3, first="2s", jitter=False), priority=2)
 def fetch_prices(library: dict[str, Any], ctx: Context) -> Book:
     """The first try always fails, as networks do."""
     if ctx.attempt == 1:
@@ -47,12 +47,12 @@ def fetch_prices(library: dict[str, Any], ctx: Context) -> Book:
     return {"cents": 1_250 * len(library["books"]), "attempt": ctx.attempt}
 
 
-@task
+@task(priority=2)
 def add_tax(prices: Book) -> Book:
     return {**prices, "cents": round(prices["cents"] * 1.07)}
 
 
-@task
+@task(priority=2)
 def draw_cover(library: dict[str, Any], ctx: Context) -> Book:
     for percent in range(0, 101, 5):
         ctx.check()
@@ -98,7 +98,7 @@ catalogue = (
         on_reject="no",
     )
     .then(publish)
-    .node("put_aside", put_aside, after=["sign_off:no"])
+    .node("put_aside", put_aside, after="sign_off:no")
     .build()
 )
 
