@@ -91,9 +91,11 @@ def come_to(outcome: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _checked(target: Any) -> Target:
-    meant: Any = target.function if isinstance(target, Task) else target
-    if isinstance(meant, str) or callable(meant):
-        return meant
+    if isinstance(target, str):
+        return target
+    if callable(target):
+        function: Callable[..., Any] = getattr(target, "function", target)  # a task has one
+        return function
     raise InvalidInput(
         f"a fake for {spelled(target)}: name a task, a function that a flow calls, or the id of a "
         "node"

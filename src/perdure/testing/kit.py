@@ -111,7 +111,7 @@ class AsyncKit:
         ]
 
     def add(self, *code: BuiltFlow | Task[..., Any]) -> None:
-        """Let the kit execute these. What is handed to ``submit`` or ``enqueue`` is added by that."""
+        """Let the kit execute these; ``submit``, ``enqueue`` and ``schedule`` add what they get."""
         for each in code:
             if isinstance(each, BuiltFlow):
                 self._crew.add_flow(each)

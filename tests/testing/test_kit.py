@@ -1,0 +1,393 @@
+"""The kit: step by step through flows and jobs, and what it says when a test is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+from perdure import (
+    Flow,
+    InvalidInput,
+    JobFailed,
+    NotADecider,
+    ResultTimeout,
+    RunFailed,
+    RunNotFound,
+    RunStuck,
+    task,
+)
+from perdure.testing import (
+    AsyncKit,
+    AsyncKitJob,
+    AsyncKitRun,
+    Kit,
+    KitJob,
+    KitRun,
+    NotSettled,
+)
+from tests.testing.kit_flows import (
+    Order,
+    asking,
+    charge,
+    deciding,
+    double,
+    doubling,
+    ordering,
+    parent,
+    sending,
+    settle,
+)
+
+pytest_plugins = ["perdure.testing.pytest_plugin"]
+
+
+class TestSteps:
+    def test_a_signal_takes_effect_at_once(self, kit: Kit) -> None:
+        run = kit.submit(asking)
+        kit.advance("2h")
+
+        run.signal("answer", {"yes": True})
+
+        run.assert_completed({"yes": True})
+        run.assert_executed("delay", "answer", "settle")
+
+    def test_people_decide_in_the_name_of_the_next_decider(self, kit: Kit) -> None:
+        run = kit.submit(deciding, 100)
+        run.decide("boss")
+        run.assert_waiting("boss", kind="approval")
+
+        run.decide("boss", note="fine")
+
+        answers = run.outputs["boss"]["answers"]
+        assert [(each["by"], each.get("note")) for each in answers] == [
+            ("ann", None),
+            ("bob", "fine"),
+        ]
+
+    def test_somebody_who_may_not_decide_is_refused(self, kit: Kit) -> None:
+        run = kit.submit(deciding, 100)
+
+        with pytest.raises(NotADecider):
+            run.decide("boss", by="eve")
+
+    def test_a_rejection_fails_the_run(self, kit: Kit) -> None:
+        run = kit.submit(deciding, 100)
+
+        run.decide("boss", "reject", by="ann")
+
+        run.assert_failed("Rejected", at="boss")
+
+    def test_what_a_child_waits_for_is_brought_through_its_parent(self, kit: Kit) -> None:
+        run = kit.submit(parent, 100, id="order")
+        assert [wait.run for wait in run.waiting] == ["order", "order/child"]
+
+        run.decide("boss")
+        run.decide("boss")
+
+        run.assert_completed()
+        kit.run("order/child").assert_executed("boss", "settle")
+
+    @pytest.mark.parametrize(
+        "report, found",
+        [
+            ({"result": "L-1"}, [1, "completed", "L-1", None]),
+            ({"error": "no ship"}, [1, "failed", None, "no ship"]),
+        ],
+    )
+    def test_outside_work_is_reported_on(
+        self, kit: Kit, report: dict[str, Any], found: list[Any]
+    ) -> None:
+        run = kit.submit(sending, 1)
+        run.report("send", status="progress", progress=0.5)
+        run.assert_waiting("send", kind="outside", name="supplier")
+
+        run.report("send", **report)
+
+        run.assert_completed(found)
+
+    def test_a_paused_run_stands_still_until_it_is_unpaused(self, kit: Kit) -> None:
+        run = kit.submit(asking)
+        run.pause(reason="lunch", by="ann")
+        kit.advance("1d")
+        assert run.status == "paused"
+
+        run.unpause()
+
+        run.assert_waiting("answer", kind="signal")
+
+    def test_a_cancelled_run_has_no_result(self, kit: Kit) -> None:
+        run = kit.submit(asking)
+
+        run.cancel(reason="enough")
+
+        assert run.status == "cancelled"
+
+    def test_a_failed_run_is_retried(self, kit: Kit) -> None:
+        kit.fake("each[1]", ValueError("odd"))
+        run = kit.submit(doubling, [1, 2])
+        run.assert_failed("ValueError: odd", at="each")
+        kit.fake("each[1]", 9)
+
+        run.retry()
+
+        run.assert_completed([2, 9])
+
+    def test_the_code_under_test_has_an_ordinary_client(self) -> None:
+        with Kit(tasks=[settle]) as kit:
+            ids = [kit.client.enqueue("settle", 5, fingerprint="x").id for _ in range(2)]
+            assert kit.client.count(status="waiting") == 1
+
+            kit.run_until_idle()
+
+            kit.job(ids[1], settle).assert_completed(5)
+
+    def test_runs_of_the_code_under_test_are_found(self) -> None:
+        with Kit(flows=[doubling]) as kit:
+            kit.client.submit("doubling", [1], id="first")
+            kit.client.submit(doubling, [2], id="second")
+            kit.run_until_idle()
+
+            assert [run.id for run in kit.runs()] == ["first", "second"]
+            kit.run("second", doubling).assert_completed([4])
+
+    def test_another_queue_is_served_too(self, kit: Kit) -> None:
+        kit.enqueue(settle, 5, queue="aside").assert_completed(5)
+
+    def test_a_paused_queue_is_not(self, kit: Kit) -> None:
+        kit.client.pause_queue("default", by="ann")
+        job = kit.enqueue(settle, 5)
+        job.assert_status("waiting")
+
+        kit.client.resume_queue("default")
+        kit.run_until_idle()
+
+        job.assert_completed(5)
+
+    def test_secrets_are_those_of_the_kit(self) -> None:
+        @task
+        def reveal(nothing: None, ctx: Any) -> int:
+            return len(ctx.secret("TOKEN"))
+
+        with Kit(secrets={"TOKEN": "12345"}) as kit:
+            kit.submit(Flow("revealing").then(reveal).build()).assert_completed(5)
+
+    def test_bodies_may_meet_where_more_than_one_is_allowed(self) -> None:
+        together = threading.Barrier(3)
+
+        @task
+        def meet(number: int) -> int:
+            together.wait(timeout=20)
+            return number
+
+        with Kit(concurrency=3) as kit:
+            meeting = Flow("meeting").map(meet).build()
+            kit.submit(meeting, [1, 2, 3]).assert_completed([1, 2, 3])
+
+    def test_leaves_no_thread_behind(self) -> None:
+        before = set(threading.enumerate())
+
+        with Kit() as kit:
+            kit.submit(doubling, [1])
+            assert kit.client.count_runs() == 1
+
+        assert set(threading.enumerate()) <= before
+
+
+class TestAssertions:
+    """Each says how the run is, why, and what happened."""
+
+    def test_that_it_is_completed(self, kit: Kit) -> None:
+        run = kit.submit(asking, id="a-1")
+
+        with pytest.raises(AssertionError) as raised:
+            run.assert_completed()
+
+        first, *why, events, event = str(raised.value).splitlines()
+        assert first == "run 'a-1' of flow 'asking' is not completed; it is waiting"
+        assert "2030-01-01 02:00:00" in "".join(why)
+        assert (events, event) == ("its events:", "   1  2030-01-01 00:00:00  run_submitted")
+
+    def test_that_it_has_a_result(self, kit: Kit) -> None:
+        run = kit.submit(doubling, [1])
+
+        with pytest.raises(AssertionError, match=r"completed with \[2\], not with \[3\]"):
+            run.assert_completed([3])
+
+    @pytest.mark.parametrize(
+        "wanted, told",
+        [
+            ({"message": "paper"}, "failed with 'ValueError: odd', without 'paper'"),
+            ({"at": "settle"}, "failed at node 'each', not at 'settle'"),
+        ],
+    )
+    def test_that_it_failed_so(self, kit: Kit, wanted: dict[str, Any], told: str) -> None:
+        kit.fake("each", ValueError("odd"))
+        run = kit.submit(doubling, [1])
+
+        with pytest.raises(AssertionError, match=told):
+            run.assert_failed(**wanted)
+
+    def test_that_it_failed_at_all(self, kit: Kit) -> None:
+        with pytest.raises(AssertionError, match="has not failed; it is completed"):
+            kit.submit(doubling, []).assert_failed()
+
+    @pytest.mark.parametrize(
+        "wanted, told",
+        [
+            ({"node": "answer"}, "does not wait at node 'answer'; it is waiting"),
+            ({"kind": "signal"}, "does not wait, kind 'signal'"),
+            ({"name": "x"}, "does not wait, name 'x'"),
+        ],
+    )
+    def test_that_it_waits(self, kit: Kit, wanted: dict[str, Any], told: str) -> None:
+        with pytest.raises(AssertionError, match=told):
+            kit.submit(asking).assert_waiting(**wanted)
+
+    def test_what_it_executed(self, kit: Kit) -> None:
+        run = kit.submit(doubling, [1])
+
+        run.assert_executed("each[0]", "each")
+        with pytest.raises(AssertionError, match=r"completed \['each\[0\]', 'each'\], not \['x'\]"):
+            run.assert_executed("x")
+
+    def test_what_happened(self, kit: Kit) -> None:
+        run = kit.submit(doubling, [1])
+
+        run.assert_event("item_completed", "each[0]", value=2, times=1)
+        run.assert_event("node_failed", times=0)
+        with pytest.raises(AssertionError, match="has node_failed never"):
+            run.assert_event("node_failed")
+        with pytest.raises(AssertionError, match="item_completed of 'each' 1 times, not 2 times"):
+            run.assert_event("item_completed", "each", times=2)
+        with pytest.raises(AssertionError, match="item_completed with 3 never"):
+            run.assert_event("item_completed", value=3)
+
+    def test_of_long_runs_the_last_events_are_shown(self, kit: Kit) -> None:
+        run = kit.submit(doubling, list(range(50)))
+
+        with pytest.raises(AssertionError, match="… 23 before these"):
+            run.assert_failed()
+
+    def test_about_a_job(self, kit: Kit) -> None:
+        kit.fake(charge, ConnectionError("busy"))
+        job = kit.enqueue(charge, Order(1, 2))
+
+        with pytest.raises(AssertionError) as raised:
+            job.assert_completed()
+        assert str(raised.value).splitlines() == [
+            f"job {job.id} of task 'charge' is not completed; it is scheduled after 1 attempts",
+            "  its next attempt is due at 2030-01-01 00:01:00+00:00",
+            "  attempt 1: ConnectionError: busy",
+        ]
+        with pytest.raises(AssertionError, match="has not failed for good"):
+            job.assert_failed()
+
+    def test_about_the_end_of_a_job(self, kit: Kit) -> None:
+        kit.fake(double, ValueError("odd"))
+        job = kit.enqueue(double, 1)
+
+        job.assert_failed("odd")
+        with pytest.raises(AssertionError, match="failed with 'ValueError: odd', without 'even'"):
+            job.assert_failed("even")
+        kit.fake(double, 5)
+        with pytest.raises(AssertionError, match="gave 5, not 6"):
+            kit.enqueue(double, 1).assert_completed(6)
+
+
+class TestResults:
+    def test_of_a_run_that_waits_say_for_what(self, kit: Kit) -> None:
+        run = kit.submit(asking)
+
+        with pytest.raises(RunStuck, match="2030-01-01 02:00:00"):
+            run.result()
+
+    def test_of_a_run_are_raised_or_returned(self, kit: Kit) -> None:
+        assert kit.submit(doubling, [1]).result() == [2]
+        kit.fake("each", ValueError("odd"))
+        with pytest.raises(RunFailed, match="odd"):
+            kit.submit(doubling, [1]).result()
+
+    def test_of_a_job_are_raised_or_returned(self, kit: Kit) -> None:
+        assert kit.enqueue(double, 1).result() == 2
+        kit.fake(double, ValueError("odd"))
+        with pytest.raises(JobFailed, match="odd"):
+            kit.enqueue(double, 1).result()
+        with pytest.raises(ResultTimeout, match="scheduled"):
+            kit.enqueue(double, 1, delay="1h").result()
+
+
+class TestRefusals:
+    def test_a_job_without_code_is_named(self, kit: Kit) -> None:
+        kit.client.enqueue(settle, 1)
+
+        with pytest.raises(InvalidInput, match=r"task 'settle' was enqueued.*kit.add\(task\)"):
+            kit.run_until_idle()
+
+    def test_a_run_without_code_is_named(self, kit: Kit) -> None:
+        kit.client.submit(doubling, [1])
+
+        with pytest.raises(InvalidInput, match=r"flow 'doubling@.*kit.add\(flow\)"):
+            kit.run_until_idle()
+
+    def test_what_is_no_code_is_refused(self, kit: Kit) -> None:
+        with pytest.raises(InvalidInput, match="neither a flow that was built nor a task"):
+            kit.add(Flow("unbuilt"))  # type: ignore[arg-type]  # that is what is tested
+
+    def test_a_run_that_there_is_not_is_named(self, kit: Kit) -> None:
+        with pytest.raises(RunNotFound, match="nowhere"):
+            kit.run("nowhere").assert_completed()
+
+    def test_a_body_that_does_not_end_is_named(self) -> None:
+        let_go = threading.Event()
+
+        @task
+        def linger(nothing: None) -> None:
+            let_go.wait(20)
+
+        lingering = Flow("lingering").then(linger).build()
+        with Kit(patience="50ms") as kit:
+            with pytest.raises(
+                NotSettled, match=r"'linger' was still being executed after 0\.05 s"
+            ):
+                kit.submit(lingering)
+            let_go.set()
+
+
+class TestOnAnEventLoop:
+    async def test_has_the_same_names(self) -> None:
+        async with AsyncKit(fakes={"fetch": Order(1, 2), "charge": "paid"}) as kit:
+            run = await kit.submit(ordering, 1)
+            await run.assert_completed("paid shipped by ship")
+            assert await run.executed() == ["fetch", "charge", "ship"]
+
+            waiting = await kit.submit(asking)
+            await kit.advance("2h")
+            await waiting.signal("answer", 3)
+            await waiting.assert_completed(3)
+            await (await kit.enqueue(double, 4)).assert_completed(8)
+
+    async def test_bodies_are_executed_on_the_loop_of_the_test(self) -> None:
+        @task
+        async def loop_of(nothing: None) -> bool:
+            return asyncio.get_running_loop() is loop
+
+        loop = asyncio.get_running_loop()
+        async with AsyncKit() as kit:
+            await (await kit.submit(Flow("looping").then(loop_of).build())).assert_completed(True)
+
+    async def test_the_blocking_kit_works_there_too(self, kit: Kit) -> None:
+        kit.submit(doubling, [1]).assert_completed([2])
+
+
+@pytest.mark.parametrize(
+    "face, twin", [(Kit, AsyncKit), (KitRun, AsyncKitRun), (KitJob, AsyncKitJob)]
+)
+def test_the_faces_have_all_that_their_twins_have(face: type, twin: type) -> None:
+    def names(each: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(each) if not name.startswith("_")}
+
+    assert names(face) - {"client"} == names(twin)

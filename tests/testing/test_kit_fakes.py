@@ -1,0 +1,219 @@
+"""Fakes in the kit: what may stand for what, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import Context, Flow, InvalidInput, Permanent, Retry, complete, task
+from perdure.testing import Kit, NotFaked, in_turn
+from tests.testing.kit_flows import (
+    Order,
+    charge,
+    double,
+    doubling,
+    fetch,
+    growing,
+    ordering,
+    refund,
+    routing,
+    sending,
+    ship,
+)
+
+FAKES: dict[Any, Any] = {fetch: Order(7, 90), "charge": "receipt 1"}
+
+
+class TestWhatAFakeDoes:
+    def test_a_value_is_returned(self) -> None:
+        with Kit(fakes=FAKES) as kit:
+            kit.submit(ordering, 7).assert_completed("receipt 1 shipped by ship")
+
+    def test_a_function_is_called_with_what_the_task_would_get(self) -> None:
+        with Kit(fakes=FAKES | {"charge": lambda order: f"{order.total} paid"}) as kit:
+            kit.submit(ordering, 7).assert_completed("90 paid shipped by ship")
+
+    def test_an_async_function_may_stand_for_any_task(self) -> None:
+        async def asynchronous(value: Any, *more: Any, **others: Any) -> str:
+            return "async"
+
+        with Kit(fakes=FAKES | {"charge": asynchronous, "ship": asynchronous}) as kit:
+            kit.submit(ordering, 7).assert_completed("async")
+
+    def test_a_function_gets_the_context_where_the_task_does(self) -> None:
+        def shipping(receipt: str, ctx: Context) -> str:
+            return f"{receipt} in attempt {ctx.attempt}"
+
+        with Kit(fakes=FAKES | {"ship": shipping}) as kit:
+            kit.submit(ordering, 7).assert_completed("receipt 1 in attempt 1")
+
+    @pytest.mark.parametrize("error", [Permanent("no money"), Permanent])
+    def test_an_exception_is_raised(self, error: Any) -> None:
+        with Kit(fakes=FAKES | {"charge": error}) as kit:
+            kit.submit(ordering, 7).assert_failed("Permanent", at="charge")
+
+    def test_outcomes_come_in_turn_and_the_last_one_stays(self) -> None:
+        with Kit(fakes={double: in_turn(10, lambda number: number + 1, 0)}) as kit:
+            kit.submit(doubling, [1, 2, 3, 4]).assert_completed([10, 3, 0, 0])
+
+    def test_a_fake_may_choose_a_port(self) -> None:
+        flow = Flow.from_dict(
+            {
+                "flow": "checking",
+                "nodes": [
+                    {
+                        "id": "ask",
+                        "kind": "http",
+                        "config": {"url": "https://example.org/"},
+                        "next": {"default": "good", "error": "bad"},
+                        "on_error": "error",
+                    },
+                    {"id": "good", "kind": "note", "config": {"text": "up"}},
+                    {"id": "bad", "kind": "note", "config": {"text": "down"}},
+                ],
+            }
+        )
+        with Kit(fakes={"ask": in_turn({"status": 200}, Permanent("refused"))}) as kit:
+            kit.submit(flow).assert_executed("ask", "good")
+            kit.submit(flow).assert_executed("bad")
+
+    def test_a_result_that_says_more_than_its_output_counts(self) -> None:
+        with Kit(fakes=FAKES | {"charge": complete("free")}) as kit:
+            kit.submit(ordering, 7).assert_completed("free shipped by ship")
+
+    def test_the_latest_fake_counts_from_then_on(self) -> None:
+        with Kit(fakes=FAKES) as kit:
+            kit.submit(ordering, 7).assert_completed("receipt 1 shipped by ship")
+            kit.fake("ship", "lost")
+            kit.submit(ordering, 7).assert_completed("lost")
+
+
+class TestWhatAFakeStandsFor:
+    def test_one_node_of_several_with_the_same_task(self) -> None:
+        twice = Flow("twice").then(double, name="first").then(double, name="second").build()
+
+        with Kit(fakes={"second": 0}) as kit:
+            assert kit.submit(twice, 3).outputs == {"first": 6, "second": 0}
+
+    def test_one_item_of_a_map(self) -> None:
+        with Kit(fakes={"each[1]": -1}) as kit:
+            kit.submit(doubling, [1, 2, 3]).assert_completed([2, -1, 6])
+
+    def test_a_function_of_the_flow(self) -> None:
+        with Kit(fakes={"parity": "even"}) as kit:
+            kit.submit(routing, 3).assert_completed(3)
+
+    def test_the_body_of_a_loop(self) -> None:
+        with Kit(fakes={"grow": in_turn(1, 2, 11)}) as kit:
+            run = kit.submit(growing, 5)
+
+            run.assert_completed(11)
+            run.assert_executed("grow#1", "grow#2", "grow")
+
+    def test_a_function_that_is_no_task(self) -> None:
+        def download(address: str) -> str:
+            raise AssertionError("there is no network in the tests")
+
+        reading = Flow("reading").then(download, name="get").build()
+        with Kit(fakes={download: "a page"}) as kit:
+            kit.submit(reading, "x").assert_completed("a page")
+
+    def test_a_task_in_a_child_flow(self) -> None:
+        outer = Flow("outer").flow(ordering, name="inner").build()
+
+        with Kit(fakes=FAKES) as kit:
+            kit.submit(outer, 7).assert_completed("receipt 1 shipped by ship")
+
+    def test_an_undo_by_its_task_and_not_by_its_node(self) -> None:
+        with Kit(fakes=FAKES | {"ship": Permanent("no truck"), refund: None}) as kit:
+            run = kit.submit(ordering, 7)
+
+            run.assert_failed("no truck", at="ship")
+            run.assert_event("node_undone", "charge", times=1)
+            assert [call.key for call in kit.calls_of(refund)] == ["undo:charge"]
+
+    def test_a_plain_job(self) -> None:
+        with Kit(fakes={charge: "receipt 2"}) as kit:
+            kit.enqueue(charge, Order(1, 2)).assert_completed("receipt 2")
+
+    def test_a_task_that_would_run_in_a_process(self) -> None:
+        @task(isolation="process")
+        def heavy(number: int) -> int:
+            raise AssertionError("too heavy for the tests")
+
+        with Kit(fakes={heavy: 5}) as kit:
+            kit.enqueue(heavy, 3).assert_completed(5)
+
+    def test_a_node_that_would_pause(self) -> None:
+        with Kit(fakes={"send": "sent"}) as kit:
+            kit.submit(sending, 1).assert_completed("sent")
+
+
+class TestCalls:
+    def test_are_noted_real_or_faked(self) -> None:
+        with Kit(fakes=FAKES) as kit:
+            kit.submit(ordering, 7, id="order-7")
+
+            charged, shipped = kit.calls_of(charge) + kit.calls_of("ship")
+            assert (charged.args, charged.is_fake) == ((Order(7, 90),), True)
+            assert (shipped.args, shipped.kwargs, shipped.is_fake) == (("receipt 1",), {}, False)
+            assert (shipped.run, shipped.key, shipped.attempt) == ("order-7", "ship", 1)
+
+    def test_of_one_node_are_told_apart(self) -> None:
+        with Kit() as kit:
+            kit.submit(doubling, [4, 5])
+
+            assert [call.args for call in kit.calls_of("each")] == [(4,), (5,)]
+            assert [call.args for call in kit.calls_of("each[1]")] == [(5,)]
+
+
+class TestRefusals:
+    def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(self) -> None:
+        with (
+            Kit(fakes={"chrage": "ok"}) as kit,
+            pytest.raises(InvalidInput, match=r"'chrage'.*'charge', 'fetch', 'refund', 'ship'"),
+        ):
+            kit.submit(ordering, 7)
+
+    def test_a_task_that_nothing_calls_is_refused(self) -> None:
+        with Kit(fakes={ship: 1}) as kit, pytest.raises(InvalidInput, match="a fake for 'ship'"):
+            kit.submit(doubling, [1])
+
+    @pytest.mark.parametrize("target", [None, 3, ["charge"]])
+    def test_what_cannot_be_a_target_is_refused(self, target: Any) -> None:
+        with Kit() as kit, pytest.raises(InvalidInput, match="name a task"):
+            kit.fake(target, 1)
+
+    def test_fakes_that_are_no_mapping_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="must map tasks"):
+            Kit(fakes=["charge"])  # type: ignore[arg-type]  # that is what is tested
+
+    def test_nothing_in_turn_is_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="at least one"):
+            in_turn()
+
+    def test_turns_within_turns_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="within in_turn"):
+            in_turn(1, in_turn(2))
+
+
+class TestFakesOnly:
+    def test_a_task_without_a_fake_is_named(self) -> None:
+        with (
+            Kit(fakes=FAKES, fakes_only=True) as kit,
+            pytest.raises(NotFaked, match=r"task 'ship' at node 'ship'.*kit.fake\('ship'"),
+        ):
+            kit.submit(ordering, 7)
+
+    def test_is_not_retried_away(self) -> None:
+        @task(retries=Retry(5, first=0))
+        def eager(number: int) -> int:
+            return number
+
+        with Kit(fakes_only=True) as kit, pytest.raises(NotFaked):
+            kit.enqueue(eager, 1)
+
+    def test_what_belongs_to_the_flow_is_executed(self) -> None:
+        with Kit(fakes={"double": 1}, fakes_only=True) as kit:
+            kit.submit(routing, 3).assert_completed(1)
