@@ -30,13 +30,13 @@ class Transferred(Value):
 
 
 async def export_store(
-    url: str, path: Path, *, is_live: bool = False, tell: Progress = lambda done, of: None
+    place: str | Store, path: Path, *, is_live: bool = False, tell: Progress = lambda done, of: None
 ) -> Transferred:
     """Write all that a store keeps into a new file, as of one moment.
 
     Raises ``StoreInUse`` while workers are at work there, unless ``is_live``.
     """
-    store = store_at(url)
+    store = store_at(place)
     movable = as_movable(store)
     await store.open()
     try:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from perdure.store.contract import Store
 from perdure.store.kept import Kept
 from perdure.store.opening import store_at
 from perdure.transfer.exporting import Progress, Transferred, as_movable
@@ -13,7 +14,7 @@ from perdure.transfer.reading import ExportFile
 
 
 async def import_store(
-    url: str, path: Path, *, tell: Progress = lambda done, of: None
+    place: str | Store, path: Path, *, tell: Progress = lambda done, of: None
 ) -> Transferred:
     """Write all of an export into an empty store, in one transaction.
 
@@ -23,7 +24,7 @@ async def import_store(
     file = ExportFile(path)
     header = await asyncio.to_thread(file.verified)
     total = sum(header.counts.values())
-    store = store_at(url)
+    store = store_at(place)
     movable = as_movable(store)
     await store.open()
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -38,22 +39,32 @@ _NEWS = (HintKind.READY, HintKind.SCHEDULED, HintKind.DUE)
 
 class PostgresLoading(Access):
     async def load(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
-        connection = await connect(self._address)
+        with self._refusals():
+            connection = await connect(self._address)
         try:
-            transaction = connection.transaction()
-            await transaction.start()
-            await self._check_nothing_kept(connection)
+            with self._refusals():
+                transaction = connection.transaction()
+                await transaction.start()
+                await self._check_nothing_kept(connection)
             async for batch in batches:
-                await self._load_batch(connection, batch)
-            await connection.execute(self._statements["go_on_numbering_runs"])
-            await transaction.commit()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreError(
-                f"the store at {self._address.url} refused, and nothing was written: {error}"
-            ) from error
+                with self._refusals():
+                    await self._load_batch(connection, batch)
+            with self._refusals():
+                await connection.execute(self._statements["go_on_numbering_runs"])
+                await transaction.commit()
         finally:
             await close_gently(connection)  # which undoes what was not committed
         self._publish(*(Hint(kind=kind) for kind in _NEWS))
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreError(
+                f"the store at {self._address.url} refused, and nothing was written: {reason}"
+            ) from error
 
     async def _check_nothing_kept(self, connection: Connection) -> None:
         await connection.execute(self._statements["keep_others_from_writing"])

@@ -1,0 +1,97 @@
+"""A store full of work at every stage, made by a real worker; and what must become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from perdure import Client, Worker
+from perdure.client.blocking import RunHandle
+from tests.transfer import flows
+from tests.transfer.flows import FLOWS, ITEMS, TASKS, Gate
+
+WAIT_SECONDS = 20
+LARGE = "x" * 5000
+"""More than SQLite keeps within the row of a job."""
+
+
+@contextmanager
+def working(url: str) -> Iterator[Worker]:
+    """A worker that is gone afterwards, without a job in its hands."""
+    worker = Worker(url, tasks=TASKS, flows=FLOWS, poll="200ms")
+    handle = worker.start()
+    try:
+        yield worker
+    finally:
+        handle.shutdown()
+        assert handle.join(WAIT_SECONDS)
+
+
+def fill(url: str) -> None:
+    """Bring each run to where it cannot go on by itself, and stop."""
+    Gate.is_open = False
+    Gate.fetched = 0
+    with Client(url) as client:
+        client.pause_queue("stopped", by="ann")
+        client.enqueue(flows.stopped, 7, group="later")
+        client.enqueue(flows.flaky, LARGE)
+        client.enqueue(flows.flaky, "tomorrow", delay="1d", fingerprint="once")
+        client.schedule("ticks", flows.tick, every="1s", input="tick")
+        with working(url):
+            client.submit(flows.calm, 8, id="calm").result(timeout=WAIT_SECONDS)
+            client.submit(flows.calm, 9, id="too-soon")
+            for flow, kind in _LAST_BEFORE_THE_MOVE.items():
+                _follow(client.submit(flow, _INPUTS.get(flow, flow.name), id=flow.name), *kind)
+            client.report("label", "print_label", progress={"page": 1})
+
+
+_INPUTS: dict[Any, Any] = {flows.sorting: ITEMS}
+_LAST_BEFORE_THE_MOVE = {
+    flows.nap: ("node_completed", 1),
+    flows.letter: ("node_completed", 1),
+    flows.question: ("node_completed", 1),
+    flows.parent: ("node_completed", 1),
+    flows.label: ("node_paused", 1),
+    flows.sorting: ("item_completed", 2),
+    flows.stepping: ("node_retried", 1),
+}
+"""Which event, and how often, each run comes to."""
+
+
+def _follow(run: RunHandle, kind: str, count: int) -> None:
+    for event in run.watch():
+        count -= event.kind == kind
+        if not count:
+            return
+    raise AssertionError(f"{run.id} is over without {kind}")
+
+
+def act(client: Client) -> None:
+    """Do what the runs wait for, and let go of what was kept back."""
+    Gate.is_open = True
+    client.resume_queue("stopped")
+    client.signal("letter", "letter", "a letter")
+    [child] = client.run_handle("parent").children()
+    client.signal(child.id, "letter", "for the child")
+    client.decide("question:ask", "approve", by="ann")
+    client.report("label", "print_label", status="completed", result="L-4")
+
+
+def results(client: Client) -> dict[str, Any]:
+    """What the runs come to, once they do."""
+    ids = (flow.name for flow in _LAST_BEFORE_THE_MOVE)
+    found = {id: client.run_handle(id).result(timeout=WAIT_SECONDS) for id in ids}
+    found["question"] = found["question"]["decision"]
+    return found
+
+
+RESULTS = {
+    "nap": "nap",
+    "letter": "a letter",
+    "question": "approve",
+    "parent": "for the child",
+    "label": {"label": "L-4", "pages": {"page": 1}},
+    "sorting": 2 * sum(ITEMS),
+    "stepping": ["first of stepping", "second"],
+}

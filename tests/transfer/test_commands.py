@@ -1,0 +1,84 @@
+"""``perdure export`` and ``perdure import``, as typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure import Worker
+from tests.cli.commands import Commands
+from tests.transfer.flows import flaky
+
+
+@pytest.fixture
+def perdure(source_url: str) -> Commands:
+    return Commands(source_url)
+
+
+class TestCommands:
+    def test_move_a_store(self, perdure: Commands, tmp_path: Path, bare_postgres_url: str) -> None:
+        file = tmp_path / "work.jsonl.gz"
+        written = perdure("export", str(file))
+        read = perdure("import", str(file), "--store", bare_postgres_url)
+        listed = perdure("runs", "list", "--store", bare_postgres_url)
+
+        assert (written.exit_code, read.exit_code) == (0, 0), (written, read)
+        assert written.out.startswith("exported ")
+        assert f"perdure import {file} --store" in written.out
+        assert "1 schedule, 1 paused queue, as of 20" in read.out
+        assert listed.rows == perdure("runs", "list").rows
+
+    def test_say_what_was_moved_as_json(self, perdure: Commands, tmp_path: Path) -> None:
+        file = tmp_path / "work.jsonl"
+        written = perdure("export", str(file), "--json").json
+        read = perdure(
+            "import", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--json"
+        ).json
+
+        assert written["bytes"] == file.stat().st_size
+        assert written["counts"] == read["counts"]
+        assert written["exported_at"] == read["exported_at"]
+        assert read["counts"]["schedule"] == 1
+
+    def test_import_into_a_store_in_use_is_refused(self, perdure: Commands, export: Path) -> None:
+        answer = perdure("import", str(export))
+
+        assert answer.exit_code == 1
+        assert "is not empty: it has runs, events, waits, jobs" in answer.error
+        assert answer.error.count("\n") == 1
+
+    def test_export_while_a_worker_is_at_work_is_refused_unless_live(
+        self, perdure: Commands, source_url: str, tmp_path: Path
+    ) -> None:
+        handle = Worker(source_url, tasks=[flaky], queues=["nothing-here"], id="bee").start()
+        try:
+            refused = perdure("export", str(tmp_path / "work.jsonl"))
+            done = perdure("export", str(tmp_path / "work.jsonl"), "--live")
+        finally:
+            handle.shutdown()
+            assert handle.join(20)
+
+        assert refused.exit_code == 1
+        assert "worker 'bee' gave a sign of life just now" in refused.error
+        assert done.exit_code == 0, done
+
+    @pytest.mark.parametrize(
+        "arguments, code, reason",
+        [
+            (["export"], 2, "FILE"),
+            (["export", "{folder}"], 2, "is a directory; name a file in it"),
+            (["export", "{folder}/no/such/work.jsonl"], 2, "cannot be written: No such file"),
+            (["export", "{folder}/a.jsonl", "--store", "sqlite:///{folder}/none.db"], 3, "no file"),
+            (["export", "{folder}/a.jsonl", "--store", "memory://x"], 2, "inside one process"),
+            (["import", "{folder}/none.jsonl"], 2, "cannot be read: No such file"),
+            (["import", "{folder}/source.db"], 1, "is not an export of Perdure"),
+        ],
+    )
+    def test_tell_what_is_wrong(
+        self, perdure: Commands, tmp_path: Path, arguments: list[str], code: int, reason: str
+    ) -> None:
+        answer = perdure(*(each.replace("{folder}", str(tmp_path)) for each in arguments))
+
+        assert answer.exit_code == code, answer
+        assert reason in answer.error

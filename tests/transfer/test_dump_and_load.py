@@ -1,0 +1,234 @@
+"""What the two backends promise about dumping and loading."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+
+import asyncpg
+import pytest
+
+from perdure import AsyncClient, AsyncJobQueue
+from perdure.errors import StoreError, StoreNotEmpty
+from perdure.store.contract import Store
+from perdure.store.kept import (
+    Kept,
+    KeptJob,
+    KeptLimit,
+    KeptLimitStart,
+    KeptQueue,
+    KeptSnapshot,
+    MovableStore,
+)
+from perdure.store.opening import store_at
+from perdure.store.postgres.address import parse_address
+from perdure.store.sql.kept_tables import BATCH_ROWS_MAX, TABLES, columns_of
+from tests.transfer.flows import calm, flaky
+
+AT = datetime(2030, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+async def opened(url: str) -> Store:
+    store = store_at(url)
+    await store.open()
+    assert isinstance(store, MovableStore)
+    return store
+
+
+async def dumped(store: Store) -> list[Sequence[Kept]]:
+    assert isinstance(store, MovableStore)
+    async with store.dump() as dump:
+        return [batch async for batch in dump.batches()]
+
+
+async def given(*batches: Sequence[Kept]) -> AsyncIterator[Sequence[Kept]]:
+    for batch in batches:
+        yield batch
+
+
+def job(number: int, **fields: object) -> KeptJob:
+    made = {
+        "id": f"job-{number:06}",
+        "namespace": "default",
+        "queue": "default",
+        "task": "print",
+        "lane": '["default","print",[],[]]',
+        "status": "waiting",
+        "priority": 3,
+        "rank": 1.5,
+        "input_hash": -number,
+        "input": b"[[1],{}]",
+        "created_at": AT,
+        "ready_at": AT,
+    }
+    return KeptJob(**(made | fields))  # type: ignore[arg-type]
+
+
+class TestDump:
+    async def test_sees_one_moment(self, target_url: str) -> None:
+        async with AsyncJobQueue(target_url) as queue:
+            first = await queue.enqueue("print", 1)
+            store = await opened(target_url)
+            assert isinstance(store, MovableStore)
+            async with store.dump() as dump:
+                await queue.enqueue("print", 2)
+                [[row]] = [batch async for batch in dump.batches()]
+            await store.close()
+
+        assert isinstance(row, KeptJob)
+        assert row.id == first
+        assert dump.contents.counts[KeptJob] == 1
+
+    async def test_comes_in_bounded_batches(self, sqlite_url: str) -> None:
+        async with AsyncClient(sqlite_url, tasks=[flaky]) as client:
+            await client.enqueue_many(flaky, ["x"] * (2 * BATCH_ROWS_MAX + 1))
+        store = await opened(sqlite_url)
+        batches = await dumped(store)
+        await store.close()
+
+        assert [len(batch) for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
+
+    async def test_large_values_make_smaller_batches(self, target_url: str) -> None:
+        store = await opened(target_url)
+        assert isinstance(store, MovableStore)
+        large = [job(number, input=b"x" * 1024 * 1024) for number in range(9)]
+        await store.load(given(large))
+        batches = await dumped(store)
+        await store.close()
+
+        assert [len(batch) for batch in batches] == [4, 4, 1]
+        assert [row for batch in batches for row in batch] == large
+
+
+class TestLoad:
+    ROWS: Sequence[Sequence[Kept]] = (
+        [KeptSnapshot(run_serial=3, number=9, data=b"\x00\xff")],
+        [job(1, output=b"1", status="completed", finished_at=AT, dropped=True), job(2)],
+        [KeptLimit(namespace="default", key="api", closed_until=AT, last_start_at=AT)],
+        [
+            KeptLimitStart(namespace="default", key="api", started_at=AT, count=2),
+            KeptLimitStart(namespace="default", key="api", started_at=AT, count=3),
+        ],
+        [KeptQueue(namespace="default", name="slow", paused_at=AT, paused_by="ann")],
+    )
+
+    async def test_keeps_what_it_was_given(self, target_url: str) -> None:
+        store = await opened(target_url)
+        assert isinstance(store, MovableStore)
+        await store.load(given(*self.ROWS))
+        found = await dumped(store)
+        await store.close()
+
+        assert found == list(self.ROWS)
+
+    async def test_writes_nothing_when_the_rows_cannot_be_read(self, target_url: str) -> None:
+        async def cut_off() -> AsyncIterator[Sequence[Kept]]:
+            yield [job(1)]
+            raise OSError("the disk is gone")
+
+        store = await opened(target_url)
+        assert isinstance(store, MovableStore)
+        with pytest.raises(OSError, match="the disk is gone"):
+            await store.load(cut_off())
+        found = await dumped(store)
+        await store.close()
+
+        assert found == []
+
+    async def test_writes_nothing_when_a_row_is_refused(self, target_url: str) -> None:
+        store = await opened(target_url)
+        assert isinstance(store, MovableStore)
+        with pytest.raises(StoreError, match="nothing was written"):
+            await store.load(given([job(1)], [job(1)]))
+        found = await dumped(store)
+        await store.close()
+
+        assert found == []
+
+    @pytest.mark.parametrize(
+        "kept", [batch[0] for batch in ROWS], ids=lambda kept: type(kept).__name__
+    )
+    async def test_refuses_a_store_with_anything_in_it(self, target_url: str, kept: Kept) -> None:
+        store = await opened(target_url)
+        assert isinstance(store, MovableStore)
+        await store.load(given([kept]))
+        with pytest.raises(StoreNotEmpty) as refused:
+            await store.load(given([job(7)]))
+        found = await dumped(store)
+        await store.close()
+
+        assert refused.value.tables == [TABLES[type(kept)].name]
+        assert found == [[kept]]
+
+    async def test_definitions_that_a_worker_saved_are_no_hindrance(self, target_url: str) -> None:
+        store = await opened(target_url)
+        await store.save_definition("default", calm.name, calm.version, calm.graph.data)
+        [definitions] = await dumped(store)
+        assert isinstance(store, MovableStore)
+        await store.load(given(definitions, [job(1)]))
+        found = await dumped(store)
+        await store.close()
+
+        assert found == [definitions, [job(1)]]
+
+    async def test_texts_that_postgresql_cannot_keep_lose_a_character(
+        self, postgres_url: str
+    ) -> None:
+        store = await opened(postgres_url)
+        assert isinstance(store, MovableStore)
+        await store.load(given([job(1, progress_message="half\x00way")]))
+        [[found]] = await dumped(store)
+        await store.close()
+
+        assert isinstance(found, KeptJob)
+        assert found.progress_message == "half\ufffdway"
+
+
+class TestColumns:
+    """A migration that adds a column, and forgets to move it, fails here."""
+
+    async def test_every_column_on_sqlite_is_moved(self, sqlite_url: str) -> None:
+        await (await opened(sqlite_url)).close()
+        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+            rows = connection.execute(COLUMNS_ON_SQLITE).fetchall()
+
+        columns = by_table(rows, TABLES_OF_THE_PLACE | {"large_inputs"})
+        columns["runs"].add("number")  # that of the last event
+        assert columns == MOVED
+
+    async def test_every_column_on_postgresql_is_moved(self, postgres_url: str) -> None:
+        address = parse_address(postgres_url)
+        connection = await asyncpg.connect(address.dsn)
+        rows = await connection.fetch(COLUMNS_ON_POSTGRESQL, address.schema)
+        await connection.close()
+
+        assert by_table(rows, TABLES_OF_THE_PLACE) == MOVED
+
+
+COLUMNS_ON_SQLITE = """
+SELECT replace(made.name, 'perdure_', ''), had.name
+FROM sqlite_master AS made, pragma_table_info(made.name) AS had
+WHERE made.type = 'table'
+"""
+COLUMNS_ON_POSTGRESQL = """
+SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1
+"""
+TABLES_OF_THE_PLACE = {"migrations", "workers", "duties"}
+NOT_MOVED = {"lease_until", "limit_keys", "token", "submission"}
+"""Of who holds a job, and of answers that were lost on their way to somebody."""
+IN_THEIR_ORDER = {"failures", "steps"}
+"""Their numbers say no more than that."""
+MOVED = {
+    table.name: {*columns_of(kind), *(["number"] if table.name in IN_THEIR_ORDER else [])}
+    for kind, table in TABLES.items()
+}
+
+
+def by_table(rows: Iterable[tuple[str, str]], without: set[str]) -> dict[str, set[str]]:
+    columns: dict[str, set[str]] = {}
+    for table, column in rows:
+        if table not in without and column not in NOT_MOVED:
+            columns.setdefault(table, set()).add(column)
+    return columns

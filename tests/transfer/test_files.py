@@ -1,0 +1,152 @@
+"""Files that are not whole, or of another version, are refused with nothing written."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import InvalidExport, InvalidInput
+from perdure.store.postgres.statements import PACKAGE as POSTGRES
+from perdure.store.sql.migrations import load_migrations
+from perdure.store.sqlite.statements import PACKAGE as SQLITE
+from perdure.transfer.exporting import export_store
+from perdure.transfer.format import FORMAT, SCHEMA
+from perdure.transfer.importing import import_store
+
+Lines = list[bytes]
+
+
+def changed_header(**fields: object) -> Callable[[Lines], Lines]:
+    """Another first line, and the checksum that fits it: only what it says is wrong."""
+
+    def change(lines: Lines) -> Lines:
+        header = json.dumps(json.loads(lines[0]) | fields).encode() + b"\n"
+        rows = [header, *lines[1:-1]]
+        trailer = json.loads(lines[-1]) | {"sha256": hashlib.sha256(b"".join(rows)).hexdigest()}
+        return [*rows, json.dumps(trailer).encode() + b"\n"]
+
+    return change
+
+
+def row_changed(lines: Lines) -> Lines:
+    return [line.replace(b'"priority":3', b'"priority":1') for line in lines]
+
+
+def rows_swapped(lines: Lines) -> Lines:
+    return [lines[0], lines[2], lines[1], *lines[3:]]
+
+
+BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
+    "empty": (lambda lines: [], "not an export of Perdure"),
+    "foreign": (lambda lines: [b'{"row": "job"}\n'], "not an export of Perdure"),
+    "without its end": (lambda lines: lines[:-1], "cut off: its last line is missing"),
+    "with its header alone": (lambda lines: lines[:1], "cut off: its last line is missing"),
+    "cut within a line": (lambda lines: [*lines[:3], lines[3][:50]], "line 4 is cut off"),
+    "without a row": (lambda lines: [*lines[:2], *lines[3:]], "as many rows as it says"),
+    "with a changed row": (row_changed, "its checksum is another"),
+    "with swapped rows": (rows_swapped, "its checksum is another"),
+    "with more after its end": (lambda lines: [*lines, lines[1]], "more after its last line"),
+    "with an unknown row": (
+        lambda lines: [lines[0], b'{"row": "cake"}\n', *lines[1:]],
+        "line 2 is cut off or damaged: Invalid value 'cake'",
+    ),
+    "with an unknown field": (
+        lambda lines: [lines[0], lines[1].replace(b"{", b'{"taste":1,', 1), *lines[2:]],
+        "line 2 is cut off or damaged: Object contains unknown field `taste`",
+    ),
+    "of another format": (
+        changed_header(format=FORMAT + 1, perdure="9.9"),
+        "Perdure 9.9 wrote it, in format 2",
+    ),
+    "of newer tables": (changed_header(schema=SCHEMA + 1), "Upgrade Perdure here"),
+    "with other counts": (changed_header(counts={"job": 1}), "as many rows as it says"),
+}
+
+
+class TestFiles:
+    @pytest.mark.parametrize("how", BROKEN)
+    async def test_one_that_is_not_whole_is_refused(
+        self, how: str, export: Path, tmp_path: Path
+    ) -> None:
+        broken, reason = BROKEN[how]
+        file = tmp_path / "broken.jsonl"
+        file.write_bytes(b"".join(broken(export.read_bytes().splitlines(keepends=True))))
+
+        with pytest.raises(InvalidExport, match=reason):
+            await import_store(f"sqlite:///{tmp_path}/new.db", file)
+        assert not (tmp_path / "new.db").exists()
+
+    @pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
+    async def test_a_compressed_one_that_is_cut_off_is_refused(
+        self, share: float, export: Path, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "cut.jsonl.gz"
+        whole = gzip.compress(export.read_bytes())
+        file.write_bytes(whole[: int(len(whole) * share)])
+
+        with pytest.raises(InvalidExport, match="cut off or damaged"):
+            await import_store(f"sqlite:///{tmp_path}/new.db", file)
+        assert not (tmp_path / "new.db").exists()
+
+    async def test_is_known_to_be_compressed_by_what_is_in_it(
+        self, export: Path, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "renamed"
+        file.write_bytes(gzip.compress(export.read_bytes()))
+
+        done = await import_store(f"sqlite:///{tmp_path}/new.db", file)
+
+        assert done.counts == json.loads(export.read_bytes().splitlines()[0])["counts"]
+
+    async def test_what_cannot_be_read_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match=r"missing\.jsonl cannot be read: No such file"):
+            await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path / "missing.jsonl")
+        with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+            await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path)
+
+    async def test_an_export_is_for_its_owner_alone(self, source_url: str, tmp_path: Path) -> None:
+        await export_store(source_url, tmp_path / "work.jsonl")
+
+        assert stat.S_IMODE(os.stat(tmp_path / "work.jsonl").st_mode) == 0o600
+
+    async def test_the_same_contents_are_the_same_rows(
+        self, source_url: str, export: Path, tmp_path: Path
+    ) -> None:
+        await export_store(source_url, tmp_path / "again.jsonl")
+
+        again = (tmp_path / "again.jsonl").read_bytes().splitlines()
+        assert again[1:-1] == export.read_bytes().splitlines()[1:-1]
+
+    async def test_an_export_does_not_take_the_place_of_a_file(
+        self, source_url: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "mine.txt").write_text("mine")
+
+        with pytest.raises(InvalidInput, match="is there already; name another file"):
+            await export_store(source_url, tmp_path / "mine.txt")
+        assert (tmp_path / "mine.txt").read_text() == "mine"
+
+    async def test_an_export_that_fails_leaves_no_file(
+        self, source_url: str, tmp_path: Path
+    ) -> None:
+        def stop(done: int, of: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            await export_store(source_url, tmp_path / "work.jsonl", tell=stop)
+        assert list(tmp_path.glob("work*")) == []
+
+    async def test_a_store_in_memory_cannot_be_moved(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="lives inside one process and cannot be moved"):
+            await export_store("memory://here", tmp_path / "work.jsonl")
+
+    def test_the_version_of_the_tables_is_that_of_the_latest_migration(self) -> None:
+        for package in (SQLITE, POSTGRES):
+            assert load_migrations(package, {})[-1].version == SCHEMA

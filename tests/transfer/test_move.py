@@ -1,0 +1,76 @@
+"""A store moves with all its work, and the work goes on where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perdure import Client
+from perdure.store.opening import store_at
+from perdure.testing.check.checker import check
+from perdure.testing.check.finding import Finding
+from perdure.transfer.exporting import export_store
+from perdure.transfer.format import NAMES
+from perdure.transfer.importing import import_store
+from tests.transfer.conftest import kinds_in, rows_of
+from tests.transfer.flows import Gate
+from tests.transfer.scene import LARGE, RESULTS, act, results, working
+from tests.transfer.seen import seen_of
+
+
+async def found_in(url: str) -> list[Finding]:
+    """What the checker of invariants has to say."""
+    store = store_at(url)
+    await store.open()
+    try:
+        return await check(store)
+    finally:
+        await store.close()
+
+
+class TestMove:
+    async def test_everything_looks_as_it_did(
+        self, source_url: str, export: Path, target_url: str
+    ) -> None:
+        await import_store(target_url, export)
+
+        assert await seen_of(target_url) == await seen_of(source_url)
+        assert await found_in(target_url) == []
+
+    async def test_the_work_goes_on(self, export: Path, target_url: str) -> None:
+        await import_store(target_url, export)
+
+        fetched = Gate.fetched
+        with Client(target_url) as client, working(target_url):
+            ticked = client.schedule_record("ticks").started
+            act(client)
+            assert results(client) == RESULTS
+            [retried] = client.jobs(task="flaky", status="completed")
+            assert client.handle(retried.id).result() == LARGE.upper()
+            [resumed] = client.jobs(task="stopped")
+            assert client.handle(resumed.id).result(timeout=20) == 7
+            assert client.schedule_record("ticks").started > ticked
+            assert client.run("too-soon").status == "skipped"
+        assert Gate.fetched == fetched, "a step that was stored was done again"
+        assert await found_in(target_url) == []
+
+    async def test_the_same_rows_come_out_of_each_store(
+        self, export: Path, tmp_path: Path, postgres_url: str, bare_postgres_url: str
+    ) -> None:
+        """From SQLite to SQLite, to PostgreSQL, to PostgreSQL, and back to SQLite."""
+        urls = [
+            f"sqlite:///{tmp_path}/first.db",
+            postgres_url,
+            bare_postgres_url,
+            f"sqlite:///{tmp_path}/last.db",
+        ]
+        moved = export
+        for number, url in enumerate(urls):
+            await import_store(url, moved)
+            moved = tmp_path / f"{number}.jsonl.gz"
+            await export_store(url, moved)
+
+        assert rows_of(moved) == rows_of(export)
+
+    def test_every_kind_of_row_is_in_the_export(self, export: Path) -> None:
+        """But snapshots, limits and their starts, which have tests of their own."""
+        assert kinds_in(rows_of(export)) == set(NAMES) - {"snapshot", "limit", "limit_start"}
