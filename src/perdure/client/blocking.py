@@ -97,6 +97,8 @@ class RunHandle(_Handle[AsyncRunHandle]):
     children = waits_for(AsyncRunHandle.children)
     approvals = waits_for(AsyncRunHandle.approvals)
     lineage = waits_for(AsyncRunHandle.lineage)
+    picture = waits_for(AsyncRunHandle.picture)
+    timeline = waits_for(AsyncRunHandle.timeline)
     signal = waits_for(AsyncRunHandle.signal)
     pause = waits_for(AsyncRunHandle.pause)
     unpause = waits_for(AsyncRunHandle.unpause)
@@ -227,6 +229,10 @@ class Client(OpenableFace[AsyncClient]):
     migrate = waits_for(AsyncClient.migrate)
     explain = waits_for(AsyncClient.explain)
     stranded = waits_for(AsyncClient.stranded)
+    flows = waits_for(AsyncClient.flows)
+    health = waits_for(AsyncClient.health)
+    count_ended = waits_for(AsyncClient.count_ended)
+    prune = waits_for(AsyncClient.prune)
 
     @mirrors(AsyncClient.schedule)
     def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:

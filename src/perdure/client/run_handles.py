@@ -21,6 +21,8 @@ from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
 from perdure.model.run import ENDED, Run, RunStatus
+from perdure.pictures.picture import Picture, picture_of_run
+from perdure.pictures.timeline import Timeline, timeline_of
 from perdure.store.contract import RunAfter
 
 if TYPE_CHECKING:
@@ -110,6 +112,19 @@ class AsyncRunHandle:
     async def lineage(self) -> Lineage:
         """Which upstream values each of its nodes used."""
         return await self._client.lineage(self.id)
+
+    async def picture(self) -> Picture:
+        """How far each of its nodes is, to be drawn."""
+        run = await self._client._acts.load(self.id)
+        return picture_of_run(self.id, run.graph, run.state)
+
+    async def timeline(self) -> Timeline:
+        """When each of its nodes was at work and when it waited, up to now."""
+        store = await self._access.store.opened()
+        [loaded] = await store.load_runs([await self._after(0)])
+        if loaded is None:
+            raise RunNotFound(self.id)
+        return timeline_of(self.id, loaded.events, await store.now())
 
     async def watch(self) -> AsyncGenerator[EventRecord, None]:
         """Its events from the first on, as they happen, each with the status it led to.

@@ -103,12 +103,14 @@ def _node(
         kind=kind_of(node),
         shape=shape,
         notes=notes_of(node),
-        mark=_mark(state, state.nodes.get(node.id), live or []),
+        mark=mark_of(state, node.id, live or []),
         progress=_progress(state, node.id),
     )
 
 
-def _mark(state: RunState, node: NodeState | None, live: list[LiveKind]) -> Mark:
+def mark_of(state: RunState, id: str, live: list[LiveKind]) -> Mark:
+    """How far a run is with a node, of which these keys are live."""
+    node = state.nodes.get(id)
     if node is None:
         return Mark.NOT_REACHED
     if node.status is not NodeStatus.LIVE:

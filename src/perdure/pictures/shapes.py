@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from perdure.pictures.layout import Rectangle
+from perdure.pictures.palette import PAPER, STYLES
 from perdure.pictures.picture import Mark
 
 SLANT = 12.0
@@ -68,8 +71,24 @@ def aside_of(shape: str) -> float:
     return {"loop": LOOP_ASIDE, "map": 2 * STACK}.get(shape, 0.0)
 
 
-def sign(mark: Mark, x: float, y: float) -> str:
-    """A sign to draw in a circle around (x, y); drawn, because fonts may lack it."""
+def badge(mark: Mark, x: float, y: float) -> Iterator[str]:
+    """A mark as a sign in a circle; drawn, because fonts may lack it."""
+    style = STYLES[mark]
+    drawn = _sign(mark, x, y)
+    if drawn or mark is Mark.NOT_REACHED:
+        yield (
+            f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
+            f'stroke="{style.stroke}" stroke-width="1.5"/>'
+        )
+    if drawn:
+        fill = style.stroke if mark in (Mark.LIVE, Mark.CANCELLED) else "none"
+        yield (
+            f'<g fill="{fill}" stroke="{style.stroke}" stroke-width="2" stroke-linecap="round" '
+            f'stroke-linejoin="round">{drawn}</g>'
+        )
+
+
+def _sign(mark: Mark, x: float, y: float) -> str:
     moves = {
         Mark.COMPLETED: "M-3.6 0.2L-1 3L4 -3",
         Mark.FAILED: "M-3 -3L3 3M-3 3L3 -3",

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.model.value import Value
+from perdure.pictures.elements import TITLE_MAX, frame, text
 from perdure.pictures.layout import ARROW, MARGIN, Layout, Link, Rectangle, Size, Stretch, laid_out
 from perdure.pictures.lettering import (
-    FONT,
     KIND,
     LABEL,
     NAME,
@@ -21,7 +21,7 @@ from perdure.pictures.lettering import (
 )
 from perdure.pictures.palette import FAINT, INK, LINE, PAPER, PLAIN, STYLES, UNTAKEN, Style
 from perdure.pictures.picture import Mark, Picture, PictureEdge, PictureNode
-from perdure.pictures.shapes import SIGN_RADIUS, SLANT, aside_of, behind, inside, n, outline, sign
+from perdure.pictures.shapes import SIGN_RADIUS, SLANT, aside_of, badge, behind, inside, n, outline
 
 NAME_MAX, NOTE_MAX, LABEL_MAX = 28, 34, 22
 """Characters that are shown; the whole text comes up when one points at it."""
@@ -46,11 +46,12 @@ def svg(picture: Picture) -> str:
         [_link(edge, numbers) for edge in edges],
     )
     legend = _legend(picture)
-    width = max(layout.width, _title_width(picture) + 2 * MARGIN, legend[1] + 2 * MARGIN)
+    title_width = width_of(shortened(_title(picture), TITLE_MAX), TITLE)
+    width = max(layout.width, title_width + 2 * MARGIN, legend[1] + 2 * MARGIN)
     height = TITLE_HEIGHT + layout.height + (LEGEND_HEIGHT if legend[0] else 0)
     shift = (width - layout.width) / 2
     parts = [
-        *_opening(picture, width, height),
+        *frame(_title(picture), described(picture), width, height),
         f'<g transform="translate({n(shift)} {n(TITLE_HEIGHT)})">',
         *_drawn_edges(edges, layout),
         *(
@@ -83,32 +84,8 @@ def _counted(count: int, what: str) -> str:
 # The frame
 
 
-def _opening(picture: Picture, width: float, height: float) -> Iterator[str]:
-    size = f'width="{n(width)}" height="{n(height)}" viewBox="0 0 {n(width)} {n(height)}"'
-    label = escaped(_title(picture))
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}" '
-        f'font-family="{FONT}">'
-    )
-    yield f"<title>{label}</title>"
-    yield f"<desc>{escaped(described(picture))}</desc>"
-    yield (
-        f'<rect x="0.5" y="0.5" width="{n(width - 1)}" height="{n(height - 1)}" rx="8" '
-        f'fill="{PAPER}" stroke="{FAINT}"/>'
-    )
-    yield _text(MARGIN, 21, _shown_title(picture), TITLE, INK)
-
-
 def _title(picture: Picture) -> str:
     return f"{picture.title} ({picture.status})" if picture.status else picture.title
-
-
-def _shown_title(picture: Picture) -> str:
-    return shortened(_title(picture), 80)
-
-
-def _title_width(picture: Picture) -> float:
-    return width_of(_shown_title(picture), TITLE)
 
 
 def _legend(picture: Picture) -> tuple[list[tuple[Mark, float]], float]:
@@ -124,8 +101,8 @@ def _legend(picture: Picture) -> tuple[list[tuple[Mark, float]], float]:
 def _placed_legend(marks: list[tuple[Mark, float]], top: float) -> Iterator[str]:
     for mark, at in marks:
         x, y = MARGIN + at + SIGN_RADIUS, top + 8
-        yield from _badge(mark, x, y)
-        yield _text(x + SIGN_RADIUS + 5, y + 4, mark, NOTE, INK)
+        yield from badge(mark, x, y)
+        yield text(x + SIGN_RADIUS + 5, y + 4, mark, NOTE, INK)
 
 
 # Nodes
@@ -168,11 +145,11 @@ def _drawn_node(node: PictureNode, box: Rectangle) -> Iterator[str]:
         y += line.lettering.height
         colour = LINE if line.is_faint else style.text
         middle = box.x + box.width / 2
-        yield _text(
+        yield text(
             middle, y - line.lettering.size * 0.32, line.text, line.lettering, colour, "middle"
         )
     if node.mark is not None:
-        yield from _badge(node.mark, box.x + box.width - 3, box.y + 2)
+        yield from badge(node.mark, box.x + box.width - 3, box.y + 2)
     yield "</g>"
 
 
@@ -184,22 +161,6 @@ def _tooltip(node: PictureNode) -> str:
 
 def _dashed(style: Style) -> str:
     return ' stroke-dasharray="5 3"' if style.is_dashed else ""
-
-
-def _badge(mark: Mark, x: float, y: float) -> Iterator[str]:
-    style = STYLES[mark]
-    drawn = sign(mark, x, y)
-    if drawn or mark is Mark.NOT_REACHED:
-        yield (
-            f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
-            f'stroke="{style.stroke}" stroke-width="1.5"/>'
-        )
-    if drawn:
-        fill = style.stroke if mark in (Mark.LIVE, Mark.CANCELLED) else "none"
-        yield (
-            f'<g fill="{fill}" stroke="{style.stroke}" stroke-width="2" stroke-linecap="round" '
-            f'stroke-linejoin="round">{drawn}</g>'
-        )
 
 
 # Edges
@@ -294,15 +255,5 @@ def _drawn_labels(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
                 f"<g><title>{escaped(edge.label)}</title>"
                 f'<rect x="{n(box.x)}" y="{n(box.y)}" width="{n(box.width)}" '
                 f'height="{n(box.height)}" rx="4" fill="{PAPER}" stroke="{FAINT}"/>'
-                f"{_text(middle, box.y + 12, shown, LABEL, INK, 'middle')}</g>"
+                f"{text(middle, box.y + 12, shown, LABEL, INK, 'middle')}</g>"
             )
-
-
-def _text(
-    x: float, y: float, text: str, lettering: Lettering, colour: str, anchor: str = "start"
-) -> str:
-    weight = ' font-weight="600"' if lettering.is_bold else ""
-    return (
-        f'<text x="{n(x)}" y="{n(y)}" font-size="{n(lettering.size)}"{weight} fill="{colour}" '
-        f'text-anchor="{anchor}">{escaped(text)}</text>'
-    )

@@ -1,0 +1,165 @@
+"""A timeline as lines of text, as wide as is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.model.value import Value
+from perdure.pictures.lettering import shortened
+from perdure.pictures.palette import SIGNS
+from perdure.pictures.picture import Mark
+from perdure.pictures.timeline import Doing, Ending, Timeline, TimelineRow
+from perdure.pictures.timeline_rows import Slot, slots_of, total_of
+from perdure.pictures.timescale import brief, ticks
+
+WIDTH_MIN = 30
+_CHART_MIN = 8
+_TICK_ROOM = 9
+ERRORS_MAX = 10
+
+
+class Glyphs(Value):
+    """What bars are made of."""
+
+    doings: dict[Doing, str]
+    endings: dict[Ending, str]
+    levels: str
+    """For maps: the more at once, the higher."""
+    signs: dict[Mark, str]
+    ellipsis: str
+
+
+UNICODE = Glyphs(
+    doings={Doing.WORK: "█", Doing.WAIT: "░", Doing.CHILD: "▒", Doing.UNDO: "◀"},
+    endings={Ending.RETRIED: "↻", Ending.FAILED: "✗", Ending.CANCELLED: "■"},
+    levels="▁▂▃▄▅▆▇█",
+    signs=SIGNS,
+    ellipsis="…",
+)
+ASCII = Glyphs(
+    doings={Doing.WORK: "#", Doing.WAIT: ".", Doing.CHILD: "=", Doing.UNDO: "<"},
+    endings={Ending.RETRIED: "r", Ending.FAILED: "x", Ending.CANCELLED: "!"},
+    levels="-+*#",
+    signs={
+        Mark.COMPLETED: "+",
+        Mark.LIVE: ">",
+        Mark.WAITING: "~",
+        Mark.PAUSED: "=",
+        Mark.FAILED: "x",
+        Mark.SKIPPED: "-",
+        Mark.BLOCKED: "o",
+        Mark.CANCELLED: "!",
+        Mark.NOT_REACHED: "",
+    },
+    ellipsis="~",
+)
+
+
+class Piece(Value):
+    """Text, and what it stands for."""
+
+    text: str
+    mark: Mark | None = None
+
+
+Line = list[Piece]
+
+
+def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """An axis, a row for each node, the signs that were used, and what went wrong."""
+    width = max(width, WIDTH_MIN)
+    labels = [_label(row, glyphs) for row in timeline.rows]
+    rights = [_right(timeline, row) for row in timeline.rows]
+    right_width = max(map(len, rights), default=0)
+    most = max(8, min(width // 3, width - right_width - _CHART_MIN - 4))
+    label_width = min(most, max(map(len, labels), default=0))
+    chart = max(_CHART_MIN, width - label_width - right_width - 4)
+    yield _axis(timeline, label_width, chart)
+    for row, label, right in zip(timeline.rows, labels, rights, strict=True):
+        shown = _cut(label, label_width, glyphs)
+        slots = slots_of(timeline, row, chart)
+        bar = [Piece(text=_glyph(row, slot, glyphs), mark=_mark(row, slot)) for slot in slots]
+        yield [
+            Piece(text=f"{shown:{label_width}}  ", mark=row.mark),
+            *bar,
+            Piece(text=f"  {right:>{right_width}}"),
+        ]
+    yield [Piece(text="")]
+    yield from _wrapped_legend(timeline, glyphs, width)
+    yield from _errors(timeline, glyphs)
+
+
+def _label(row: TimelineRow, glyphs: Glyphs) -> str:
+    return f"{glyphs.signs[row.mark] or ' '} {row.node}"
+
+
+def _cut(text: str, length: int, glyphs: Glyphs) -> str:
+    return shortened(text, length).replace("…", glyphs.ellipsis)
+
+
+def _right(timeline: Timeline, row: TimelineRow) -> str:
+    span = total_of(timeline, row)
+    took = "" if span is None else brief(span[1] - span[0])
+    if row.items is not None:
+        return f"{row.items_completed}/{row.items} {took}"
+    return took or row.mark.value
+
+
+def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
+    """Round times since the beginning, each where it belongs."""
+    span = timeline.until - timeline.begun_at
+    text = ""
+    for tick in ticks(span, max(2, chart // _TICK_ROOM)):
+        at = round(tick / span * chart) if span else 0
+        told = brief(tick)
+        if at >= len(text) and at + len(told) <= chart:
+            text = f"{text:{at}}{told} "
+    return [Piece(text=f"{'':{label_width + 2}}{text.rstrip()}")]
+
+
+def _glyph(row: TimelineRow, slot: Slot, glyphs: Glyphs) -> str:
+    if slot.ending is not Ending.OPEN:
+        return glyphs.endings[slot.ending]
+    if slot.doing is None:
+        return " "
+    if row.items is not None and slot.doing in (Doing.WORK, Doing.CHILD):
+        return glyphs.levels[min(len(glyphs.levels) - 1, int(slot.share * len(glyphs.levels)))]
+    return glyphs.doings[slot.doing]
+
+
+def _mark(row: TimelineRow, slot: Slot) -> Mark | None:
+    match slot.ending:
+        case Ending.RETRIED | Ending.FAILED:
+            return Mark.FAILED
+        case Ending.CANCELLED:
+            return Mark.CANCELLED
+    if slot.doing in (Doing.WAIT, Doing.CHILD):
+        return Mark.WAITING
+    return None if slot.doing is None else row.mark
+
+
+def _wrapped_legend(timeline: Timeline, glyphs: Glyphs, width: int) -> Iterator[Line]:
+    bars = [bar for row in timeline.rows for bar in row.bars]
+    doings = {bar.doing for bar in bars}
+    endings = {bar.ending for bar in bars}
+    told = [f"{glyphs.doings[each]} {each}" for each in Doing if each in doings]
+    told += [f"{glyphs.endings[each]} {each}" for each in glyphs.endings if each in endings]
+    line = ""
+    for each in told:
+        if line and len(line) + 3 + len(each) > width:
+            yield [Piece(text=line)]
+            line = ""
+        line = f"{line}   {each}" if line else each
+    if line:
+        yield [Piece(text=line)]
+
+
+def _errors(timeline: Timeline, glyphs: Glyphs) -> Iterator[Line]:
+    failed = [bar for row in timeline.rows for bar in row.bars if bar.error]
+    failed.sort(key=lambda bar: bar.ended_at or timeline.until)
+    for bar in failed[:ERRORS_MAX]:
+        after = brief((bar.ended_at or timeline.until) - timeline.begun_at)
+        told = f"{glyphs.endings[bar.ending]} {bar.key}, attempt {bar.attempt}, at {after}: "
+        yield [Piece(text=told, mark=Mark.FAILED), Piece(text=" ".join(bar.error.split()))]
+    if len(failed) > ERRORS_MAX:
+        yield [Piece(text=f"and {len(failed) - ERRORS_MAX} more errors")]
