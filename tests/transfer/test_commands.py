@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from perdure import Worker
 from tests.cli.commands import Commands
-from tests.transfer.flows import flaky
+from tests.transfer.registered import register_worker
 
 
 @pytest.fixture
@@ -51,13 +51,10 @@ class TestCommands:
     def test_export_while_a_worker_is_at_work_is_refused_unless_live(
         self, perdure: Commands, source_url: str, tmp_path: Path
     ) -> None:
-        handle = Worker(source_url, tasks=[flaky], queues=["nothing-here"], id="bee").start()
-        try:
-            refused = perdure("export", str(tmp_path / "work.jsonl"))
-            done = perdure("export", str(tmp_path / "work.jsonl"), "--live")
-        finally:
-            handle.shutdown()
-            assert handle.join(20)
+        asyncio.run(register_worker(source_url, "bee"))
+
+        refused = perdure("export", str(tmp_path / "work.jsonl"))
+        done = perdure("export", str(tmp_path / "work.jsonl"), "--live")
 
         assert refused.exit_code == 1
         assert "worker 'bee' gave a sign of life just now" in refused.error

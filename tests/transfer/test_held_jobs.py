@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobQueue, StaleClaim, Worker
+from perdure import AsyncClient, AsyncJobQueue, StaleClaim
 from perdure.clock import ManualClock
 from perdure.errors import StoreInUse
 from perdure.model.job import Job, JobFilter
@@ -15,7 +15,7 @@ from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.transfer.exporting import export_store
 from perdure.transfer.importing import import_store
-from tests.transfer.flows import flaky
+from tests.transfer.registered import register_worker
 
 
 @pytest.fixture
@@ -95,12 +95,21 @@ class TestHeldJobs:
 
         assert (job.status, job.attempt, job.deaths) == ("waiting", 1, 1)
 
-    async def test_a_live_worker_is_named(self, sqlite_url: str, file: Path) -> None:
-        handle = Worker(sqlite_url, tasks=[flaky], id="busy-bee").start()
-        try:
-            with pytest.raises(StoreInUse, match="'busy-bee' gave a sign of life"):
-                await export_store(sqlite_url, file)
-            await export_store(sqlite_url, file, is_live=True)
-        finally:
-            handle.shutdown()
-            assert handle.join(20)
+    async def test_a_live_worker_is_named(self, target_url: str, file: Path) -> None:
+        await register_worker(target_url, "bee")
+
+        with pytest.raises(StoreInUse, match="worker 'bee' gave a sign of life just now"):
+            await export_store(target_url, file)
+        await register_worker(target_url, "wasp")
+        with pytest.raises(StoreInUse, match="worker 'bee' and 1 more gave"):
+            await export_store(target_url, file)
+
+    async def test_a_worker_that_is_gone_is_no_hindrance(self, sqlite_url: str, file: Path) -> None:
+        clock = ManualClock()
+        store = store_at(sqlite_url, clock=clock)
+        await register_worker(store, "bee")
+        clock.advance(timedelta(minutes=1))
+
+        await export_store(store, file)
+
+        assert file.exists()
