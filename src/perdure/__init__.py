@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -13,6 +14,9 @@ else:  # not seen by checkers of types, for whom a name that is not there must b
 
     def __getattr__(name: str) -> Any:
         """Load the library once one of its names is asked for: help in a shell asks for none."""
+        if find_spec(f"{__name__}.{name}") is not None:
+            # A part, which others import while the library is being loaded.
+            return import_module(f"{__name__}.{name}")
         public = import_module("perdure.public")
         names = globals()
         names["__all__"] = public.__all__
