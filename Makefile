@@ -6,6 +6,7 @@ PY      := $(VENV)/bin/python
 PIP     := $(PY) -m pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 DEV     := $(VENV)/.installed-dev
+DOCS    := $(VENV)/.installed-docs
 
 # The interpreter to build .venv with; empty: the first of these that is new enough.
 PYTHON     ?=
@@ -23,7 +24,7 @@ TYPED := src bench examples tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fuzz check format bench chaos simulate simulate-mutants clean
+.PHONY: help install demo test fuzz check format docs bench chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -56,6 +57,10 @@ check: $(DEV) ## Lint, formatting, types, import direction and sizes
 format: $(DEV) ## Format the code and apply safe lint fixes
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
+
+docs: $(DOCS) ## Build the documentation as a site, in build/site
+	@$(PY) -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html; for the search: $(PY) -m http.server -d build/site"
 
 bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
 	@$(PY) -m bench
@@ -105,4 +110,10 @@ $(RUNTIME): pyproject.toml | $(PY)
 $(DEV): pyproject.toml | $(PY)
 	@echo "==> Installing Perdure and its development tools into $(VENV)"
 	@$(PIP) install -qq -e '.[cli,dev]'
+	@touch $(RUNTIME) $@
+
+# Only for the site: the tests check pages, links and examples without it.
+$(DOCS): pyproject.toml | $(PY)
+	@echo "==> Installing Perdure and what builds its site into $(VENV)"
+	@$(PIP) install -qq -e '.[cli,docs]'
 	@touch $(RUNTIME) $@
