@@ -56,8 +56,9 @@ class NoScreen:
 class PlainScreen:
     """A line for each event, and one for each thing that somebody has to do."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, options: str = "") -> None:
         self._console = console
+        self._options = options
         self._lines = EventLines(console)
         self._told: set[tuple[str, str]] = set()
 
@@ -69,30 +70,33 @@ class PlainScreen:
             if wait.kind in _FOR_OTHERS and place not in self._told:
                 self._told.add(place)
                 what, command = waits_for(wait, sight.now)
-                self._console.print(f"      {wait.key} {what}: {command}", soft_wrap=True)
+                line = f"      {wait.key} {what}: {command}{self._options}"
+                self._console.print(line, soft_wrap=True)
 
 
 class LiveScreen:
     """The whole run, drawn anew in place with every sight."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, options: str = "") -> None:
         self._live = live
+        self._options = options
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
 
     def show(self, sight: RunSight) -> None:
         self._events.extend(sight.events)
-        self._live.update(LiveView(sight, list(self._events)), refresh=True)
+        view = LiveView(sight, list(self._events), options=self._options)
+        self._live.update(view, refresh=True)
 
 
 @contextmanager
-def screen(console: Console) -> Iterator[Screen]:
+def screen(console: Console, options: str) -> Iterator[Screen]:
     """The screen that fits what stdout is."""
     if not console.is_terminal:
-        yield PlainScreen(console)
+        yield PlainScreen(console, options)
         return
     # Drawn with each sight and not by a thread: between two there is nothing new to see.
     with Live(console=console, auto_refresh=False) as live:
-        yield LiveScreen(live)
+        yield LiveScreen(live, options)
 
 
 def follow(run: RunHandle, shown: Screen) -> RunSight:
@@ -114,7 +118,7 @@ def see_through(run: RunHandle, options: str, *, as_json: bool) -> ExitCode:
             typer.echo(as_json_text(full_fields(full)))
             return exit_code_after(last.run.status)
         console = make_console()
-        with screen(console) as shown:
+        with screen(console, options) as shown:
             last = follow(run, shown)
         return tell_end(console, last, options)
     except KeyboardInterrupt:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from perdure.cli.live_tree import places
 from perdure.cli.present import ago, ahead
 from perdure.cli.run_view import in_words
@@ -78,8 +80,11 @@ class Line(Value):
     """What would let it go on."""
 
 
-def lines_of(sight: RunSight) -> list[Line]:
-    """Every node of the run, in the order of the work, with the items that are at work."""
+def lines_of(sight: RunSight, options: str = "") -> list[Line]:
+    """Every node of the run, in the order of the work, with the items that are at work.
+
+    ``options`` are those that commands need to find the run.
+    """
     jobs: dict[str, list[tuple[Key, Job]]] = {}
     for job in sight.jobs:
         if job.node is not None and job.node.key in sight.state.live:
@@ -94,7 +99,9 @@ def lines_of(sight: RunSight) -> list[Line]:
     for place in places(sight.graph):
         at = _Node(sight, place.node, jobs.get(place.node, []), waits.get(place.node, []))
         lines += at.lines(place.guide)
-    return lines
+    return [
+        replace(each, command=each.command + options) if each.command else each for each in lines
+    ]
 
 
 class _Node:

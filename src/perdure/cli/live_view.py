@@ -78,7 +78,7 @@ ASCII = Signs(
     looks=dict(zip(Look, ".o*~:?=<+x--x", strict=True)),
     full="#",
     empty="-",
-    arrow="->",
+    arrow=">",
     alive="*",
     dead="x",
     more="...",
@@ -90,10 +90,16 @@ class LiveView:
     """What rich draws: a sight, with the latest events, as large as the terminal allows."""
 
     def __init__(
-        self, sight: RunSight, events: Sequence[EventRecord], footer: Sequence[Text] = ()
+        self,
+        sight: RunSight,
+        events: Sequence[EventRecord],
+        *,
+        options: str = "",
+        footer: Sequence[Text] = (),
     ) -> None:
         self._sight = sight
         self._events = events
+        self._options = options
         self._footer = footer
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -101,17 +107,21 @@ class LiveView:
         width = options.max_width
         footer = [part for line in self._footer for part in line.wrap(console, width)]
         height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(footer))
-        yield from screen(self._sight, self._events, (width, height), signs)
+        lines = lines_of(self._sight, self._options)
+        yield from screen(self._sight, lines, self._events, (width, height), signs)
         yield from footer
 
 
 def screen(
-    sight: RunSight, events: Sequence[EventRecord], size: tuple[int, int], signs: Signs
+    sight: RunSight,
+    lines: Sequence[Line],
+    events: Sequence[EventRecord],
+    size: tuple[int, int],
+    signs: Signs,
 ) -> list[Text]:
     """The whole picture, no wider and no higher than ``size``."""
     width, height = size
     head = [_title(sight, width), *_workers(sight, width, signs), Text()]
-    lines = lines_of(sight)
     wanted = sum(_height(each, width) for each in lines)
     left = height - len(head) - 1
     count = min(EVENTS_MAX, len(events), max(EVENTS_MIN, left - wanted))
@@ -156,8 +166,8 @@ def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
             parts.append(Text(text, style="red"))
         else:
             count = held[worker.info.id]
-            busy = f"{count} {'job' if count == 1 else 'jobs'}" if count else "idle"
-            parts.append(Text(f"{signs.alive} {worker.info.id} {busy}", style="green"))
+            work = f"{count} {'job' if count == 1 else 'jobs'}" if count else "idle"
+            parts.append(Text(f"{signs.alive} {worker.info.id} {work}", style="green"))
     yield from _wrapped(parts, width)
 
 
@@ -217,7 +227,13 @@ def _is_urgent(line: Line) -> bool:
 
 
 def _height(line: Line, width: int) -> int:
-    return 1 + bool(line.remark) + bool(line.command)
+    return 1 + bool(line.remark) + len(_folded(line, width))
+
+
+def _folded(line: Line, width: int) -> list[str]:
+    """A command in as many pieces as it needs: cut off it would be of no use."""
+    room = max(8, width - len(line.guide) - 4)
+    return [line.command[at : at + room] for at in range(0, len(line.command), room)]
 
 
 def _name(line: Line, signs: Signs) -> str:
@@ -244,8 +260,9 @@ def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Te
     if line.remark:
         remark = Text(f"{indent}{' '.join(line.remark.split())}", style=_remark_style(line))
         yield _cut(remark, width)
-    if line.command:
-        yield _cut(Text(f"{indent}{signs.arrow} {line.command}", style="bold"), width)
+    for number, piece in enumerate(_folded(line, width)):
+        mark = " " if number else signs.arrow
+        yield _cut(Text(f"{indent}{mark} {piece}", style="bold"), width)
 
 
 def _remark_style(line: Line) -> str:

@@ -84,7 +84,8 @@ class LiveStage:
             self._live.update(Text("\n").join(self._told), refresh=True)
         else:
             footer = [Text(), *self._told]
-            self._live.update(LiveView(self._sight, list(self._events), footer), refresh=True)
+            view = LiveView(self._sight, list(self._events), footer=footer)
+            self._live.update(view, refresh=True)
 
 
 @contextmanager
