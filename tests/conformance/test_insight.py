@@ -32,7 +32,7 @@ class TestExamine:
     async def test_finds_nothing_wrong_with_a_new_store(self, store: Store) -> None:
         found = await store.examine()
 
-        assert (found.damages, found.missing_indexes, found.invalid_indexes) == ((), (), ())
+        assert (found.damages, found.missing_indexes, found.invalid_indexes) == ((), {}, {})
         assert found.strays == ()
         assert found.schema_version is None or found.schema_version >= 4
 

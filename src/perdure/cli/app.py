@@ -16,15 +16,25 @@ class Commands(LazyGroup):
 
     entries: ClassVar[Mapping[str, Entry]] = {
         "run": Entry("perdure.cli.run:run", "Begin a run of a flow and follow it to its end."),
+        "submit": Entry(
+            "perdure.cli.run_acts:submit_run", "Begin a run of a flow, and leave it to the workers."
+        ),
         "worker": Entry("perdure.cli.worker:worker", "Run jobs until SIGTERM or Ctrl-C."),
         "jobs": Entry("perdure.cli.jobs:app", "Look at jobs and act on them."),
         "runs": Entry("perdure.cli.runs:app", "Look at runs of flows and act on them."),
+        "queues": Entry("perdure.cli.queues:app", "Hold queues back, and let them go on."),
         "schedules": Entry("perdure.cli.schedules:app", "Look at schedules and act on them."),
-        "flows": Entry("perdure.cli.flows:app", "Look at flows in a module of yours."),
+        "flows": Entry(
+            "perdure.cli.flows:app", "Look at flows, in a module of yours or in a store."
+        ),
         "inbox": Entry(
             "perdure.cli.inbox:inbox", "List open approvals, the longest open first, or show one."
         ),
         "decide": Entry("perdure.cli.decide:decide", "Answer an approval."),
+        "signal": Entry(
+            "perdure.cli.run_acts:signal_run",
+            "Bring a run a signal, which it keeps until a node takes it.",
+        ),
         "report": Entry(
             "perdure.cli.report:report",
             "Tell a run about the outside work that one of its nodes waits for.",
@@ -42,9 +52,14 @@ class Commands(LazyGroup):
             "perdure.cli.validate:validate",
             "Check flows in files, and list all that is wrong, each fault with its line.",
         ),
-        "export": Entry(
-            "perdure.cli.export:export", "Write all that a store keeps into one file."
+        "doctor": Entry(
+            "perdure.cli.doctor:doctor",
+            "Look for what is wrong with a store and the work in it, and say what would help.",
         ),
+        "prune": Entry(
+            "perdure.cli.prune:prune", "Remove jobs and runs that ended long ago, or count them."
+        ),
+        "export": Entry("perdure.cli.export:export", "Write all that a store keeps into one file."),
         "import": Entry(
             "perdure.cli.import_:import_", "Fill an empty store with what was exported."
         ),

@@ -1,11 +1,60 @@
-"""``perdure depth`` and ``perdure workers``: how much there is to do, and who does it."""
+"""Queues and workers: how much there is to do, who does it, and what is held back."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from perdure.cli.exits import EXIT_CODES
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Status
+
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False)
+]
+
+app = typer.Typer(
+    name="queues",
+    help=f"Hold queues back, and let them go on.\n\n{EXIT_CODES}",
+    no_args_is_help=True,
+)
+
+
+@app.command("pause")
+def pause_queue(
+    queue: QueueArgument,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who does it; told to whoever asks why.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let no job of a queue start until it is resumed; what runs goes on."""
+    with connected(store, namespace) as client:
+        client.pause_queue(queue, by=by)
+        _tell(queue, "paused", as_json=as_json)
+
+
+@app.command("resume")
+def resume_queue(
+    queue: QueueArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let jobs of a paused queue start again."""
+    with connected(store, namespace) as client:
+        client.resume_queue(queue)
+        _tell(queue, "open", as_json=as_json)
+
+
+def _tell(queue: str, state: str, *, as_json: bool) -> None:
+    from perdure.cli import present
+
+    fields = {"queue": queue, "state": state}
+    typer.echo(present.as_json(fields) if as_json else f"queue {queue} is {state}")
 
 
 def depth(

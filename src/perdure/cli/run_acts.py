@@ -38,7 +38,12 @@ class OnConflict(StrEnum):
 
 
 def submit_run(
-    target: Annotated[str, typer.Argument(metavar="MODULE[:FLOW]", help=FLOW_HELP)],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLOW", help="MODULE[:FLOW] of a flow that was built, or a file: ship.yaml."
+        ),
+    ],
     input: Annotated[
         str | None, typer.Argument(metavar="INPUT", help="As JSON.", show_default="null")
     ] = None,
@@ -49,16 +54,22 @@ def submit_run(
         OnConflict,
         typer.Option(metavar="POLICY", help=f"If the id is taken: {', '.join(OnConflict)}."),
     ] = OnConflict.FAIL,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE[:NAME]", help="Of a file: where the tasks, kinds and flows are."
+        ),
+    ] = None,
     store: StoreOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a run of a flow."""
+    """Begin a run of a flow, and leave it to the workers."""
     from perdure.cli import present
-    from perdure.cli.loading import load_flow
+    from perdure.cli.loading import flow_at
 
     with connected(store, namespace, is_new=True) as client:
-        flow = load_flow(target)
+        flow = flow_at(target, app)
         value = parsed_json(input, "INPUT")
         run = client.submit(flow, value, id=id, on_conflict=on_conflict.value)
         record = run.record()

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Calls, Enqueueing, checked_kwargs
 from perdure.client.handles import AsyncJobHandle
+from perdure.client.insight import AsyncInsight
 from perdure.client.records import (
     AbortOutcome,
     Depth,
@@ -54,7 +55,7 @@ JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
 
 
-class AsyncClient(AsyncSchedules):
+class AsyncClient(AsyncSchedules, AsyncInsight):
     """Asks for work and watches it. Opens its store on first use, or with ``async with``.
 
     Belongs to one event loop. ``tasks`` are those that may be enqueued by name, ``flows`` those

@@ -26,9 +26,10 @@ class Examination(Value):
     schema_version: int | None = None
     """None: it has no tables."""
     damages: tuple[str, ...] = ()
-    missing_indexes: tuple[str, ...] = ()
-    invalid_indexes: tuple[str, ...] = ()
-    """They are there, and not used: their making was interrupted."""
+    missing_indexes: Mapping[str, str] = {}
+    """By name, the statement that would make it."""
+    invalid_indexes: Mapping[str, str] = {}
+    """They are there, and not used: their making was interrupted. The same for making them anew."""
     log_bytes: int | None = None
     """What is written and not yet moved into the database's file; None: it has no such log."""
     strays: tuple[Stray, ...] = ()

@@ -22,8 +22,12 @@ class PostgresInsight(Access, InsightStore):
         strays = await self._scan(self._statements["strays"], STRAYS_MAX)
         return Examination(
             schema_version=(await self._fetch("schema_version"))[0][0],
-            missing_indexes=tuple(sorted(wanted - present.keys())),
-            invalid_indexes=tuple(sorted(name for name in wanted if present.get(name) is False)),
+            missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present.keys())},
+            invalid_indexes={
+                name: f'REINDEX INDEX CONCURRENTLY "{schema}".{name};'
+                for name in sorted(wanted)
+                if present.get(name) is False
+            },
             strays=tuple(Stray(run=run, namespace=namespace) for run, namespace in strays),
         )
 

@@ -14,7 +14,9 @@ from perdure.model.value import Value
 from perdure.store.sql.statements import fill
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
-_INDEX = re.compile(r"^(CREATE|DROP)(?: UNIQUE)? INDEX (?:\S+\.)?(\w+)", re.MULTILINE)
+_INDEX = re.compile(
+    r"^(?P<act>CREATE|DROP)(?: UNIQUE)? INDEX (?:[^\s;]+\.)?(?P<name>\w+)[^;]*;", re.MULTILINE
+)
 
 
 class Migration(Value):
@@ -56,13 +58,15 @@ def pending(
     return known[len(found) :]
 
 
-def indexes_made(steps: Sequence[Migration]) -> frozenset[str]:
-    """The names of the indexes that are there once all steps are done."""
-    names: set[str] = set()
+def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
+    """The indexes that are there once all steps are done: by name, the statement that makes it."""
+    made: dict[str, str] = {}
     for step in steps:
-        for act, name in _INDEX.findall(step.text):
-            (names.add if act == "CREATE" else names.discard)(name)
-    return frozenset(names)
+        for found in _INDEX.finditer(step.text):
+            made.pop(found["name"], None)
+            if found["act"] == "CREATE":
+                made[found["name"]] = " ".join(found[0].split())
+    return made
 
 
 def foreign_tables(where: str) -> SchemaMismatch:

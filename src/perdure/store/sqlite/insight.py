@@ -20,7 +20,7 @@ _SOUND = "ok"
 
 class SqliteInsight(Handle, InsightStore):
     async def examine(self) -> Examination:
-        steps = load_migrations(PACKAGE, {"prefix": self._place.prefix})
+        wanted = indexes_made(load_migrations(PACKAGE, {"prefix": self._place.prefix}))
         path = self._place.path
 
         def look(transaction: Transaction) -> Examination:
@@ -30,7 +30,7 @@ class SqliteInsight(Handle, InsightStore):
             return Examination(
                 schema_version=transaction.rows("schema_version")[0][0],
                 damages=tuple(text for text in damages if text != _SOUND),
-                missing_indexes=tuple(sorted(indexes_made(steps) - present)),
+                missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present)},
                 log_bytes=_size(f"{path}-wal"),
                 strays=tuple(Stray(run=run, namespace=namespace) for run, namespace in strays),
             )

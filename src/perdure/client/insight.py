@@ -1,0 +1,125 @@
+"""What operators ask of a store as a whole, and how they clear it out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.client.access import Openable
+from perdure.errors import InvalidInput
+from perdure.model.duration import Duration, as_duration
+from perdure.model.health import Health, Vitals
+from perdure.model.insight import EndedCounts, FlowRuns
+from perdure.model.job import FINISHED, Status
+from perdure.model.run import ENDED, RunStatus
+from perdure.model.spelling import spelled
+from perdure.model.worker import Survey
+from perdure.rules.health import judge
+from perdure.store.contract import SURVEY_LANES_MAX, Store
+
+PRUNE_BATCH = 1_000
+"""Jobs or runs that are removed at once, so that others are not kept waiting."""
+
+
+class AsyncInsight(Openable):
+    """What a client says of the store as a whole."""
+
+    async def flows(self) -> list[FlowRuns]:
+        """Every version of every flow that runs were submitted of, with how many there are."""
+        store = await self._access.store.opened()
+        return await store.count_flows(self._access.visible)
+
+    async def health(self) -> Health:
+        """How the store is and the work in it, with what would help. Reads; changes nothing."""
+        store = await self._access.store.opened()
+        return Health(url=store.url, symptoms=judge(await _vitals(store, self._access.visible)))
+
+    async def count_ended(self, *, older_than: Duration, status: str | None = None) -> EndedCounts:
+        """How many jobs and runs ended longer ago than that, by how: what ``prune`` is for."""
+        namespace, keep = self._access.own("count what ended"), _span(older_than)
+        jobs, runs = _statuses(status)
+        store = await self._access.store.opened()
+        found = await store.count_ended(namespace, keep)
+        return EndedCounts(
+            jobs={each: count for each, count in found.jobs.items() if each in jobs},
+            runs={each: count for each, count in found.runs.items() if each in runs},
+        )
+
+    async def prune(self, *, older_than: Duration, status: str | None = None) -> int:
+        """Remove what ended longer ago than that, for good; how many jobs and runs.
+
+        Workers do the same by their ``keep_…`` settings. A run goes with its child runs, once
+        none of them goes on.
+        """
+        namespace, keep = self._access.own("prune"), _span(older_than)
+        jobs, runs = _statuses(status)
+        store = await self._access.store.opened()
+        removed = 0
+        while count := await store.prune_runs(namespace, dict.fromkeys(runs, keep), PRUNE_BATCH):
+            removed += count
+        while count := await store.prune_jobs(namespace, dict.fromkeys(jobs, keep), PRUNE_BATCH):
+            removed += count
+        return removed
+
+
+def _span(older_than: Any) -> timedelta:
+    return as_duration(older_than, "older_than")
+
+
+def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
+    """Those of jobs and of runs that are meant; some words are for both."""
+    if status is None:
+        return FINISHED, ENDED
+    jobs = frozenset(each for each in FINISHED if each == status)
+    runs = frozenset(each for each in ENDED if each == status)
+    if not jobs and not runs:
+        known = ", ".join(sorted({*FINISHED, *ENDED}))
+        raise InvalidInput(f"status={spelled(status)} must be one of {known}")
+    return jobs, runs
+
+
+async def _vitals(store: Store, namespace: str | None) -> Vitals:
+    asked = clock.monotonic()
+    paused = await store.paused_queues(namespace)  # a small question that every backend looks up
+    latency = timedelta(seconds=clock.monotonic() - asked)
+    before = clock.system_clock()
+    now = await store.now()
+    after = clock.system_clock()
+    workers, depth = await store.workers(namespace), await store.depth(namespace)
+    schedules = await store.unreadable_schedules(namespace)
+    places = {namespace} if namespace is not None else await _namespaces(store)
+    return Vitals(
+        now=now,
+        latency=latency,
+        # The store looked at its clock about half way between the question and its answer.
+        skew=before + (after - before) / 2 - now,
+        examination=await store.examine(),
+        workers=tuple(workers),
+        surveys={place: await _whole_survey(store, place) for place in sorted(places)},
+        depth=tuple(depth),
+        paused_queues=tuple(paused),
+        unreadable_schedules=tuple(schedules),
+    )
+
+
+async def _namespaces(store: Store) -> set[str]:
+    """Those that have anything in them."""
+    return {
+        *(each.info.namespace for each in await store.workers(None)),
+        *(each.namespace for each in await store.depth(None)),
+        *(each.namespace for each in await store.live_flows(None)),
+        *(each.namespace for each in await store.list_schedules(None)),
+    }
+
+
+async def _whole_survey(store: Store, namespace: str) -> Survey:
+    """A survey with all lanes, not just the first page of them."""
+    survey = page = await store.survey(namespace)
+    lanes = list(survey.lanes)
+    while len(page.lanes) >= SURVEY_LANES_MAX:
+        page = await store.survey(namespace, after_lane=lanes[-1])
+        lanes += page.lanes
+    return replace(survey, lanes=tuple(lanes))

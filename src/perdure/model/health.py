@@ -1,0 +1,60 @@
+"""How a store and the work in it are, and what would put right what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from perdure.model.insight import Examination
+from perdure.model.job import QueueDepth, QueueInfo
+from perdure.model.schedule import UnreadableSchedule
+from perdure.model.value import Value
+from perdure.model.worker import Survey, WorkerState
+
+
+class Severity(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """Somebody may have meant it so."""
+    ERROR = "error"
+    """Work stands still or slows down until somebody acts."""
+
+
+class Symptom(Value):
+    """One thing that was looked at, and what was seen."""
+
+    severity: Severity
+    about: str
+    """What was looked at: ``store``, ``workers``, ``leases`` …"""
+    text: str
+    help: str = ""
+    """The command that would put it right."""
+
+
+class Health(Value):
+    url: str
+    symptoms: tuple[Symptom, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether there is no error; warnings are no illness."""
+        return all(each.severity is not Severity.ERROR for each in self.symptoms)
+
+
+class Vitals(Value):
+    """What was measured and read, for a judgement."""
+
+    now: datetime
+    """By the store's clock."""
+    latency: timedelta
+    """How long the store took to answer."""
+    skew: timedelta
+    """How far this machine's clock is ahead of the store's."""
+    examination: Examination = Examination()
+    workers: tuple[WorkerState, ...] = ()
+    surveys: Mapping[str, Survey] = {}
+    """By namespace, with all its lanes."""
+    depth: tuple[QueueDepth, ...] = ()
+    paused_queues: tuple[QueueInfo, ...] = ()
+    unreadable_schedules: tuple[UnreadableSchedule, ...] = ()
