@@ -9,6 +9,15 @@ import typer
 from perdure.cli import run_acts
 from perdure.cli.exits import EXIT_CODES, ExitCode
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.pictures import (
+    GraphFormat,
+    GraphFormatOption,
+    OutputOption,
+    TimelineFormat,
+    TimelineFormatOption,
+    chosen_format,
+    write_graph,
+)
 from perdure.cli.run_acts import IdArgument
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 from perdure.model.run import RunStatus
@@ -56,6 +65,11 @@ def list_runs(
 @app.command("show")
 def show_run(
     id: IdArgument,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="A picture of it instead, with the states of nodes.")
+    ] = False,
+    format: GraphFormatOption = None,
+    output: OutputOption = None,
     store: StoreOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
@@ -68,6 +82,10 @@ def show_run(
 
     with connected(store, namespace, codec=ReadingCodec()) as client:
         handle = client.run_handle(id)
+        if graph or format is not None or output is not None:
+            chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)
+            write_graph(handle.picture(), chosen, output)
+            return
         record, events = handle.record(), handle.events()
         run = run_view.RunInFull(record, events, handle.nodes(), handle.children())
         if as_json:
@@ -150,6 +168,23 @@ def explain_run(
             typer.echo(present.as_json(explanation))
         else:
             explanation_view.print_explanation(make_console(), explanation)
+
+
+@app.command("timeline")
+def show_timeline(
+    id: IdArgument,
+    format: TimelineFormatOption = None,
+    output: OutputOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show when each node of a run worked and when it waited: a row for each, up to now."""
+    from perdure.cli.timeline_view import write_timeline
+
+    with connected(store, namespace) as client:
+        chosen = chosen_format(format, output, TimelineFormat.TEXT, as_json=as_json)
+        write_timeline(client.run_handle(id).timeline(), chosen, output)
 
 
 @app.command("lineage")
