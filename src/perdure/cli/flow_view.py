@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
-from perdure.cli.present import Column
+from perdure.cli.present import Column, ago
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
@@ -20,11 +22,51 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
+from perdure.model.insight import FlowRuns
 from perdure.model.node_words import deciders_text, delay_text, duration_text
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
     return {"name": flow.name, "version": flow.version, "definition": flow.graph.definition}
+
+
+def listed_fields(flow: BuiltFlow) -> dict[str, Any]:
+    """A flow in a list: all but its definition."""
+    return {"name": flow.name, "version": flow.version, "nodes": len(flow.graph.nodes)}
+
+
+def module_columns(flows: Sequence[BuiltFlow]) -> list[Column]:
+    """Flows in the code at hand."""
+    nodes = [str(len(each.graph.nodes)) for each in flows]
+    return [
+        Column(title="FLOW", cells=[each.name for each in flows], room_min=12),
+        Column(title="VERSION", cells=[each.version for each in flows]),
+        Column(title="NODES", cells=nodes, rank=1, is_number=True),
+        Column(title="STARTS", cells=[", ".join(each.flows) for each in flows], rank=2, room_min=8),
+    ]
+
+
+def store_columns(flows: Sequence[FlowRuns], now: datetime, *, is_across: bool) -> list[Column]:
+    """Flows that a store has runs of; ``is_across`` when they are of several namespaces."""
+    last = [each.last_submitted_at for each in flows]
+    return [
+        Column(title="FLOW", cells=[each.flow for each in flows], room_min=12),
+        Column(title="VERSION", cells=[each.version for each in flows]),
+        Column(
+            title="NAMESPACE",
+            cells=[each.namespace if is_across else "" for each in flows],
+            rank=2,
+            room_min=9,
+        ),
+        Column(title="LIVE", cells=[str(each.live) for each in flows], is_number=True),
+        Column(title="ENDED", cells=[str(each.ended) for each in flows], is_number=True),
+        Column(
+            title="LAST",
+            cells=["" if at is None else ago(at, now) for at in last],
+            rank=1,
+            is_number=True,
+        ),
+    ]
 
 
 def print_flow(console: Console, flow: BuiltFlow) -> None:
