@@ -88,16 +88,18 @@ def _row(
         yield from _map_row(timeline, row, corner)
         return
     span = (timeline.until - timeline.begun_at).total_seconds() or 1.0
+    ends = []
     for bar in row.bars:
-        end = bar.ended_at or timeline.until
-        x1 = left + (bar.begun_at - timeline.begun_at).total_seconds() / span * CHART
-        x2 = left + (end - timeline.begun_at).total_seconds() / span * CHART
+        x1, x2 = (
+            left + (at - timeline.begun_at).total_seconds() / span * CHART
+            for at in (bar.begun_at, bar.ended_at or timeline.until)
+        )
         yield _bar(bar, x1, max(2.0, x2 - x1), y + (ROW - BAR) / 2, hatch)
+        ends.append((bar, x2))
+    for bar, x in ends:  # upon all bars, for the next one begins where this one ends
         if bar.ending in (Ending.FAILED, Ending.RETRIED, Ending.CANCELLED):
-            yield from badge(_MARKS[bar.ending], x2, y + ROW / 2)
-    for bar in row.bars:
-        if bar.ended_at is None:
-            x = left + CHART
+            yield from badge(_MARKS[bar.ending], x, y + ROW / 2)
+        elif bar.ended_at is None:
             tip = f"M{n(x)} {n(y + 6)}l6 {n(ROW / 2 - 6)}l-6 {n(ROW / 2 - 6)}Z"
             yield f'<path d="{tip}" fill="{LINE}"/>'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from perdure.model.value import Value
 from perdure.pictures.lettering import shortened
@@ -78,10 +79,9 @@ def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[L
     for row, label, right in zip(timeline.rows, labels, rights, strict=True):
         shown = _cut(label, label_width, glyphs)
         slots = slots_of(timeline, row, chart)
-        bar = [Piece(text=_glyph(row, slot, glyphs), mark=_mark(row, slot)) for slot in slots]
         yield [
             Piece(text=f"{shown:{label_width}}  ", mark=row.mark),
-            *bar,
+            *_bar(row, slots, glyphs),
             Piece(text=f"  {right:>{right_width}}"),
         ]
     yield [Piece(text="")]
@@ -117,6 +117,16 @@ def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
     return [Piece(text=f"{'':{label_width + 2}}{text.rstrip()}")]
 
 
+def _bar(row: TimelineRow, slots: list[Slot], glyphs: Glyphs) -> Line:
+    """One piece for all slots in a row that mean the same."""
+    pieces: Line = []
+    for mark, together in groupby(slots, lambda slot: _mark(row, slot)):
+        pieces.append(
+            Piece(text="".join(_glyph(row, each, glyphs) for each in together), mark=mark)
+        )
+    return pieces
+
+
 def _glyph(row: TimelineRow, slot: Slot, glyphs: Glyphs) -> str:
     if slot.ending is not Ending.OPEN:
         return glyphs.endings[slot.ending]
@@ -144,6 +154,8 @@ def _wrapped_legend(timeline: Timeline, glyphs: Glyphs, width: int) -> Iterator[
     endings = {bar.ending for bar in bars}
     told = [f"{glyphs.doings[each]} {each}" for each in Doing if each in doings]
     told += [f"{glyphs.endings[each]} {each}" for each in glyphs.endings if each in endings]
+    if any(row.items is not None for row in timeline.rows):
+        told.append(f"{glyphs.levels[0]}-{glyphs.levels[-1]} items at once")
     line = ""
     for each in told:
         if line and len(line) + 3 + len(each) > width:
