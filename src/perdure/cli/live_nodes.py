@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from perdure.cli.live_tree import places
+from perdure.cli.live_tree import GOES_ON, places
 from perdure.cli.present import ago, ahead
 from perdure.cli.run_view import in_words
 from perdure.client.run_sights import RunSight
@@ -190,7 +190,7 @@ class _Node:
         return Line(
             name=key.text,
             look=look_of(job),
-            guide=guide.replace("├", "│").replace("╰", " ") + "  ",
+            guide=guide.translate(GOES_ON) + "  ",
             is_part=True,
             share=share,
             amount=amount,

@@ -8,6 +8,8 @@ from perdure.model.graph import Graph
 from perdure.model.value import Value
 
 BRANCH, LAST_BRANCH, BESIDE, CLEAR = "├ ", "╰ ", "│ ", "  "
+GOES_ON = str.maketrans("├╰", "│ ")
+"""From what is drawn before a node to what is drawn before lines that belong to it."""
 
 
 class Place(Value):

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from perdure.cli.event_view import about
 from perdure.cli.live_nodes import LIVE, Line, Look, is_silent, lines_of
+from perdure.cli.live_tree import GOES_ON
 from perdure.cli.present import STYLES, ago, took
 from perdure.client.run_records import EventRecord
 from perdure.client.run_sights import RunSight
@@ -256,13 +257,14 @@ def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Te
         text.append(f"  {line.note}", style="dim")
     text.rstrip()
     yield _cut(text, width)
-    indent = " " * (cell_len(guide) + 2)
+    indent = f"{signs.drawn(line.guide.translate(GOES_ON))}  "
     if line.remark:
-        remark = Text(f"{indent}{' '.join(line.remark.split())}", style=_remark_style(line))
+        remark = Text(indent, style="dim")
+        remark.append(" ".join(line.remark.split()), style=_remark_style(line))
         yield _cut(remark, width)
     for number, piece in enumerate(_folded(line, width)):
         mark = " " if number else signs.arrow
-        yield _cut(Text(f"{indent}{mark} {piece}", style="bold"), width)
+        yield _cut(Text(indent, style="dim").append(f"{mark} {piece}", style="bold"), width)
 
 
 def _remark_style(line: Line) -> str:
