@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, Context, JobDead, Status, Worker, task
+from perdure import AsyncClient, Context, JobDead, Status, StoreError, Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
 from perdure.model.lane import Lane
@@ -242,6 +242,38 @@ class SilentAtFirst(MemoryStore):
 
     def twin(self) -> SilentAtFirst:
         return SilentAtFirst(self.url)
+
+
+async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
+    memory_url: str, hire: Hire
+) -> None:
+    @task
+    async def work(ctx: Context) -> int:
+        return ctx.attempt
+
+    async with AsyncClient(memory_url) as client:
+        job = await client.enqueue(work)
+        await hire(work, store=LosesAnAnswer(memory_url), lease="1h", poll="200ms")
+        attempt = await job.result(10)
+        record = await job.record()
+
+    assert (attempt, record.deaths) == (1, 0)
+
+
+class LosesAnAnswer(MemoryStore):
+    """Carries out the first claim that gets something, and fails to say so."""
+
+    has_lost = False
+
+    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim_jobs(request)
+        if claimed.jobs and not self.has_lost:
+            self.has_lost = True
+            raise StoreError("lost before it answered")
+        return claimed
+
+    def twin(self) -> LosesAnAnswer:
+        return LosesAnAnswer(self.url)
 
 
 async def claim_and_die(store: Store, job_id: str) -> None:

@@ -41,6 +41,8 @@ class ClaimLoop:
         self._may_have_work = False
         self._unasked = 0
         """Lanes that are left to ask in turn since a claim last got something."""
+        self._may_hold_unknown = False
+        """Whether a claim may have taken jobs without an answer that says which."""
         self._moments: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -73,16 +75,20 @@ class ClaimLoop:
     async def run(self) -> None:
         while not self._is_stopping:
             room = min(self._room(), BATCH_MAX)
-            if not self._may_have_work or room <= 0 or not self._lanes:
+            can_claim = room > 0 and bool(self._lanes)
+            if not self._may_have_work or not (can_claim or self._may_hold_unknown):
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            # Down before the question, so that a hint during it is not lost.
-            self._may_have_work = False
             try:
-                await self._claim(room)
+                await self._give_back_unknown()
+                if can_claim:
+                    # Down before the question, so that a hint during it is not lost.
+                    self._may_have_work = False
+                    await self._claim(room)
             except Exception:
                 _log.exception("claiming failed; trying again")
+                self._may_have_work = False
                 self.look_at(RETRY_SECONDS)
 
     async def _claim(self, room: int) -> None:
@@ -91,6 +97,7 @@ class ClaimLoop:
         if self._unasked <= 0:
             self._unasked = len(self._lanes)
         asked_at = clock.monotonic()
+        self._may_hold_unknown = True
         claimed = await self._store.claim_jobs(
             ClaimRequest(
                 namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
@@ -98,11 +105,9 @@ class ClaimLoop:
         )
         # While the event loop was busy the lease may have run out unrenewed.
         is_fresh = clock.monotonic() - asked_at < lease.total_seconds()
+        self._may_hold_unknown = claimed.is_repeated
         self._take(claimed, is_fresh)
-        if claimed.is_repeated:
-            # What the unanswered try took is nobody's until its lease ends: free it now. Here,
-            # because no other claim of this worker is under way.
-            await self._store.give_back_unknown(worker, self._held())
+        await self._give_back_unknown()
         if claimed.jobs:
             self._unasked = len(self._lanes)
         self._unasked -= len(requests)
@@ -110,3 +115,13 @@ class ClaimLoop:
             self._may_have_work = True
         if claimed.opens_at is not None:
             self.look_at((claimed.opens_at - claimed.now).total_seconds())
+
+    async def _give_back_unknown(self) -> None:
+        """Free what an unanswered claim took: it would be nobody's until its lease ends.
+
+        Only while no claim of this worker is under way.
+        """
+        if self._may_hold_unknown:
+            _, worker, _ = self._request()
+            await self._store.give_back_unknown(worker, self._held())
+            self._may_hold_unknown = False
