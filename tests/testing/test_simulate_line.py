@@ -88,6 +88,29 @@ def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: Simulated
     assert statuses == [Status.COMPLETED]
 
 
+def test_a_call_that_is_given_up_fails_though_it_may_have_been_carried_out(
+    loop: SimulatedLoop,
+) -> None:
+    weather = Weather(lost_after=1.0, given_up=1.0)
+    store = store_on(loop, weather, Seen())
+
+    with pytest.raises(StoreError, match="nobody knows"):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    weather.calm()
+    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+
+def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
+    weather = Weather(lost_before=1.0, silence=10.0, given_up=1.0)
+    store = store_on(loop, weather, Seen())
+
+    with pytest.raises(StoreError):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert 1 < loop.now < 10
+
+
 def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
     def heard(weather: Weather) -> list[HintKind]:
         store, hints = store_on(loop, weather, Seen()), list[Hint]()

@@ -76,6 +76,11 @@ class Line:
                 self._trace(f"{name}: lost on the way back")
                 first = answer
             is_repeated = True
+            if weather.silence:
+                await asyncio.sleep(self._draw.random() * weather.silence)
+            if weather.given_up and self._draw.random() < weather.given_up:
+                self._trace(f"{name}: given up")
+                raise StoreError(f"nobody knows what the simulated store has done of {name}")
             await asyncio.sleep(delay)
         raise AssertionError("delays never end")
 

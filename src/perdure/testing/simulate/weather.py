@@ -19,6 +19,10 @@ class Weather:
     """The connection breaks on the way there; the backend tries again."""
     lost_after: float = 0.0
     """It breaks on the way back: the write counts, and is tried again."""
+    silence: float = 0.0
+    """Seconds at most until it is noticed that it broke: nothing comes, and nothing fails."""
+    given_up: float = 0.0
+    """Having broken, it is not tried again: ``StoreError``, and nobody knows what was written."""
     refused: float = 0.0
     """``StoreError``, and nothing is written."""
     hint_lost: float = 0.0
@@ -42,6 +46,8 @@ def drawn_weather(draw: random.Random) -> Weather:
         latency=draw.choice(LATENCIES),
         lost_before=chance(),
         lost_after=chance(),
+        silence=draw.choice((0.0, 0.0, 0.0, 10.0)),
+        given_up=draw.choice((NEVER, NEVER, 0.5)),
         refused=draw.choice((NEVER, NEVER, RARELY)),
         hint_lost=draw.choice((0.0, 0.0, 0.1, 0.5, 1.0)),
         hint_twice=draw.choice((0.0, 0.2)),
