@@ -17,9 +17,9 @@ LARGE = "x" * 5000
 
 
 @contextmanager
-def working(url: str) -> Iterator[Worker]:
+def working(url: str, poll: str = "200ms") -> Iterator[Worker]:
     """A worker that is gone afterwards, without a job in its hands."""
-    worker = Worker(url, tasks=TASKS, flows=FLOWS, poll="200ms")
+    worker = Worker(url, tasks=TASKS, flows=FLOWS, poll=poll)
     handle = worker.start()
     try:
         yield worker

@@ -101,6 +101,17 @@ class TestDump:
         assert [len(batch) for batch in batches] == [4, 4, 1]
         assert [row for batch in batches for row in batch] == large
 
+    async def test_a_row_that_is_not_what_it_should_be_is_named(self, sqlite_url: str) -> None:
+        async with AsyncJobQueue(sqlite_url) as queue:
+            id = await queue.enqueue("print", 1)
+        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+            connection.execute("UPDATE perdure_jobs SET input = 'a text'")
+            connection.commit()
+        store = await opened(sqlite_url)
+        with pytest.raises(StoreError, match=rf"jobs .* cannot be moved, \('{id}', .*input"):
+            await dumped(store)
+        await store.close()
+
 
 class TestLoad:
     ROWS: Sequence[Sequence[Kept]] = (

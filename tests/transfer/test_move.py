@@ -12,7 +12,7 @@ from perdure.transfer.exporting import export_store
 from perdure.transfer.format import NAMES
 from perdure.transfer.importing import import_store
 from tests.transfer.conftest import kinds_in, rows_of
-from tests.transfer.flows import Gate
+from tests.transfer.flows import Gate, flaky
 from tests.transfer.scene import LARGE, RESULTS, act, results, working
 from tests.transfer.seen import seen_of
 
@@ -52,6 +52,19 @@ class TestMove:
             assert client.run("too-soon").status == "skipped"
         assert Gate.fetched == fetched, "a step that was stored was done again"
         assert await found_in(target_url) == []
+
+    async def test_a_worker_that_is_there_already_goes_on_at_once(
+        self, tmp_path: Path, target_url: str
+    ) -> None:
+        source_url, file = f"sqlite:///{tmp_path}/other.db", tmp_path / "other.jsonl"
+        Gate.is_open = True
+        with Client(source_url) as client:
+            job = client.enqueue(flaky, "hello")
+        await export_store(source_url, file)
+
+        with working(target_url, poll="1h"), Client(target_url) as client:
+            await import_store(target_url, file)
+            assert client.handle(job.id).result(timeout=20) == "HELLO"
 
     async def test_the_same_rows_come_out_of_each_store(
         self, export: Path, tmp_path: Path, postgres_url: str, bare_postgres_url: str

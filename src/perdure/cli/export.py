@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -40,4 +41,5 @@ def export(
             typer.echo(present.as_json({**fields, "counts": done.counts}))
         else:
             typer.echo(f"exported {transferring.in_words(done.counts)} to {file} ({size:,} bytes)")
-            typer.echo(f"to move it: perdure import {file} --store postgresql://...")
+            named = shlex.quote(str(file))
+            typer.echo(f"to move it: perdure import {named} --store postgresql://...")

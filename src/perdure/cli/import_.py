@@ -21,6 +21,7 @@ def import_(
 
     Workers on the new store go on with it: waiting runs wait there, queued jobs are executed.
     """
+    from perdure import clock
     from perdure.cli import present, transferring
     from perdure.transfer.importing import import_store
 
@@ -32,5 +33,6 @@ def import_(
             fields = {"file": str(file), "exported_at": done.exported_at}
             typer.echo(present.as_json({**fields, "counts": done.counts}))
         else:
-            typer.echo(f"imported {transferring.in_words(done.counts)}, as of {done.exported_at}")
+            as_of = present.moment(done.exported_at, clock.system_clock())
+            typer.echo(f"imported {transferring.in_words(done.counts)}, as of {as_of}")
             typer.echo("workers on this store go on with it: perdure worker MODULE --store ...")

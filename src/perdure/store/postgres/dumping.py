@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ import asyncpg
 from perdure.errors import StoreError
 from perdure.store.kept import KINDS, Contents, Kept, KeptFailure, KeptJob, let_go
 from perdure.store.postgres.access import Access
-from perdure.store.postgres.connections import Connection, close_gently, connect
+from perdure.store.postgres.connections import Connection, Record, close_gently, connect
 from perdure.store.postgres.statements import place_in_sql
 from perdure.store.sql.kept_tables import (
     BATCH_BYTES_MAX,
@@ -34,8 +34,9 @@ _READ: dict[Any, Convert] = {NAMES: tuple}
 
 
 class PostgresDump:
-    def __init__(self, connection: Connection, place: str, contents: Contents) -> None:
+    def __init__(self, connection: Connection, url: str, place: str, contents: Contents) -> None:
         self._connection = connection
+        self._url = url
         self._place = place
         self._contents = contents
 
@@ -56,12 +57,20 @@ class PostgresDump:
             if batch:
                 yield batch
 
-    def _rows(self, kind: type[Kept]) -> Any:
+    async def _rows(self, kind: type[Kept]) -> AsyncIterator[Record]:
         columns = columns_of(kind)
         if kind is KeptJob:
             columns = (*columns, "lease_until")
-        statement = selection(kind, self._place, columns)
-        return self._connection.cursor(statement, prefetch=_ROWS_AHEAD)
+        with _losses_told(self._url):
+            statement = selection(kind, self._place, columns)
+            cursor = await self._connection.cursor(statement)
+        while True:
+            with _losses_told(self._url):
+                rows = await cursor.fetch(_ROWS_AHEAD)
+            for row in rows:
+                yield row
+            if len(rows) < _ROWS_AHEAD:
+                return
 
 
 class PostgresDumping(Access):
@@ -71,12 +80,13 @@ class PostgresDumping(Access):
     @asynccontextmanager
     async def _dumped(self) -> AsyncIterator[PostgresDump]:
         place = f"{place_in_sql(self._address.schema)['schema']}."
-        connection = await connect(self._address)
+        with _losses_told(self._address.url):
+            connection = await connect(self._address)
         try:
-            await connection.transaction(isolation="repeatable_read", readonly=True).start()
-            yield PostgresDump(connection, place, await self._seen(connection, place))
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreError(f"the store at {self._address.url} was lost: {error}") from error
+            with _losses_told(self._address.url):
+                await connection.transaction(isolation="repeatable_read", readonly=True).start()
+                seen = await self._seen(connection, place)
+            yield PostgresDump(connection, self._address.url, place, seen)
         finally:
             await close_gently(connection)  # which ends the transaction
 
@@ -87,7 +97,17 @@ class PostgresDumping(Access):
         return Contents(at=at, counts=dict(zip(TABLES, counts, strict=True)), held_until=held_until)
 
 
-def _kept(kind: type[Kept], row: Any, now: datetime) -> Kept:
+@contextmanager
+def _losses_told(url: str) -> Iterator[None]:
+    """An outage ends a dump, which is of one moment: it cannot go on at another one."""
+    try:
+        yield
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or type(error).__name__
+        raise StoreError(f"the store at {url} was lost meanwhile: {reason}") from error
+
+
+def _kept(kind: type[Kept], row: Record, now: datetime) -> Kept:
     if kind is KeptJob:
         *values, lease_until = row
         return let_go(KeptJob(**dict(zip(columns_of(kind), values, strict=True))), lease_until, now)

@@ -60,10 +60,14 @@ def columns_of(kind: type[Kept]) -> tuple[str, ...]:
 
 
 def selection(kind: type[Kept], place: str, columns: Iterable[str]) -> str:
-    """The statement that reads a whole table; ``place`` is what stands before its name."""
+    """The statement that reads a whole table, each row called what its kind is.
+
+    ``place`` is what stands before the name of the table.
+    """
     table = TABLES[kind]
     listed = ", ".join(columns)
-    return f"SELECT {listed} FROM {place}{table.name} ORDER BY {table.order}"
+    row = f'"{kind.__struct_config__.tag}"'  # quoted, since a limit is a word of SQL too
+    return f"SELECT {listed} FROM {place}{table.name} AS {row} ORDER BY {table.order}"
 
 
 def counting(place: str) -> str:

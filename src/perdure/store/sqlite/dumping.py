@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from msgspec import convert
+
+from perdure.clock import Clock
+from perdure.errors import StoreError
 from perdure.store.kept import KINDS, Contents, Kept, KeptJob, KeptRun, let_go
 from perdure.store.sql.kept_tables import (
     BATCH_BYTES_MAX,
@@ -25,14 +29,16 @@ from perdure.store.sql.kept_tables import (
     types_of,
 )
 from perdure.store.sql.statements import fill
+from perdure.store.sqlite.aside import Aside, aside
 from perdure.store.sqlite.busy import patiently
-from perdure.store.sqlite.connecting import as_store_error, connect_reader
+from perdure.store.sqlite.connecting import connect_reader
 from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.place import SqlitePlace
 from perdure.store.sqlite.rows import Row, moment, moment_or_none
 from perdure.store.sqlite.run_rows import LAST_NUMBER, names_in
 
-_READ: dict[Any, Convert] = {MOMENT: moment, NAMES: names_in, bool: bool, float: float}
+_READ: dict[Any, Convert] = {MOMENT: moment, NAMES: names_in, bool: bool}
+_AS_THEY_ARE = (bytes, datetime)
 
 _LAST_EVENT_AT = """\
 (SELECT event.at FROM {prefix}events AS event WHERE event.run_serial = run.serial
@@ -47,17 +53,17 @@ _EXPRESSIONS = {
 
 
 class SqliteDump:
-    def __init__(self, connection: sqlite3.Connection, place: SqlitePlace, now: datetime) -> None:
+    def __init__(
+        self,
+        thread: Aside,
+        connection: sqlite3.Connection,
+        place: SqlitePlace,
+        contents: Contents,
+    ) -> None:
+        self._thread = thread
         self._connection = connection
         self._place = place
-        # A transaction sees what was there at its first read: of these, all are of one moment.
-        counts = connection.execute(counting(place.prefix)).fetchone()
-        held = connection.execute(f"SELECT max(lease_until) FROM {place.prefix}jobs").fetchone()
-        self._contents = Contents(
-            at=now,
-            counts=dict(zip(TABLES, counts, strict=True)),
-            held_until=moment_or_none(held[0]),
-        )
+        self._contents = contents
 
     @property
     def contents(self) -> Contents:
@@ -66,14 +72,14 @@ class SqliteDump:
     async def batches(self) -> AsyncIterator[Sequence[Kept]]:
         for kind in KINDS:
             batches = self._read(kind)
-            while batch := await asyncio.to_thread(next, batches, None):
+            while batch := await self._thread.do(partial(next, batches, None)):
                 yield batch
 
     def _read(self, kind: type[Kept]) -> Iterator[Sequence[Kept]]:
         batch: list[Kept] = []
         size = 0
         for row in self._connection.execute(self._statement(kind)):
-            batch.append(_kept(kind, row, self._contents.at))
+            batch.append(self._kept(kind, row))
             size += size_of(row)
             if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                 yield batch
@@ -81,15 +87,20 @@ class SqliteDump:
         if batch:
             yield batch
 
+    def _kept(self, kind: type[Kept], row: Row) -> Kept:
+        try:
+            return _kept(kind, row, self._contents.at)
+        except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
+            raise StoreError(
+                f"the table {TABLES[kind].name} in {self._place.url} has a row that cannot be "
+                f"moved, {row[:3]}: {error}. Correct or remove it"
+            ) from error
+
     def _statement(self, kind: type[Kept]) -> str:
         columns = [_EXPRESSIONS.get((kind, column), column) for column in columns_of(kind)]
         if kind is KeptJob:
             columns.append("lease_until")
-        alias = {KeptRun: " AS run", KeptJob: " AS job"}.get(kind, "")
-        text = selection(kind, "{prefix}", columns)
-        table = f"FROM {{prefix}}{TABLES[kind].name} "
-        text = text.replace(table, f"{table.rstrip()}{alias} ")
-        return fill(text, {"prefix": self._place.prefix})
+        return fill(selection(kind, "{prefix}", columns), {"prefix": self._place.prefix})
 
 
 class SqliteDumping(Handle):
@@ -98,32 +109,39 @@ class SqliteDumping(Handle):
 
     @asynccontextmanager
     async def _dumped(self) -> AsyncIterator[SqliteDump]:
-        connection = await asyncio.to_thread(connect_reader, self._place)
+        place = self._place
+        async with aside(place, connect_reader) as (thread, connection):
+            contents = await thread.do(partial(_begin, connection, place, self._clock))
+            yield SqliteDump(thread, connection, place, contents)
+
+
+def _begin(connection: sqlite3.Connection, place: SqlitePlace, clock: Clock) -> Contents:
+    def attempt() -> Contents:
+        connection.execute("BEGIN")
         try:
-            yield await asyncio.to_thread(self._begun, connection)
-        except sqlite3.Error as error:
-            raise as_store_error(error, self._place) from error
-        finally:
-            connection.close()
+            return _contents(connection, place, clock())
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
 
-    def _begun(self, connection: sqlite3.Connection) -> SqliteDump:
-        def begin() -> SqliteDump:
-            connection.execute("BEGIN")
-            try:
-                return SqliteDump(connection, self._place, self._clock())
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
+    return patiently(attempt, place.path)
 
-        return patiently(begin, self._place.path)
+
+def _contents(connection: sqlite3.Connection, place: SqlitePlace, now: datetime) -> Contents:
+    # The transaction sees what was there at its first read, which is this one.
+    counts = connection.execute(counting(place.prefix)).fetchone()
+    [held_until] = connection.execute(f"SELECT max(lease_until) FROM {place.prefix}jobs").fetchone()
+    return Contents(
+        at=now,
+        counts=dict(zip(TABLES, counts, strict=True)),
+        held_until=moment_or_none(held_until),
+    )
 
 
 def _kept(kind: type[Kept], row: Row, now: datetime) -> Kept:
-    lease_until: int | None = None
-    if kind is KeptJob:
-        *values, lease_until = row
-    else:
-        values = list(row)
-    fields = dict(zip(columns_of(kind), converted(values, types_of(kind), _READ), strict=True))
-    kept = kind(**fields)
-    return let_go(kept, moment_or_none(lease_until), now) if isinstance(kept, KeptJob) else kept
+    columns = columns_of(kind)
+    values = converted(row[: len(columns)], types_of(kind), _READ)
+    kept = convert(dict(zip(columns, values, strict=True)), kind, builtin_types=_AS_THEY_ARE)
+    if isinstance(kept, KeptJob):
+        return let_go(kept, moment_or_none(row[-1]), now)
+    return kept

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -20,8 +20,9 @@ from perdure.store.sql.kept_tables import (
     emptiness,
     types_of,
 )
+from perdure.store.sqlite.aside import aside
 from perdure.store.sqlite.busy import patiently
-from perdure.store.sqlite.connecting import as_store_error, connect_writer
+from perdure.store.sqlite.connecting import connect_writer
 from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.place import SqlitePlace
 from perdure.store.sqlite.rows import INLINE_MAX_BYTES, as_json, micros
@@ -33,16 +34,12 @@ _NOT_KEPT: dict[type[Kept], set[str]] = {KeptRun: {"number"}}
 
 class SqliteLoading(Handle):
     async def load(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
-        connection = await asyncio.to_thread(connect_writer, self._place)
-        try:
-            await asyncio.to_thread(_begin, connection, self._place)
+        place = self._place
+        async with aside(place, connect_writer) as (thread, connection):
+            await thread.do(partial(_begin, connection, place))
             async for batch in batches:
-                await asyncio.to_thread(_add, connection, self._place.prefix, batch)
-            await asyncio.to_thread(connection.execute, "COMMIT")
-        except sqlite3.Error as error:
-            raise as_store_error(error, self._place) from error
-        finally:
-            connection.close()  # which undoes what was not committed
+                await thread.do(partial(_add, connection, place.prefix, batch))
+            await thread.do(partial(connection.execute, "COMMIT"))
 
 
 def _begin(connection: sqlite3.Connection, place: SqlitePlace) -> None:
