@@ -159,6 +159,8 @@ class Job(Value):
     output: bytes | None = None
     """None unless it completed and the reader asked for values."""
     node: NodeRef | None = None
+    limit_keys: tuple[str, ...] = ()
+    """The keys of limits that were computed from its input."""
 
 
 class JobState(Value):

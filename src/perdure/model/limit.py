@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.errors import InvalidInput
 from perdure.model.duration import Duration, as_duration
+from perdure.model.ids import JobId
 from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
@@ -101,6 +102,68 @@ class LimitUsage(Value):
     last_start_at: datetime | None = None
     closed_until: datetime | None = None
     """Pushed by a ``RetryLater``."""
+
+
+class LimitUse(Value):
+    """What a store finds under one rule just now, and the jobs that count as live there."""
+
+    usage: LimitUsage
+    held_by: tuple[JobId, ...] = ()
+    """The longest held ones, ``HOLDERS_MAX`` at most."""
+
+
+HOLDERS_MAX = 5
+
+
+class LimitInfo(Value, omit_defaults=True):
+    """A limit as its worker makes it known: plain data, so without a function for its key."""
+
+    live_max: int | None = None
+    starts_max: int | None = None
+    window: timedelta | None = None
+    spacing: timedelta | None = None
+    evenly: bool = False
+    key: str | None = None
+    is_computed: bool = False
+    """The key is computed from each job's input."""
+    queue: str | None = None
+    task: str | None = None
+
+
+def info_of(limit: Limit) -> LimitInfo:
+    is_computed = callable(limit.key)
+    return LimitInfo(
+        live_max=limit.count if isinstance(limit, Concurrency) else None,
+        starts_max=limit.count if isinstance(limit, Rate) else None,
+        window=limit.per if isinstance(limit, Rate) else None,
+        spacing=limit.every if isinstance(limit, Spacing) else None,
+        evenly=isinstance(limit, Rate) and limit.evenly,
+        key=limit.key if isinstance(limit.key, str) else None,
+        is_computed=is_computed,
+        queue=limit.queue,
+        task=limit.task,
+    )
+
+
+def limit_of(info: LimitInfo) -> Limit:
+    """The limit again. A key that is computed is known from the jobs, not from here."""
+    key: Key = _computed_elsewhere if info.is_computed else info.key
+    if info.live_max is not None:
+        return Concurrency(info.live_max, key=key, queue=info.queue, task=info.task)
+    if info.starts_max is not None and info.window is not None:
+        return Rate(
+            info.starts_max,
+            per=info.window,
+            evenly=info.evenly,
+            key=key,
+            queue=info.queue,
+            task=info.task,
+        )
+    return Spacing(info.spacing or timedelta(0), key=key, queue=info.queue, task=info.task)
+
+
+def _computed_elsewhere(*_: object) -> str:
+    raise AssertionError("the key of a limit that was made known is in the lane of each job")
 
 
 def _set(limit: Limit, **values: Any) -> None:

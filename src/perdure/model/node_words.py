@@ -21,25 +21,28 @@ _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 def notes_of(node: Node) -> tuple[str, ...]:
     """What there is to say of a node besides its name, a line each."""
+    return tuple(filter(None, _notes(node)))
+
+
+def _notes(node: Node) -> list[str]:
     match node:
         case TaskNode():
-            notes = [_task_note(node)]
+            return [_task_note(node)]
         case RouteNode():
-            notes = []
+            return []
         case MapNode():
-            notes = [_called(node.id, node.body), _map_note(node)]
+            return [_called(node.id, node.body), _map_note(node)]
         case LoopNode():
             bound = f"again until done, at most {node.iterations_max} times"
-            notes = [_called(node.id, node.body), bound]
+            return [_called(node.id, node.body), bound]
         case DelayNode():
-            notes = [delay_text(node)]
+            return [delay_text(node)]
         case SignalNode():
-            notes = [_signal_note(node)]
+            return [_signal_note(node)]
         case ApprovalNode():
-            notes = [node.title, deciders_text(node)]
+            return [node.title, deciders_text(node)]
         case FlowNode():
-            notes = [_called(node.id, node.body)]
-    return tuple(filter(None, notes))
+            return [_called(node.id, node.body)]
 
 
 def delay_text(node: DelayNode) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, WorkerId
+from perdure.model.limit import LimitInfo
 from perdure.model.value import Value
+
+
+class TaskLimits(Value, omit_defaults=True):
+    """The limits of one task that a worker has code for."""
+
+    task: str
+    limits: tuple[LimitInfo, ...]
+    flow: str = ""
+    """Of a task of a flow: which, as ``name@version``."""
 
 
 class WorkerInfo(Value):
@@ -23,6 +33,10 @@ class WorkerInfo(Value):
     """It gives a sign of life several times in this span."""
     flows: tuple[str, ...] = ()
     """The versions of flows that it has code for, as ``name@version``."""
+    limits: tuple[LimitInfo, ...] = ()
+    """Those of its own."""
+    task_limits: tuple[TaskLimits, ...] = ()
+    """Those of its tasks, where there are some."""
 
 
 class WorkerState(Value):

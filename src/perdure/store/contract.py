@@ -33,7 +33,7 @@ from perdure.model.job import (
     Status,
     TakenOver,
 )
-from perdure.model.limit import LimitRule
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.outcome import Settlement
 from perdure.model.run import (
     CommitAnswer,
@@ -441,6 +441,13 @@ class ReadStore(Protocol):
     @abstractmethod
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         """The registered workers, with what they hold."""
+
+    @abstractmethod
+    async def limit_uses(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        """What is in use under each rule just now, in their order, as a claim would find it.
+
+        - Names the jobs that count as live under its key, the longest held first.
+        """
 
 
 class InsightStore(Protocol):

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,10 +21,10 @@ from perdure.model.duration import Duration, as_duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
-from perdure.model.limit import Limit
+from perdure.model.limit import Limit, info_of
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
 from perdure.model.task import Task, checked_list, checked_name, checked_tags
-from perdure.model.worker import WorkerInfo
+from perdure.model.worker import TaskLimits, WorkerInfo
 from perdure.rules.limits import check_worker_limits
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
@@ -290,7 +290,18 @@ class Worker:
             concurrency=self._concurrency,
             lease=self._settings.lease,
             flows=tuple(self._flows),
+            limits=tuple(map(info_of, self._settings.limits)),
+            task_limits=tuple(_task_limits(self._tasks, self._flows)),
         )
+
+
+def _task_limits(tasks: TaskRegistry, flows: FlowCode) -> Iterator[TaskLimits]:
+    """The limits that whoever asks why a job waits has to know of."""
+    named = [("", name, tasks[name]) for name in tasks]
+    named += [(text, name, task) for text in flows for name, task in flows[text].tasks.items()]
+    for flow, name, task in named:
+        if task.limits:
+            yield TaskLimits(task=name, limits=tuple(map(info_of, task.limits)), flow=flow)
 
 
 class WorkerHandle:

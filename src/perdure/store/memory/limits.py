@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from perdure.model.limit import LimitRule, LimitUsage
+from perdure.model.ids import JobId
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.rules.limits import Room, memory_of, room_under
 from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.stored_job import StoredJob
@@ -23,6 +24,21 @@ def rooms_under(
         if rule.key not in rooms or room.count < rooms[rule.key].count:
             rooms[rule.key] = room
     return rooms
+
+
+def limit_use(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUse:
+    group = (namespace, rule.key)
+    holders = transaction.state.under_limit.after(transaction.now, group)
+    jobs = sorted(map(transaction.state.jobs.__getitem__, holders), key=_held_longest)
+    return LimitUse(
+        usage=_usage(transaction, namespace, rule),
+        held_by=tuple(job.id for job in jobs[:HOLDERS_MAX]),
+    )
+
+
+def _held_longest(job: StoredJob) -> tuple[datetime, JobId]:
+    assert job.started_at is not None
+    return job.started_at, job.id
 
 
 def record_starts(

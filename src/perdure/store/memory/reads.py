@@ -15,8 +15,10 @@ from perdure.model.job import (
     QueueDepth,
     QueueInfo,
 )
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.worker import WorkerState
 from perdure.store.contract import ReadStore
+from perdure.store.memory.limits import limit_use
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Handle, Transaction
 
@@ -87,6 +89,10 @@ class MemoryReads(Handle, ReadStore):
                 for record in records
                 if namespace in (None, record.info.namespace)
             ]
+
+    async def limit_uses(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        with self._transaction() as transaction:
+            return [limit_use(transaction, namespace, rule) for rule in rules]
 
 
 def _newest_first(transaction: Transaction, filter: JobFilter) -> Iterator[StoredJob]:

@@ -96,6 +96,7 @@ class StoredJob(Value):
             queue=self.lane.queue,
             task=self.lane.task,
             tags=self.lane.tags,
+            limit_keys=self.lane.keys,
             status=self.status,
             priority=self.priority,
             group=self.group,

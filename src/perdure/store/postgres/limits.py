@@ -11,7 +11,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.model.duration import nearest_duration
 from perdure.model.job import Claimed
-from perdure.model.limit import LimitRule, LimitUsage
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.rules.limits import Room, memory_of, room_under, share_out
 from perdure.store.contract import ClaimRequest, LaneRequest
 from perdure.store.postgres.connections import Connection, Record
@@ -151,6 +151,18 @@ class LimitedClaim:
             [memory_of(self._rules, key) for key in counts],
         )
         return sorted(rows, key=by_rank)
+
+
+def limit_use(row: Record) -> LimitUse:
+    ids = row[0]
+    usage = LimitUsage(
+        live=len(ids),
+        starts=row[1],
+        oldest_start_at=row[2],
+        last_start_at=row[3],
+        closed_until=row[4],
+    )
+    return LimitUse(usage=usage, held_by=tuple(ids[:HOLDERS_MAX]))
 
 
 def _rooms(

@@ -17,9 +17,11 @@ from perdure.model.job import (
     QueueInfo,
     Status,
 )
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import ReadStore
 from perdure.store.postgres.access import Access
+from perdure.store.postgres.limits import limit_use
 from perdure.store.postgres.rows import STATUS_OF, failed_attempt, job, job_state
 from perdure.store.sql.statements import fill
 
@@ -83,6 +85,11 @@ class PostgresReads(Access, ReadStore):
             )
             for row in await self._fetch("workers", namespace)
         ]
+
+    async def limit_uses(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        keys, windows = [rule.key for rule in rules], [rule.window for rule in rules]
+        rows = await self._fetch("limit_uses", self._moment(), namespace, keys, windows)
+        return [limit_use(row) for row in rows]
 
 
 def filtered(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:

@@ -77,6 +77,7 @@ def job(row: Record) -> Job:
         queue=lane.queue,
         task=lane.task,
         tags=lane.tags,
+        limit_keys=lane.keys,
         status=STATUS_OF[row[3]],
         priority=row[4],
         group=row[5],

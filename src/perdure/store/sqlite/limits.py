@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from perdure.model.limit import LimitRule, LimitUsage
+from perdure.model.ids import JobId
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.rules.limits import Room, memory_of, room_under
 from perdure.store.sqlite.rows import as_json, micros_in, moment, moment_or_none
 from perdure.store.sqlite.transaction import Transaction
@@ -16,28 +17,51 @@ def rooms_under(
     transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
 ) -> dict[str, Room]:
     """How much room each key leaves; where several rules share a key, the least."""
+    now = moment(transaction.now)
+    rooms: dict[str, Room] = {}
+    for rule, usage in zip(rules, _usages(transaction, namespace, rules), strict=True):
+        room = room_under(rule, usage, now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms
+
+
+def limit_uses(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> list[LimitUse]:
+    holders: dict[str, list[JobId]] = {}
+    for key, id in transaction.rows("limit_holders", namespace=namespace, now=transaction.now):
+        holders.setdefault(key, []).append(JobId(id))
+    usages = _usages(transaction, namespace, rules)
+    return [
+        LimitUse(usage=usage, held_by=tuple(holders.get(rule.key, ())[:HOLDERS_MAX]))
+        for rule, usage in zip(rules, usages, strict=True)
+    ]
+
+
+def _usages(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> list[LimitUsage]:
     live: dict[str, int] = dict(
         transaction.rows("live_under_limits", namespace=namespace, now=transaction.now)
     )
     keys = list({rule.key for rule in rules})
     found = transaction.rows("limits", namespace=namespace, keys=as_json(keys))
     marks = {key: (last_start_at, closed_until) for key, last_start_at, closed_until in found}
-    now = moment(transaction.now)
-    rooms: dict[str, Room] = {}
+    usages = []
     for rule in rules:
         starts, oldest = _starts_in_window(transaction, namespace, rule)
         last_start_at, closed_until = marks.get(rule.key, (None, None))
-        usage = LimitUsage(
-            live=live.get(rule.key, 0),
-            starts=starts,
-            oldest_start_at=moment_or_none(oldest),
-            last_start_at=moment_or_none(last_start_at),
-            closed_until=moment_or_none(closed_until),
+        usages.append(
+            LimitUsage(
+                live=live.get(rule.key, 0),
+                starts=starts,
+                oldest_start_at=moment_or_none(oldest),
+                last_start_at=moment_or_none(last_start_at),
+                closed_until=moment_or_none(closed_until),
+            )
         )
-        room = room_under(rule, usage, now)
-        if rule.key not in rooms or room.count < rooms[rule.key].count:
-            rooms[rule.key] = room
-    return rooms
+    return usages
 
 
 def record_starts(

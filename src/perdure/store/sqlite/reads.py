@@ -19,10 +19,12 @@ from perdure.model.job import (
     QueueInfo,
     Status,
 )
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.worker import WorkerState
 from perdure.store.contract import ReadStore
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.handle import Handle
+from perdure.store.sqlite.limits import limit_uses
 from perdure.store.sqlite.rows import (
     as_json,
     attempt_from,
@@ -83,6 +85,9 @@ class SqliteReads(Handle, ReadStore):
 
     async def workers(self, namespace: str | None) -> list[WorkerState]:
         return await self._read(lambda transaction: _workers(transaction, namespace))
+
+    async def limit_uses(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        return await self._read(lambda transaction: limit_uses(transaction, namespace, rules))
 
 
 def _count(transaction: Transaction, prefix: str, filter: JobFilter) -> int:

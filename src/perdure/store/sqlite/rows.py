@@ -191,6 +191,7 @@ def job_from(row: Row) -> Job:
         queue=queue,
         task=task,
         tags=Lane.parse(lane).tags,
+        limit_keys=Lane.parse(lane).keys,
         status=Status(status),
         priority=priority,
         group=group,

@@ -53,6 +53,33 @@ SELECT (SELECT now FROM moment),
        ARRAY (SELECT count FROM rates),
        ARRAY (SELECT oldest_at FROM rates);
 
+-- name: limit_uses
+-- The same for whoever only wants to know, without holding any key: a row for each rule ($3 keys,
+-- $4 windows or null), with the jobs that are live under it, the longest held first.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+)
+SELECT live.ids, starts.count, starts.oldest_at, limits.last_start_at, limits.closed_until
+FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rule (key, span, number)
+LEFT JOIN {schema}.limits ON limits.namespace = $2 AND limits.key = rule.key
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(id ORDER BY started_at, id), '{}') AS ids
+    FROM {schema}.jobs
+    WHERE status IN ('active', 'aborting')
+      AND limit_keys IS NOT NULL
+      AND namespace = $2
+      AND lease_until > (SELECT now FROM moment)
+      AND rule.key = ANY (limit_keys)
+) AS live
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(count), 0)::integer AS count, min(started_at) AS oldest_at
+    FROM {schema}.limit_starts
+    WHERE namespace = $2
+      AND key = rule.key
+      AND started_at > (SELECT now FROM moment) - rule.span
+) AS starts
+ORDER BY rule.number;
+
 -- name: limit_candidates
 SELECT candidate.id, candidate.lane
 FROM unnest($4::text[], $5::integer[]) AS wanted (lane, room)

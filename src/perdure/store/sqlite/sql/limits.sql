@@ -9,6 +9,15 @@ WHERE job.namespace = :namespace
   AND job.limit_keys IS NOT NULL
 GROUP BY counted.value;
 
+-- name: limit_holders
+-- The longest held first.
+SELECT counted.value, job.id
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_limited, json_each(job.limit_keys) AS counted
+WHERE job.namespace = :namespace
+  AND job.lease_until > :now
+  AND job.limit_keys IS NOT NULL
+ORDER BY job.started_at, job.id;
+
 -- name: limits
 SELECT key, last_start_at, closed_until
 FROM {prefix}limits
