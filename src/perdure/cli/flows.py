@@ -1,4 +1,4 @@
-"""``perdure flows``: look at flows as they are in the code at hand."""
+"""``perdure flows``: look at flows, in the code at hand and in a store."""
 
 from __future__ import annotations
 
@@ -7,16 +7,59 @@ from typing import Annotated
 import typer
 
 from perdure.cli.exits import EXIT_CODES, errors_told
-from perdure.cli.options import JsonOption
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.pictures import (
+    GraphFormat,
+    GraphFormatOption,
+    OutputOption,
+    chosen_format,
+    write_graph,
+)
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 
 app = typer.Typer(
-    name="flows", help=f"Look at flows in a module of yours.\n\n{EXIT_CODES}", no_args_is_help=True
+    name="flows",
+    help=f"Look at flows, in a module of yours or in a store.\n\n{EXIT_CODES}",
+    no_args_is_help=True,
 )
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps the name of the one command."""
+@app.command("list")
+def list_flows(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE[:NAME]",
+            help="Those that it has, with the flows they start; without it, those of the store.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """List flows and their versions: of a module, or with counts of their runs, of a store."""
+    from perdure import clock
+    from perdure.cli import flow_view, present
+    from perdure.cli.loading import load_flows
+    from perdure.cli.terminal import make_console, print_table
+
+    if target is not None:
+        with errors_told():
+            flows = load_flows(target)
+        fields: object = [flow_view.listed_fields(each) for each in flows]
+        columns = flow_view.module_columns(flows)
+    else:
+        with connected(store, namespace) as client:
+            fields = counts = client.flows()
+        is_across = namespace == ALL_NAMESPACES
+        columns = flow_view.store_columns(counts, clock.system_clock(), is_across=is_across)
+    if as_json:
+        typer.echo(present.as_json(fields))
+    elif not fields:
+        typer.echo("no flows")
+    else:
+        print_table(make_console(), columns)
 
 
 @app.command("show")
@@ -41,3 +84,25 @@ def show_flow(
             typer.echo(present.as_json(flow_view.flow_fields(flow)))
         else:
             flow_view.print_flow(make_console(), flow)
+
+
+@app.command("graph")
+def draw_flow(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE[:FLOW]",
+            help="A flow that was built; a module alone means the only one in it.",
+        ),
+    ],
+    format: GraphFormatOption = None,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw a flow: in Mermaid's language, as SVG, or as JSON to draw it yourself."""
+    from perdure.cli.loading import load_flow
+    from perdure.pictures.picture import picture_of
+
+    with errors_told():
+        chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)
+        write_graph(picture_of(load_flow(target).graph), chosen, output)
