@@ -87,7 +87,7 @@ class TestSettings:
     def test_every_call_of_a_client_is_there(self) -> None:
         rows = SETTINGS.table_under("Other calls of a client")
 
-        others = {"enqueue", "enqueue_many", "submit", "schedule", "namespace"}
+        others = {"enqueue", "enqueue_many", "submit", "schedule", "namespace", "store_url"}
         assert names_in(rows) == public_names(perdure.Client) - others
 
     def test_the_signatures_of_a_clients_calls_are_right(self) -> None:

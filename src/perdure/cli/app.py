@@ -15,6 +15,14 @@ class Commands(LazyGroup):
     """Each is imported when it is called, so that help comes at once."""
 
     entries: ClassVar[Mapping[str, Entry]] = {
+        "init": Entry(
+            "perdure.cli.init:init",
+            "Lay out a small project to start from: a flow, its tests, a README.",
+        ),
+        "dev": Entry(
+            "perdure.cli.dev:dev",
+            "Run workers for local work, and start them anew when a file changes.",
+        ),
         "run": Entry("perdure.cli.run:run", "Begin a run of a flow and follow it to its end."),
         "submit": Entry(
             "perdure.cli.run_acts:submit_run", "Begin a run of a flow, and leave it to the workers."

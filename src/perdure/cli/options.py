@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from perdure.model.payload import Codec
 
 STORE_VARIABLE = "PERDURE_STORE"
+LOCAL_FILE = "perdure.db"
+LOCAL_STORE = f"sqlite:///{LOCAL_FILE}"
+"""Where runs are kept if nobody says where: a file in the current directory."""
 
 StoreOption = Annotated[
     str | None,
@@ -44,9 +47,14 @@ ReasonOption = Annotated[
 
 
 def required(store: str | None) -> str:
-    if not store:
-        raise InvalidInput(f"which store? Pass --store URL or set {STORE_VARIABLE}")
-    return store
+    """The store that is meant: if nobody says so, the one that ``perdure dev`` made here."""
+    if store:
+        return store
+    if os.path.exists(LOCAL_FILE):
+        return LOCAL_STORE
+    raise InvalidInput(
+        f"which store? Pass --store URL or set {STORE_VARIABLE}; there is no {LOCAL_FILE} here"
+    )
 
 
 def shared_store(store: str | None, *, is_new: bool = False) -> str:

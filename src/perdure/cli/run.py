@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.options import (
+    LOCAL_STORE,
     JsonOption,
     NamespaceOption,
     StoreOption,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from perdure.model.flow import BuiltFlow
     from perdure.worker.worker import Worker
 
-LOCAL_STORE = "sqlite:///perdure.db"
-"""Where runs are kept if nobody says where: a file in the current directory."""
 GRACE = "5s"
 """How long bodies may go on when the worker of this command stops; then they are given back."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -122,9 +122,16 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
         # Not among the arguments, where every user of the machine could read its password.
         os.environ[STORE_VARIABLE] = store
 
+    command = child_command(arguments)
+    if not Supervisor(command, count, worker.settings.grace, log_supervisor).run():
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def child_command(arguments: Sequence[str]) -> Callable[[int, int], list[str]]:
+    """What a supervisor starts: this command, once more, by its number and its pipe."""
+
     def command(number: int, pipe: int) -> list[str]:
         child = [sys.executable, "-m", "perdure.cli", "worker", f"--process={number}"]
         return [*child, f"--supervisor={pipe}", *arguments]
 
-    if not Supervisor(command, count, worker.settings.grace, log_supervisor).run():
-        raise typer.Exit(ExitCode.REFUSED)
+    return command

@@ -68,6 +68,11 @@ class Openable:
     def namespace(self) -> str:
         return self._access.namespace
 
+    @property
+    def store_url(self) -> str:
+        """Where its store is, without the password."""
+        return self._access.store.url
+
     async def open(self) -> Self:
         """Connect now instead of on first use, and create or upgrade the tables."""
         await self._access.store.opened()

@@ -50,6 +50,11 @@ class OpenableFace(Face[OpenableTwin]):
     def namespace(self) -> str:
         return self._twin.namespace
 
+    @property
+    def store_url(self) -> str:
+        """Where its store is, without the password."""
+        return self._twin.store_url
+
     def open(self) -> Self:
         """Connect now instead of on first use, and create or upgrade the tables."""
         self._portal.run(self._twin.open())

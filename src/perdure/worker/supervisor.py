@@ -104,7 +104,11 @@ class Supervisor:
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self.stop)
+        await self.keep_running()
+
+    async def keep_running(self) -> None:
+        """The same on a running event loop, until ``stop`` is called; signals are the caller's."""
         await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
 
     async def _keep(self, number: int) -> None:
@@ -138,8 +142,8 @@ class Supervisor:
         finally:
             del self._children[child.number]
 
-    def _stop(self) -> None:
-        """The first signal stops gracefully, the second at once."""
+    def stop(self) -> None:
+        """The first call stops gracefully, the second at once."""
         grace = timedelta(0) if self._letter else self._grace
         self._letter = _STOP_NOW if self._letter else _STOP
         self._stopping.set()

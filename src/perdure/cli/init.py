@@ -1,0 +1,89 @@
+"""``perdure init``: lay out a small project to start from."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perdure.cli.exits import errors_told
+from perdure.cli.options import JsonOption
+from perdure.errors import PerdureError
+
+FILES = {
+    "orders.py": "orders.py.txt",
+    "tests/test_orders.py": "test_orders.py.txt",
+    "conftest.py": "conftest.py.txt",
+    "pyproject.toml": "pyproject.toml.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+}
+"""What is laid out, and the template of each. They have another ending than the files: they are no
+part of the library, and nothing that looks for code is to take them for such."""
+
+NEXT = (
+    "perdure dev orders",
+    "perdure submit orders 7 --id order-7",
+    "perdure decide order-7:review approve",
+)
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where; it is made if it is not there.")
+    ] = Path("."),
+    as_json: JsonOption = False,
+) -> None:
+    """Lay out a small project to start from: a flow, its tests, a README.
+
+    No file is overwritten: if one of them is there, nothing is written.
+    """
+    from perdure.cli import present
+
+    with errors_told():
+        _check_free(folder)
+        written = _written(folder)
+    if as_json:
+        typer.echo(present.as_json({"files": [str(file) for file in written], "next": NEXT}))
+        return
+    for file in written:
+        typer.echo(f"wrote {file}")
+    typer.echo("\nwhat to do next:")
+    if folder.resolve() != Path.cwd():
+        typer.echo(f"  cd {folder}")
+    first, *others = NEXT
+    typer.echo(f"  {first}")
+    for command in others:
+        typer.echo(f"  {command}  # in another terminal")
+
+
+def _check_free(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise PerdureError(f"{str(folder)!r} is a file; name a folder: perdure init DIR")
+    taken = [name for name in FILES if os.path.lexists(folder / name)]
+    if taken:
+        raise PerdureError(
+            f"{', '.join(taken)} would be overwritten in {str(folder)!r}; nothing was written. "
+            "Name another folder: perdure init DIR"
+        )
+
+
+def _written(folder: Path) -> list[Path]:
+    name = _NOT_IN_A_NAME.sub("-", folder.resolve().name.lower()).strip("-") or "orders"
+    templates = resources.files("perdure.cli").joinpath("templates")
+    files = []
+    try:
+        for path, template in FILES.items():
+            text = templates.joinpath(template).read_text(encoding="utf-8")
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace("PROJECT", name), encoding="utf-8")
+            files.append(file)
+    except OSError as error:
+        raise PerdureError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
+    return files
