@@ -13,10 +13,11 @@ from perdure.testing.check.checker import RUN_RULES
 from perdure.testing.check.rules import jobs, schedules, witnessed
 from tests.testing.breaks_at_work import AT_WORK
 from tests.testing.breaks_in_logs import IN_LOGS
+from tests.testing.breaks_of_decisions import DECISIONS
 from tests.testing.broken import Break, Broken, Case
 from tests.testing.history import Made, Maker
 
-CASES = [*IN_LOGS, *AT_WORK]
+CASES = [*IN_LOGS, *AT_WORK, *DECISIONS]
 
 
 @pytest.fixture(scope="module")

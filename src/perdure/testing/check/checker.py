@@ -18,6 +18,7 @@ from perdure.testing.check.pages import pages_of_jobs, pages_of_runs, pages_of_w
 from perdure.testing.check.reading import Reader
 from perdure.testing.check.rules import (
     acts,
+    decided,
     family,
     folding,
     jobs,
@@ -44,6 +45,7 @@ RUN_RULES = (
     *family.RULES,
     *people.RULES,
     *outputs.RULES,
+    *decided.RULES,
     *acts.RULES,
     *results.RULES,
 )

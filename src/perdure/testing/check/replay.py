@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.errors import EventLogCorrupt, UnknownEvent
-from perdure.model.event import Event, StoredEvent, decode_event
+from perdure.model.event import Event, RunForked, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.run import RunState
 from perdure.model.value import Value
@@ -56,6 +56,16 @@ def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
         steps.append(Step(number=number, event=event, stored=stored, before=state, after=after))
         state = after
     return Replay(steps=tuple(steps), state=state)
+
+
+def origins(run: RunId, steps: Sequence[Step]) -> list[RunId]:
+    """The run in which each event came about: those before a fork were copied from its origin."""
+    runs = [run] * len(steps)
+    for step in reversed(steps):
+        if isinstance(step.event, RunForked):
+            copied = min(step.event.origin.number, step.number - 1)
+            runs[:copied] = [step.event.origin.run] * copied
+    return runs
 
 
 def _stopped(steps: list[Step], state: RunState, at: StoredEvent, fault: str) -> Replay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from perdure.model.event import StoredEvent
@@ -11,6 +12,7 @@ from perdure.model.graph import Graph
 from perdure.model.job import Job
 from perdure.model.run import Run, RunState, Snapshot, Wait
 from perdure.testing.check.finding import Finding
+from perdure.testing.check.redeciding import LogValues, Redecided, Redeciding
 from perdure.testing.check.replay import Replay
 from perdure.testing.check.settings import CheckSettings
 from perdure.testing.check.testimony import Testimony
@@ -57,6 +59,12 @@ class RunView:
     @property
     def state(self) -> RunState:
         return self.replay.state
+
+    @cached_property
+    def redecided(self) -> Redecided:
+        """Its log decided anew; to be asked once everything else is known."""
+        values = LogValues(self.events, self.settings.codec)
+        return Redeciding(self.run.id, self.replay, self.graphs, values).redecided()
 
     def finding(self, invariant: str, rule: str, text: str, *numbers: int, **place: Any) -> Finding:
         return Finding(

@@ -15,7 +15,7 @@ from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.key import Key
 from perdure.testing.check.finding import Finding
-from perdure.testing.check.replay import Step
+from perdure.testing.check.replay import Step, origins
 from perdure.testing.check.testimony import WitnessedExecution
 from perdure.testing.check.view import RunView
 from perdure.testing.check.witness import NONCE_PATTERN
@@ -44,8 +44,8 @@ def outputs_have_executions(view: RunView) -> Iterator[Finding]:
     """Each output stems from exactly one execution of its key, under the highest epoch seen."""
     if not view.testimony.has_executions:
         return
-    origins = _origins(view)
-    for step, run in zip(view.replay.steps, origins, strict=True):
+    runs = origins(view.run.id, view.replay.steps)
+    for step, run in zip(view.replay.steps, runs, strict=True):
         key = output_key(step.event)
         if key and view.testimony.is_witnessed(step.before.flow, Key.parse(key).node):
             yield from _judged(view, step, run, key)
@@ -93,16 +93,6 @@ def _stale(
         yield view.finding(
             "I3", "no_stale_output", text, number, key=committed.key, job=committed.job
         )
-
-
-def _origins(view: RunView) -> list[str]:
-    """The run in which each event came about: those before a fork were copied from its origin."""
-    runs = [str(view.run.id)] * len(view.replay.steps)
-    for step in reversed(view.replay.steps):
-        if isinstance(step.event, events.RunForked):
-            copied = min(step.event.origin.number, step.number - 1)
-            runs[:copied] = [step.event.origin.run] * copied
-    return runs
 
 
 def committed_in_one_event(view: RunView) -> Iterator[Finding]:
