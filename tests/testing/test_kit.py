@@ -154,6 +154,19 @@ class TestSteps:
             assert [run.id for run in kit.runs()] == ["first", "second"]
             kit.run("second", doubling).assert_completed([4])
 
+    def test_code_that_waits_for_its_own_results_gets_them(self) -> None:
+        with Kit(tasks=[double], flows=[doubling]) as kit:
+            with kit.working():
+                assert kit.client.enqueue(double, 2).result(timeout=20) == 4
+                assert kit.client.submit(doubling, [3]).result(timeout=20) == [6]
+
+            job = kit.client.enqueue(double, 5)
+            assert job.status == "waiting"
+
+    def test_what_goes_wrong_in_such_a_block_is_raised_at_its_end(self, kit: Kit) -> None:
+        with pytest.raises(InvalidInput, match="no code for it"), kit.working():
+            kit.client.enqueue(double, 2)
+
     def test_another_queue_is_served_too(self, kit: Kit) -> None:
         kit.enqueue(settle, 5, queue="aside").assert_completed(5)
 
@@ -369,6 +382,12 @@ class TestOnAnEventLoop:
             await waiting.signal("answer", 3)
             await waiting.assert_completed(3)
             await (await kit.enqueue(double, 4)).assert_completed(8)
+
+    async def test_several_acts_at_once_wait_for_each_other(self) -> None:
+        async with AsyncKit() as kit:
+            runs = await asyncio.gather(*(kit.submit(doubling, [n]) for n in range(5)))
+
+            assert [await run.result() for run in runs] == [[2 * n] for n in range(5)]
 
     async def test_bodies_are_executed_on_the_loop_of_the_test(self) -> None:
         @task

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -190,6 +192,22 @@ class AsyncKit:
     async def run_until_idle(self) -> None:
         """Execute everything that can be executed by now."""
         await self._crew.run_until_idle()
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Within the block the kit works by itself, for code that waits for its own results.
+
+        The time stands still there, too.
+        """
+        working = asyncio.create_task(self._crew.work_on())
+        try:
+            yield
+        finally:
+            working.cancel()
+            [ended] = await asyncio.gather(working, return_exceptions=True)
+        if isinstance(ended, Exception):  # a cancel is none
+            raise ended
+        await self.run_until_idle()
 
     async def advance(self, by: Duration) -> None:
         """Let time pass. Everything that is due on the way happens at its own time, in order."""

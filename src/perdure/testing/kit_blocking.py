@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
@@ -205,6 +207,19 @@ class Kit(Face[AsyncKit]):
     def waiting(self) -> list[WaitRecord]:
         """What runs wait for now, the longest first."""
         return self._portal.run(self._twin.waiting())
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Within the block the kit works by itself, for code that waits for its own results.
+
+        The time stands still there, too.
+        """
+        stack = AsyncExitStack()
+        self._portal.run(stack.enter_async_context(self._twin.working()))
+        try:
+            yield
+        finally:
+            self._portal.run(stack.aclose())
 
     run_until_idle = waits_for(AsyncKit.run_until_idle)
     advance = waits_for(AsyncKit.advance)

@@ -66,6 +66,7 @@ class Crew:
         self._duties: tuple[Duty, ...] = ()
         self._changed = asyncio.Event()
         self._heard_count = 0
+        self._at_work = asyncio.Lock()
 
     def add_task(self, task: Task[..., Any]) -> None:
         if task.name not in self._tasks:
@@ -84,6 +85,22 @@ class Crew:
 
     async def run_until_idle(self) -> None:
         """Do everything that can be done by now."""
+        async with self._at_work:
+            await self._run_until_idle()
+
+    async def work_on(self) -> None:
+        """Do what can be done whenever something is asked for, until cancelled."""
+        asked = asyncio.Event()
+        unsubscribe = self._place.store.subscribe(lambda hint: asked.set())
+        try:
+            while True:
+                await self.run_until_idle()
+                asked.clear()  # what comes from here on was not seen to
+                await asked.wait()
+        finally:
+            unsubscribe()
+
+    async def _run_until_idle(self) -> None:
         self._stage.refuse_unknown_fakes()
         self._place.gate.forget()
         self._place.gate.is_open = True
@@ -97,7 +114,9 @@ class Crew:
             unsubscribe()
             self._place.gate.is_open = False
         if self._stage.refused:
-            raise self._stage.refused.pop(0)
+            first = self._stage.refused[0]
+            self._stage.refused.clear()
+            raise first
 
     async def next_due_at(self) -> datetime | None:
         """When something happens by itself, later than now."""
