@@ -59,7 +59,7 @@ format: $(DEV) ## Format the code and apply safe lint fixes
 	@$(PY) -m ruff format .
 
 docs: $(DOCS) ## Build the documentation as a site, in build/site
-	@$(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "Open build/site/index.html; for the search: $(PY) -m http.server -d build/site"
 
 bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database

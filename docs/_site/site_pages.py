@@ -1,7 +1,7 @@
 """Makes the site whole: what pages link outside of docs/ becomes pages of the site as well.
 
-The changelog, the rules for contributors and the examples are where a reader of the repository
-looks for them. On the site they are generated pages, and the links to them are changed to match.
+The readme, the changelog, the rules for contributors and the examples are where a reader of the
+repository looks for them. On the site they are generated pages, and links are changed to match.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 DOCS = PurePosixPath("docs")
 
-_LINK = re.compile(r"(?<!!)\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(
+    r"(?P<before>\]\(|src=\")(?P<path>[^)#\s:\"]+)(?P<anchor>#[^)\s]*)?(?P<after>[)\"])"
+)
+_OUTPUT = re.compile(r"^( *```text) output$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:(?=<code>)")
+_LANGUAGES = {".py": "python", ".yaml": "yaml", "": "text"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,7 +33,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links that leave docs/ to the generated pages, and links back into docs/."""
+    """Lead links that leave docs/ to the generated pages, and links back into docs/.
+
+    What examples print is marked for the tests; here such a block is text like any other.
+    """
     here = _source_of(page.file.src_uri)
     folder = str(PurePosixPath(page.file.src_uri).parent)
 
@@ -41,9 +48,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             place = _place_of(target)
         else:
             return found[0]
-        return f"]({relpath(place, folder)}{found['anchor'] or ''})"
+        return f"{found['before']}{relpath(place, folder)}{found['anchor'] or ''}{found['after']}"
 
-    return _LINK.sub(changed, markdown)
+    return _OUTPUT.sub(r"\1", _LINK.sub(changed, markdown))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -52,14 +59,19 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _outside() -> list[PurePosixPath]:
-    found = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("examples/**/*"))]
-    kept = [path for path in found if path.suffix in {".md", ".py", ".yaml"}]
+    pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")]
+    found = [*pages, *sorted(ROOT.glob("examples/**/*"))]
+    kept = [path for path in found if path.is_file() and path.suffix in {".md", *_LANGUAGES}]
     return [PurePosixPath(path.relative_to(ROOT).as_posix()) for path in kept]
 
 
 def _place_of(path: PurePosixPath) -> str:
     """Where on the site a file from outside of docs/ is."""
-    return f"{path}.md" if path.suffix != ".md" else f"project/{path.name.lower()}"
+    if path.suffix != ".md":
+        return f"{path}.md" if path.suffix else f"project/{path.name.lower()}.md"
+    # A page called README would become the index of its folder.
+    name = "overview.md" if path.name == "README.md" else path.name.lower()
+    return str(PurePosixPath("examples" if path.parent.name else "project") / name)
 
 
 def _source_of(place: str) -> PurePosixPath:
@@ -75,8 +87,7 @@ def _page_of(source: Path) -> str:
     if source.suffix == ".md":
         return text
     name = source.relative_to(ROOT).as_posix()
-    language = {".py": "python", ".yaml": "yaml"}[source.suffix]
-    return f"# {name}\n\n~~~~~~{language}\n{text}~~~~~~\n"
+    return f"# {name}\n\n~~~~~~{_LANGUAGES[source.suffix]}\n{text}~~~~~~\n"
 
 
 def _resolved(folder: PurePosixPath, path: str) -> PurePosixPath:

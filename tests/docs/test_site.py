@@ -1,0 +1,87 @@
+"""The site has every page and every public name, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+import perdure
+import perdure.testing
+from perdure import errors
+from tests.docs.pages import ROOT, all_pages, page
+
+API = [each for each in all_pages() if each.name.startswith("docs/reference/api/")]
+DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+
+
+class Settings(yaml.SafeLoader):
+    """Reads what mkdocs reads, and calls nothing that the file names."""
+
+
+Settings.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+
+
+def settings() -> dict[str, Any]:
+    # A SafeLoader with one tag more, which makes it a text.
+    loaded = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def leaves(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav
+    return [leaf for each in inner for leaf in leaves(each)]
+
+
+def described() -> list[str]:
+    return [name for each in API for name in DIRECTIVE.findall(each.text)]
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    pages = [each.name.removeprefix("docs/") for each in all_pages() if each.name != "README.md"]
+
+    assert sorted(leaves(settings()["nav"])) == sorted(pages)
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    made_from = settings()
+
+    assert made_from["theme"]["font"] is False
+    assert "://" not in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", perdure.__all__)
+def test_every_public_name_is_described_once(name: str) -> None:
+    is_error = getattr(errors, name, None) is getattr(perdure, name)
+
+    assert described().count(f"perdure.{name}") == (0 if is_error else 1)
+
+
+@pytest.mark.parametrize("name", perdure.testing.__all__)
+def test_every_name_of_the_testing_kit_is_described_once(name: str) -> None:
+    assert described().count(f"perdure.testing.{name}") == 1
+
+
+def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there() -> None:
+    there = {f"perdure.{name}" for name in perdure.__all__}
+    kit = {f"perdure.testing.{name}" for name in perdure.testing.__all__}
+
+    assert set(described()) - there - kit == {"perdure.errors"}
+
+
+@pytest.mark.parametrize("name", perdure.__all__)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(perdure, name)), f"perdure.{name} has no docstring"
+
+
+def test_the_picture_of_a_run_is_there() -> None:
+    pictures = re.findall(r'<img src="([^"]+)"', page("README.md").text)
+
+    assert pictures != []
+    assert [each for each in pictures if not (ROOT / each).is_file()] == []
