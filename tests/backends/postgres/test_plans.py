@@ -98,7 +98,13 @@ READ_ALL_ON_PURPOSE = {
     "workers": "a small table, and the jobs that are held",
 }
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
-COMMANDS = {"create_schema", "mark_start", "undo_to_start", "forget_start"}
+COMMANDS = {
+    "create_schema",
+    "mark_start",
+    "undo_to_start",
+    "forget_start",
+    "keep_others_from_writing",
+}
 FILLED_IN = {
     "list_jobs",
     "list_jobs_by_status",
