@@ -93,9 +93,9 @@ def show(client: Client, total: int, stop: threading.Event) -> None:
     while True:
         is_last = stop.wait(0.25)
         done = client.count(status="completed")
-        bar = "█" * round(20 * done / total)
-        running = [f"{job.progress.percent:.0f}%" for job in client.jobs(status="active", limit=8)]
-        line = f"{bar:░<20} {done:>4} of {total}  {' '.join(running)}".rstrip()
+        bar = "█" * round(12 * done / total)
+        running = [f"{job.progress.percent:.0f}%" for job in client.jobs(status="active", limit=50)]
+        line = f"{bar:░<12} {done:>3} of {total}  {' '.join(running[-3:])}".rstrip()
         if line != before:
             print(line, flush=True)
         before = line

@@ -20,7 +20,7 @@ class TestEmbeddingQueue:
         assert done.returncode == 0, done.stderr
         first, *_, last_bar, account, nearest = done.stdout.splitlines()
         assert first == "32 books, 32 to embed"
-        assert re.match(r"█{20}\s+32 of 32", last_bar)
+        assert re.match(r"█{12}\s+32 of 32", last_bar)
         # One of them was refused and asked again, and forty a second is a start every 25 ms.
         asked = re.fullmatch(r"33 requests in ([\d.]+) s, \d+ a second", account)
         assert asked is not None, account

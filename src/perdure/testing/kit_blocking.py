@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from perdure.client.blocking import Client
 from perdure.client.enqueueing import AnyTask
@@ -28,6 +29,26 @@ from perdure.testing.kit import AsyncKit
 from perdure.testing.kit_jobs import AsyncKitJob
 from perdure.testing.kit_runs import AsyncKitRun
 from perdure.testing.staging import MadeCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Twin = TypeVar("Twin")
+
+
+def asserts(
+    method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Face[Twin], P], R]:
+    """The blocking method that waits for this one. What fails is shown where the test says it."""
+
+    @functools.wraps(method, assigned=("__name__", "__doc__"))
+    def check(face: Face[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return face._portal.run(method(face._twin, *args, **kwargs))
+        except AssertionError as error:
+            raise AssertionError(*error.args) from None  # without the way that it came
+
+    return check
 
 
 class KitRun(Face[AsyncKitRun]):
@@ -85,11 +106,11 @@ class KitRun(Face[AsyncKitRun]):
     unpause = waits_for(AsyncKitRun.unpause)
     cancel = waits_for(AsyncKitRun.cancel)
     retry = waits_for(AsyncKitRun.retry)
-    assert_completed = waits_for(AsyncKitRun.assert_completed)
-    assert_failed = waits_for(AsyncKitRun.assert_failed)
-    assert_waiting = waits_for(AsyncKitRun.assert_waiting)
-    assert_executed = waits_for(AsyncKitRun.assert_executed)
-    assert_event = waits_for(AsyncKitRun.assert_event)
+    assert_completed = asserts(AsyncKitRun.assert_completed)
+    assert_failed = asserts(AsyncKitRun.assert_failed)
+    assert_waiting = asserts(AsyncKitRun.assert_waiting)
+    assert_executed = asserts(AsyncKitRun.assert_executed)
+    assert_event = asserts(AsyncKitRun.assert_event)
 
 
 class KitJob(Face[AsyncKitJob]):
@@ -113,9 +134,9 @@ class KitJob(Face[AsyncKitJob]):
     record = waits_for(AsyncKitJob.record)
     failures = waits_for(AsyncKitJob.failures)
     result = waits_for(AsyncKitJob.result)
-    assert_completed = waits_for(AsyncKitJob.assert_completed)
-    assert_failed = waits_for(AsyncKitJob.assert_failed)
-    assert_status = waits_for(AsyncKitJob.assert_status)
+    assert_completed = asserts(AsyncKitJob.assert_completed)
+    assert_failed = asserts(AsyncKitJob.assert_failed)
+    assert_status = asserts(AsyncKitJob.assert_status)
 
 
 class Kit(Face[AsyncKit]):

@@ -17,7 +17,8 @@ async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> st
     """That a run is not as it should be, with everything that helps to see why."""
     record, events = await run.record(), await run.events()
     name = f"run {run.id!r} of flow {record.flow!r}"
-    lines = [f"{name} {wanted}; it is {record.status}", f"  {explanation.summary}"]
+    status = "" if record.status in wanted else f"; it is {record.status}"
+    lines = [f"{name} {wanted}{status}", f"  {explanation.summary}"]
     for finding in explanation.findings:
         help = f" ({finding.help})" if finding.help else ""
         lines.append(f"  - {finding.text}{help}")
