@@ -3,58 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from rich.console import Console
 
-from perdure import Job, Progress, Status
-from perdure.demo.scene import Scene, WorkerSight, changes
-from perdure.demo.screens import picture
-from perdure.demo.verdict import Expected, judge, most_in_a_second
-from perdure.model.ids import JobId
+from perdure import RunStatus, run_flow
+from perdure.client.run_records import EventRecord
+from perdure.demo.library import Library
+from perdure.demo.tasks import catalogue
+from perdure.demo.verdict import Expected, judge
+from tests.cli.commands import Commands
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-EXPECTED = Expected(ids=["a", "b"], aborted="b", words=10, limited="letters", rate=1)
-
-
-def job(id: str, status: Status = Status.COMPLETED) -> Job:
-    return Job(
-        id=JobId(id),
-        namespace="default",
-        queue="default",
-        task="count_words",
-        tags=(),
-        status=status,
-        priority=3,
-        group=None,
-        fingerprint=None,
-        attempt=1,
-        failures=0,
-        deaths=0,
-        max_attempts=None,
-        worker=None,
-        epoch=1,
-        progress=Progress(percent=0),
-        created_at=NOW,
-        ready_at=NOW,
-        deadline_at=None,
-        started_at=NOW,
-        finished_at=None,
-        lease_until=None,
-    )
-
-
-def scene(*jobs: Job) -> Scene:
-    sights = (
-        WorkerSight(name="worker 1", pid=1, is_alive=True, is_killed=False, holds=2),
-        WorkerSight(name="worker 2", pid=2, is_alive=False, is_killed=True, holds=0),
-    )
-    return Scene(seconds=1, jobs={each.id: each for each in jobs}, workers=sights)
+EXPECTED = Expected(items=["count_words[0]", "count_words[1]"], words=10)
 
 
 @pytest.mark.timeout(150)
@@ -63,97 +30,99 @@ def test_ends_by_itself_with_a_good_result(tmp_path: Path) -> None:
         [sys.executable, "-m", "perdure.demo", "--fast"],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=140,
         check=False,
     )
+    said = done.stdout
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, said + done.stderr
     assert done.stderr == ""
-    assert "each finished exactly once in the record" in done.stdout
-    assert "SIGKILL" in done.stdout
-    assert "has taken over all" in done.stdout
-    assert "proofread alice: now cancelled" in done.stdout
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in said
+    assert re.search(r"node_retried +fetch_prices +attempt=1 ConnectionError", said)
+    assert re.search(r"worker-\d got SIGKILL while it worked on (.+, )?(count|draw)", said)
+    assert re.search(r"(\d) of \1 taken over by others, [\d.]+ s after the kill", said)
+    assert "sign_off asks editor: Publish 6 books with " in said
+    assert "decided: approve" in said
+    assert "Nothing was lost, and nothing counted twice" in said
+    assert "14 results of nodes and items, each committed once" in said
+    _look_where_it_says(said)
 
 
-class TestChanges:
-    NAMES = {"a": "count a", "b": "count b"}  # noqa: RUF012
+def _look_where_it_says(said: str) -> None:
+    """The commands at the end are to be copied, and the store is still there for them."""
+    [store] = re.findall(r"^  export PERDURE_STORE=(\S+)$", said, re.MULTILINE)
+    commands = re.findall(r"^  \S*perdure (.+)$", said, re.MULTILINE)
 
-    def test_are_told_together_when_they_are_the_same(self) -> None:
-        before = scene(job("a", Status.ACTIVE), job("b", Status.ACTIVE))
-        after = scene(
-            replace(job("a", Status.SCHEDULED), failures=1),
-            replace(job("b", Status.SCHEDULED), failures=1),
+    assert len(commands) >= 4
+    for command in commands:
+        shown = Commands(store)(*command.split())
+        assert shown.exit_code == 0, f"{command}: {shown}"
+        assert "sign_off" in shown.out
+
+
+class TestFlow:
+    def test_counts_the_words_of_all_books(self, tmp_path: Path) -> None:
+        library = Library(tmp_path, count=3, pages=2)
+
+        result = run_flow(
+            catalogue,
+            {"folder": str(tmp_path), "pause": 0},
+            answers={"sign_off": "approve"},
+            skip_delays=True,
         )
 
-        assert changes(before, after, self.NAMES) == [
-            "2 jobs (count a, count b): failed, will be tried again"
-        ]
+        assert result["words"] == sum(library.words.values())
+        assert result["is_published"]
 
-    def test_include_leases_that_ran_out(self) -> None:
-        before = scene(job("a", Status.ACTIVE))
-        after = scene(replace(job("a", Status.WAITING), deaths=1))
 
-        assert changes(before, after, self.NAMES) == [
-            "count a: the lease ran out, back to the queue"
-        ]
+def event(number: int, kind: str, key: str, value: Any = None) -> EventRecord:
+    status = RunStatus.COMPLETED if kind == "run_completed" else RunStatus.RUNNING
+    return EventRecord(
+        number=number,
+        at=NOW,
+        kind=kind,
+        status=status,
+        details={},
+        node=key.partition("[")[0],
+        key=key,
+        value=value,
+    )
 
-    def test_leave_out_what_is_ordinary(self) -> None:
-        before = scene(job("a", Status.WAITING))
 
-        assert changes(before, scene(job("a", Status.ACTIVE), job("b")), self.NAMES) == []
-        assert changes(before, scene(job("a", Status.COMPLETED)), self.NAMES) == []
+def log(*told: tuple[str, str, Any]) -> list[EventRecord]:
+    return [event(number, *each) for number, each in enumerate(told, start=1)]
 
 
 class TestJudge:
-    GOOD = (job("a"), job("b", Status.CANCELLED))
+    FIRST = ("item_completed", "count_words[0]", {"attempt": 1})
+    SECOND = ("item_completed", "count_words[1]", {"attempt": 2})
+    END = ("run_completed", "", {"words": 10})
 
-    def test_is_content_when_every_job_ended_as_it_should(self) -> None:
-        verdict = judge(self.GOOD, EXPECTED, 10)
+    def test_is_content_when_everything_was_committed_once(self) -> None:
+        failed = ("node_retried", "fetch_prices", None)
+        prices = ("node_completed", "fetch_prices", {"attempt": 2})
+
+        verdict = judge(log(self.FIRST, failed, self.SECOND, prices, self.END), EXPECTED)
 
         assert verdict.is_good
-        assert verdict.outcomes == {Status.COMPLETED: 1, Status.CANCELLED: 1}
+        assert (verdict.commits, verdict.retried, verdict.repeated) == (3, 1, 1)
 
     @pytest.mark.parametrize(
-        "jobs, words, problem",
+        "events, problem",
         [
-            ((job("a"),), 10, "job b is not in the record"),
-            ((*GOOD, job("a")), 10, "job a is there 2 times"),
-            ((job("a", Status.ACTIVE), GOOD[1]), 10, "count_words a is not finished: it is active"),
-            ((job("a", Status.DEAD), GOOD[1]), 10, "count_words a is dead instead of completed"),
-            ((job("a"), job("b")), 10, "count_words b is completed instead of cancelled"),
-            (GOOD, 9, "the words counted are 9 instead of 10"),
+            (log(FIRST, END), "count_words[1] was lost"),
+            (log(FIRST, SECOND, SECOND, END), "count_words[1] was committed 2 times"),
+            (log(FIRST, SECOND, END)[1:], "the log has gaps"),
+            (log(FIRST, SECOND), "the run is not completed"),
+            ([], "the run is not completed"),
+            (
+                log(FIRST, SECOND, ("run_completed", "", {"words": 9})),
+                "9 words were counted, but the books have 10",
+            ),
         ],
     )
-    def test_names_what_is_wrong(self, jobs: tuple[Job, ...], words: int, problem: str) -> None:
-        verdict = judge(jobs, EXPECTED, words)
-
-        assert problem in verdict.problems
-
-    def test_sees_a_rate_that_was_exceeded(self) -> None:
-        jobs = [replace(each, group="letters") for each in self.GOOD]
-
-        assert judge(jobs, EXPECTED, 10).problems == ("2 letters started within a second",)
-
-    def test_counts_a_sliding_second(self) -> None:
-        moments = [NOW + timedelta(seconds=each) for each in (0, 0.6, 1.0, 1.5, 1.61)]
-
-        assert most_in_a_second(moments) == 3
-        assert most_in_a_second([]) == 0
-
-
-@pytest.mark.parametrize("width", [40, 60, 120])
-def test_the_picture_fits_the_terminal(width: int) -> None:
-    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    names = {"a": "count_words a-book-with-a-very-long-title-indeed", "b": "count_words b"}
-    jobs = (job("a", Status.ACTIVE), job("b", Status.ABORTING))
-
-    console.print(picture(scene(*jobs), names, [(1.5, "something happened " * 5)]))
-
-    console.file.close()
-    lines = console.export_text().splitlines()
-    assert all(len(line.rstrip()) <= width for line in lines)
-    assert any("0/2 jobs" in line for line in lines)
-    assert any("✗ worker 2" in line for line in lines)
+    def test_names_what_is_wrong(self, events: Sequence[EventRecord], problem: str) -> None:
+        assert problem in judge(events, EXPECTED).problems

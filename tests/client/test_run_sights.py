@@ -1,0 +1,90 @@
+"""Looking at a run again and again, on every backend: what is new, who works, what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import timedelta
+
+import pytest
+
+from perdure import AsyncClient, RunNotFound, RunStatus
+from perdure.clock import ManualClock
+from perdure.model.job import HELD
+from perdure.model.run import WaitKind
+from perdure.store.contract import Store
+from tests.client.flows import asking, failing, hanging, ordering
+from tests.client.runs import worker_at
+
+
+async def test_end_with_the_run_and_have_every_event_once(
+    client: AsyncClient, store: Store
+) -> None:
+    run = await client.submit(ordering, 3)
+    async with worker_at(store), asyncio.timeout(20):
+        seen = [sight async for sight in run.sights()]
+
+    assert seen[-1].run.status is RunStatus.COMPLETED
+    assert [event for sight in seen for event in sight.events] == await run.events()
+    assert list(seen[-1].graph.nodes) == ["read_order", "total"]
+
+
+async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None:
+    run = await client.submit(hanging, 1)
+    async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.sights()) as sights:
+        async for sight in sights:
+            if held := [job for job in sight.jobs if job.status in HELD]:
+                break
+
+    assert [(job.worker, job.node.key if job.node else "") for job in held] == [
+        (worker.id, "never")
+    ]
+    assert [each.info.id for each in sight.workers] == [worker.id]
+
+
+async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> None:
+    run = await client.submit(asking, 1)
+    async with worker_at(store), asyncio.timeout(20), aclosing(run.sights()) as sights:
+        async for sight in sights:
+            if sight.waits:
+                break
+
+    assert [(wait.key, wait.kind, wait.name) for wait in sight.waits] == [
+        ("answer", WaitKind.SIGNAL, "answer")
+    ]
+
+
+async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) -> None:
+    run = await client.submit(failing, 1)
+    async with worker_at(store), asyncio.timeout(20):
+        async for sight in run.sights():
+            last = sight
+
+    assert last.failures["refuse"].message == "out of paper"
+
+
+async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
+    run = await client.submit(asking, 1)
+    await run.cancel()
+
+    statuses = [sight.run.status async for sight in run.sights()]
+
+    assert statuses == [RunStatus.CANCELLED]
+
+
+async def test_of_an_unknown_run_are_refused(client: AsyncClient) -> None:
+    with pytest.raises(RunNotFound):
+        await anext(client.run_handle("nobody").sights())
+
+
+async def test_of_a_run_that_was_replaced_are_refused(
+    client: AsyncClient, clock: ManualClock
+) -> None:
+    run = await client.submit(asking, 1, id="taken")
+    async with asyncio.timeout(20), aclosing(run.sights()) as sights:
+        await anext(sights)
+        clock.advance(timedelta(seconds=1))
+        await client.submit(asking, 2, id="taken", on_conflict="terminate_existing")
+
+        with pytest.raises(RunNotFound):
+            await anext(sights)
