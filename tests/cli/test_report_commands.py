@@ -143,13 +143,13 @@ class TestExplain:
 
         assert "1 approval is waited for" in told
         assert "it waits for 'ann' to decide on 'Ship it?' since 20" in told
-        assert "→ perdure decide a:review approve" in told
+        assert "→ perdure decide a:review approve --role ann" in told
 
     def test_a_report_says_since_when_and_how(self, perdure: Commands, paused: str) -> None:
         told = perdure("runs", "explain", paused).out
 
         assert "it waits for a report at 'agent' since 20" in told
-        assert "→ perdure report job-1 hand_over --status completed --result JSON" in told
+        assert "→ perdure report job-1 hand_over --status completed --result null" in told
 
     def test_a_signal_says_which_one_it_must_be(self, perdure: Commands, client: Client) -> None:
         client.submit(choosy, 1, id="a")

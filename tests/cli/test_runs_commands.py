@@ -240,7 +240,7 @@ class TestExplain:
 
         assert max(len(line) for line in shown.out.splitlines()) < 200
         assert "    → perdure runs unpause order-5\n" in shown.out
-        assert "    → perdure runs signal order-5 approval PAYLOAD\n" in shown.out
+        assert "    → perdure signal order-5 approval\n" in shown.out
 
     @pytest.mark.parametrize(
         "help, told",
@@ -251,12 +251,21 @@ class TestExplain:
                 "start a worker, or client.migrate('a', to=orders)",
                 "start a worker, or perdure runs migrate a --to MODULE:FLOW",
             ),
-            ("client.resume_queue('mail')", "client.resume_queue('mail')"),
-            ("client.retry('a)')", "client.retry('a)')"),
+            ("client.resume_queue('mail')", "perdure queues resume mail"),
+            ("client.retry('a)')", "perdure runs retry 'a)'"),
+            ('client.retry("it\'s")', "perdure runs retry 'it'\"'\"'s'"),
+            (
+                "client.decide('a:b', 'pay', by=..., roles=['x y'])",
+                "perdure decide a:b pay --role 'x y'",
+            ),
+            ("start a worker with queues=['a', 'b']", "perdure worker MODULE --queues a,b"),
+            ("start a worker with tags=['gpu']", "perdure worker MODULE --tags gpu"),
+            ("start a worker with this flow", "perdure worker MODULE"),
             ("start a worker", "start a worker"),
+            ("client.watch('a')", "client.watch('a')"),
         ],
     )
-    def test_leaves_advice_alone_that_is_no_command(self, help: str, told: str) -> None:
+    def test_tells_advice_as_commands_where_there_are_some(self, help: str, told: str) -> None:
         assert as_commands(help) == told
 
     def test_tells_reasons_once(self, perdure: Commands, client: Client) -> None:

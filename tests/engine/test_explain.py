@@ -117,7 +117,8 @@ class TestJobs:
 
         assert told.summary == "1 job waits for a worker with room."
         assert only(told).text == (
-            "task 'charge' waits in queue 'default'; 1 live workers can take it"
+            "task 'charge' waits in queue 'default' since 2030-01-01 11:59:00+00:00; "
+            "1 live worker can take it"
         )
 
     def test_waiting_for_another_attempt(self) -> None:
@@ -135,7 +136,9 @@ class TestJobs:
         pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
         told = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
 
-        assert told.summary == "Nothing runs: queue 'default' is paused by ann."
+        assert told.summary == (
+            "Nothing runs: queue 'default' is paused by ann since 2030-01-01 12:00:00+00:00."
+        )
         assert only(told).help == "client.resume_queue('default')"
 
     def test_no_worker_is_live(self) -> None:
@@ -207,11 +210,12 @@ class TestWaits:
         assert only(told) == Finding(
             kind=FindingKind.SIGNAL,
             key="s",
-            text="it waits for signal 'go' until 2030-01-01 12:01:00+00:00",
+            text="it waits for signal 'go' since 2030-01-01 11:59:00+00:00, until "
+            "2030-01-01 12:01:00+00:00",
             help="client.signal('run', 'go', ...)",
         )
         forever = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go"),))
-        assert only(forever).text == "it waits for signal 'go'"
+        assert only(forever).text == "it waits for signal 'go' since 2030-01-01 11:59:00+00:00"
 
     def test_a_signal_with_a_filter(self) -> None:
         where = {"property": "sum", "op": "gt", "value": 5}
@@ -220,6 +224,7 @@ class TestWaits:
 
         assert only(told).text == (
             'it waits for signal \'paid\' whose payload fits {"property":"sum","op":"gt","value":5}'
+            " since 2030-01-01 11:59:00+00:00"
         )
 
     def test_an_approval(self) -> None:
@@ -234,7 +239,7 @@ class TestWaits:
             key="charge",
             text="it waits for 'finance' or 'ann' to decide on 'Pay 5?' since "
             "2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00",
-            help="client.decide('run:charge', 'pay', by=...)",
+            help="client.decide('run:charge', 'pay', by=..., roles=['finance'])",
         )
 
     def test_an_approval_that_some_have_answered(self) -> None:
@@ -321,7 +326,9 @@ class TestWaits:
         told = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),))
         late = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),))
 
-        assert only(told).text == "it waits until 2030-01-01 12:01:00+00:00"
+        assert only(told).text == (
+            "it waits since 2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00"
+        )
         assert "which has passed: the next live worker sees to it" in only(late).text
 
     def test_a_child(self) -> None:
@@ -329,9 +336,13 @@ class TestWaits:
         waits = (wait("c", WaitKind.CHILD, "run/c"),)
         told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
 
-        assert only(told).text == "it waits for child run 'run/c' (paused)"
+        assert only(told).text == (
+            "it waits for child run 'run/c' (paused) since 2030-01-01 11:59:00+00:00"
+        )
         assert only(told).help == "client.explain('run/c')"
-        assert only(explain(run, waits=waits)).text.endswith("(not found)")
+        assert only(explain(run, waits=waits)).text.startswith(
+            "it waits for child run 'run/c' (not found)"
+        )
 
 
 class TestTheRun:

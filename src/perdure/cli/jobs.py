@@ -81,6 +81,20 @@ def show_job(
             job_view.print_record(make_console(), record, failures, clock.system_clock())
 
 
+@app.command("explain")
+def explain_job(
+    id: IdArgument,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a job stands where it stands, and what would let it go on."""
+    from perdure.cli.explain import show_explanation
+
+    with connected(store, namespace) as client:
+        show_explanation(client.handle(id).explain(), store, namespace, as_json=as_json)
+
+
 @app.command("retry")
 def retry_jobs(
     ids: IdsArgument = None,
@@ -121,6 +135,42 @@ def abort_jobs(
             if as_json
             else f"group {group}: {done.cancelled} cancelled, {done.aborting} told to stop"
         )
+
+
+@app.command("disable")
+def disable_jobs(
+    ids: IdsArgument = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep jobs from running until they are enabled; running ones are taken from their workers."""
+    with connected(store, namespace) as client:
+        act_on_each(client.disable, given(ids, "jobs disable"), as_json=as_json)
+
+
+@app.command("enable")
+def enable_jobs(
+    ids: IdsArgument = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let disabled jobs run again."""
+    with connected(store, namespace) as client:
+        act_on_each(client.enable, given(ids, "jobs enable"), as_json=as_json)
+
+
+@app.command("resume")
+def resume_jobs(
+    ids: IdsArgument = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Put paused jobs back into the queue."""
+    with connected(store, namespace) as client:
+        act_on_each(client.resume, given(ids, "jobs resume"), as_json=as_json)
 
 
 @app.command("watch")

@@ -159,15 +159,11 @@ def explain_run(
     as_json: JsonOption = False,
 ) -> None:
     """Say why a run stands where it stands, and what would let it go on."""
-    from perdure.cli import explanation_view, present
-    from perdure.cli.terminal import make_console
+    from perdure.cli.explain import show_explanation
 
     with connected(store, namespace) as client:
-        explanation = client.explain(id)
-        if as_json:
-            typer.echo(present.as_json(explanation))
-        else:
-            explanation_view.print_explanation(make_console(), explanation)
+        client.run(id)  # an id of a job is refused here
+        show_explanation(client.explain(id), store, namespace, as_json=as_json)
 
 
 @app.command("timeline")

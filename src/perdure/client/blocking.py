@@ -67,6 +67,7 @@ class JobHandle(_Handle[AsyncJobHandle]):
     result = waits_for(AsyncJobHandle.result)
     record = waits_for(AsyncJobHandle.record)
     failures = waits_for(AsyncJobHandle.failures)
+    explain = waits_for(AsyncJobHandle.explain)
     abort = waits_for(AsyncJobHandle.abort)
     retry = waits_for(AsyncJobHandle.retry)
 

@@ -1,44 +1,113 @@
-"""Explaining a run: what the store knows around it is read here, and judged by the rules."""
+"""Explaining runs and jobs: what the store knows around them is read here, and judged by rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
-from perdure.errors import PerdureError
+from perdure.errors import JobNotFound, PerdureError, RunNotFound
 from perdure.model.explanation import Explanation, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import Job, Status
+from perdure.model.job import FINISHED, Job, Status
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.payload import Codec
 from perdure.model.run import RunStatus, Wait, WaitKind
-from perdure.rules.explain import FINDINGS_MAX, explain_run
+from perdure.model.worker import WorkerState
+from perdure.rules.explain import FINDINGS_MAX, explain_job, explain_job_of_run, explain_run
+from perdure.rules.explain_limits import HOLDERS_TOLD, rules_for
 from perdure.store.contract import Store
 
 
 async def explain(acts: RunActs, id: RunId) -> Explanation:
+    """Of the run of this id; if there is none, of the job."""
+    try:
+        return await _explained_run(acts, id)
+    except RunNotFound:
+        job = await acts.job(JobId(id))
+        if job is None:
+            raise
+    return await _explained_job(acts, job)
+
+
+async def explained_job(acts: RunActs, id: JobId) -> Explanation:
+    job = await acts.job(id)
+    if job is None:
+        raise JobNotFound(id)
+    return await _explained_job(acts, job)
+
+
+async def _explained_run(acts: RunActs, id: RunId) -> Explanation:
     store = await acts.store()
     run = await acts.load(id)
     jobs = await store.run_jobs(run.namespace, id)
     waits = await store.run_waits(run.namespace, id)
+    workers = await store.workers(run.namespace)
+    flow = f"{run.state.flow}@{run.state.version}"
+    uses, holders = await _limits(store, run.namespace, jobs, flow, workers)
     around = Surroundings(
         jobs=tuple(jobs),
         waits=tuple(waits),
         failures=await _failures(store, jobs),
-        workers=tuple(await store.workers(run.namespace)),
+        workers=tuple(workers),
         paused_queues=tuple(await store.paused_queues(run.namespace)),
         children=await _children(store, run.namespace, waits),
         details=_details(waits, acts.codec),
+        limit_uses=uses,
+        holders=holders,
     )
     return explain_run(id, run.state, around, await store.now())
 
 
+async def _explained_job(acts: RunActs, job: Job) -> Explanation:
+    if job.node is not None:
+        return explain_job_of_run(job, await _explained_run(acts, job.node.run))
+    store = await acts.store()
+    workers = await store.workers(job.namespace)
+    uses, holders = await _limits(store, job.namespace, [job], "", workers)
+    around = Surroundings(
+        jobs=(job,),
+        failures=await _failures(store, [job]),
+        workers=tuple(workers),
+        paused_queues=tuple(await store.paused_queues(job.namespace)),
+        limit_uses=uses,
+        holders=holders,
+    )
+    return explain_job(job, around, await store.now())
+
+
+async def _limits(
+    store: Store, namespace: str, jobs: list[Job], flow: str, workers: Sequence[WorkerState]
+) -> tuple[dict[LimitRule, LimitUse], dict[JobId, Job]]:
+    """What is in use under the limits of waiting jobs, and some of those who use it."""
+    waiting = {(job.queue, job.task, job.limit_keys): job for job in jobs if _waits(job)}
+    found = {
+        rule
+        for job in list(waiting.values())[:FINDINGS_MAX]
+        for worker in workers
+        for rule in rules_for(job, flow, worker)
+    }
+    if not found:
+        return {}, {}
+    rules = sorted(found, key=lambda rule: rule.key)
+    uses = dict(zip(rules, await store.limit_uses(namespace, rules), strict=True))
+    ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:HOLDERS_TOLD])
+    jobs_held = [await store.get_job(namespace, id) for id in list(ids)[:FINDINGS_MAX]]
+    return uses, {job.id: job for job in jobs_held if job is not None}
+
+
+def _waits(job: Job) -> bool:
+    return job.status is Status.WAITING
+
+
 async def _failures(store: Store, jobs: list[Job]) -> dict[JobId, Failure]:
-    """What the last attempt left behind of each job that waits for another one."""
-    retried = [job.id for job in jobs if job.status is Status.SCHEDULED][:FINDINGS_MAX]
-    return {id: past[-1].failure for id in retried if (past := await store.failed_attempts(id))}
+    """What the last attempt left behind of each job that waits for another one, or ended."""
+    failed = [job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED]
+    asked = failed[:FINDINGS_MAX]
+    return {id: past[-1].failure for id in asked if (past := await store.failed_attempts(id))}
 
 
 def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from perdure.client.access import Access
+from perdure.client.explaining import explained_job
 from perdure.client.records import AbortOutcome, JobRecord, JobUpdate, update_of
 from perdure.client.results import decoded_result, ended_badly
 from perdure.errors import JobNotFound, ResultTimeout
 from perdure.model.duration import Duration, as_duration
+from perdure.model.explanation import Explanation
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, FailedAttempt, JobState, Moved, Progress, Status
 from perdure.model.task import Task
@@ -89,6 +91,10 @@ class AsyncJobHandle:
     async def failures(self) -> list[FailedAttempt]:
         """What its failed attempts left behind, oldest first."""
         return await self._client.failures(self.id)
+
+    async def explain(self) -> Explanation:
+        """Why it is where it is, and what would help."""
+        return await explained_job(self._client._acts, self.id)
 
     async def abort(self) -> AbortOutcome:
         """Stop it: cancelled at once, or told to stop if it is running."""

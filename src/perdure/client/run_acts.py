@@ -12,7 +12,8 @@ from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.errors import AmbiguousRun, InvalidInput, RunEnded, RunNotFound
 from perdure.model.happening import CancelAsked, Happening, RetryAsked, Signalled
-from perdure.model.ids import RunId
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import Job
 from perdure.model.payload import Codec
 from perdure.model.run import ENDED, Run, RunFilter
 from perdure.store.contract import Store
@@ -48,6 +49,11 @@ class RunActs:
         if len(runs) > 1:
             raise AmbiguousRun(id, tuple(sorted(run.namespace for run in runs)))
         return runs[0]
+
+    async def job(self, id: JobId) -> Job | None:
+        """A job that this client may see, of a run or not."""
+        store = await self.store()
+        return await store.get_job(self._access.visible, id)
 
     async def namespace_of(self, id: RunId) -> str:
         visible = self._access.visible

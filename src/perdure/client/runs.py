@@ -170,7 +170,10 @@ class AsyncRuns(AsyncAnswering):
         return await migrate(self._acts, run_id(id), flow, checked_by(by))
 
     async def explain(self, id: str) -> Explanation:
-        """Why a run is where it is, and what would help: in one sentence, and part by part."""
+        """Why a run is where it is, and what would help: in one sentence, and part by part.
+
+        If there is no run of this id, the same of the job of this id.
+        """
         return await explain(self._acts, run_id(id))
 
     async def stranded(self, flows: Iterable[BuiltFlow]) -> list[StrandedVersion]:

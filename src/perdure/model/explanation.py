@@ -1,4 +1,4 @@
-"""Explanations: why a run is where it is, and what would help."""
+"""Explanations: why a run or a job is where it is, and what would help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import Job, QueueInfo
+from perdure.model.job import Job, QueueInfo, Status
+from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import RunStatus, Wait
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
@@ -24,8 +25,16 @@ class FindingKind(StrEnum):
     NO_WORKER = "no worker"
     NO_VERSION = "no version"
     """Workers are live, but none has this version of the flow."""
+    NO_TASK = "no task"
     NO_QUEUE = "no queue"
     NO_TAGS = "no tags"
+    LIMITED = "limited"
+    """A limit leaves no room for it just now."""
+    DISABLED = "disabled"
+    LOST = "lost"
+    """Its worker has not been heard of for longer than its lease."""
+    SCHEDULED = "scheduled"
+    """It was enqueued for a later time."""
     TIMER = "timer"
     SIGNAL = "signal"
     APPROVAL = "approval"
@@ -54,15 +63,19 @@ class Finding(Value):
 
 
 class Explanation(Value):
-    run: RunId
-    status: RunStatus
+    """Of a run, of a job, or of a job of a run."""
+
+    status: RunStatus | Status
+    """Of the job, if it is about one."""
     summary: str
     """One sentence."""
     findings: tuple[Finding, ...]
+    run: RunId | None = None
+    job: JobId | None = None
 
 
 class Surroundings(Value):
-    """What is around a run: everything that may keep it from going on."""
+    """What is around a run or a job: everything that may keep it from going on."""
 
     jobs: tuple[Job, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -75,3 +88,7 @@ class Surroundings(Value):
     """What is kept with the waits, by their keys, as far as it can be read."""
     failures: Mapping[JobId, Failure] = {}
     """Why jobs that wait for another attempt failed last."""
+    limit_uses: Mapping[LimitRule, LimitUse] = {}
+    """What is in use under the limits that govern waiting jobs."""
+    holders: Mapping[JobId, Job] = {}
+    """Jobs that hold what those limits allow."""

@@ -1,4 +1,4 @@
-"""Explaining a run: what it is at, what it waits for, and why nothing happens if nothing does."""
+"""Explaining runs and jobs: what they are at, what they wait for, and why nothing happens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from datetime import datetime
 from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId
-from perdure.model.job import Job, Status
-from perdure.model.key import Key
+from perdure.model.job import FINISHED, Job, Status
 from perdure.model.run import RunState, RunStatus
-from perdure.model.worker import WorkerState
+from perdure.rules.explain_jobs import findings_of_jobs, told
 from perdure.rules.explain_waits import findings_beside, findings_of_waits, moment
 
 FINDINGS_MAX = 100
@@ -21,21 +20,20 @@ FINDINGS_MAX = 100
 _STUCK = (
     FindingKind.NO_WORKER,
     FindingKind.NO_VERSION,
+    FindingKind.NO_TASK,
     FindingKind.NO_QUEUE,
     FindingKind.NO_TAGS,
     FindingKind.QUEUE_PAUSED,
+    FindingKind.DISABLED,
+    FindingKind.LIMITED,
 )
 """Why a job is not started that could be; the more there is to do about it, the earlier."""
 
-_ERRANDS = {
-    "poll": "which asks after the work of an outside party",
-    "notify": "which tells people of an approval",
-}
-"""What jobs are for that stand beside a node, by the part of their key."""
-
 _NAMES = {
     FindingKind.RUNNING: ("job runs", "jobs run"),
+    FindingKind.LOST: ("job lost its worker", "jobs lost their worker"),
     FindingKind.QUEUED: ("job waits for a worker with room", "jobs wait for a worker with room"),
+    FindingKind.SCHEDULED: ("job waits for its time", "jobs wait for their time"),
     FindingKind.RETRY: ("job waits for another attempt", "jobs wait for another attempt"),
     FindingKind.TIMER: ("timer is set", "timers are set"),
     FindingKind.SIGNAL: ("signal is waited for", "signals are waited for"),
@@ -49,7 +47,7 @@ def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime
     """Why the run is where it is."""
     found = [
         *_of_run(run, state),
-        *_of_jobs(state, around, now),
+        *findings_of_jobs(f"{state.flow}@{state.version}", around, now),
         *findings_of_waits(run, state, around, now),
         *findings_beside(run, state, around, now),
     ]
@@ -109,11 +107,7 @@ def _ending(state: RunState, status: RunStatus) -> str:
 
 def _failed(state: RunState) -> str:
     assert state.failure is not None
-    return f"node {state.failed_node!r} failed: {_told(state.failure)}"
-
-
-def _told(failure: Failure) -> str:
-    return f"{failure.type}: {failure.message}"
+    return f"node {state.failed_node!r} failed: {told(state.failure)}"
 
 
 def _reason(state: RunState) -> str:
@@ -121,92 +115,45 @@ def _reason(state: RunState) -> str:
     return by if state.reason is None else f"{by}: {state.reason}"
 
 
-# Jobs
+# One job
 
 
-def _of_jobs(state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
-    alive = [each for each in around.workers if now - each.seen_at <= each.info.lease]
-    pauses = {each.queue: each for each in around.paused_queues}
-    flow = f"{state.flow}@{state.version}"
-    for job in around.jobs:
-        if job.status in (Status.ACTIVE, Status.ABORTING):
-            yield _running(job)
-        elif job.status is Status.SCHEDULED:
-            yield _scheduled(job, around.failures.get(job.id))
-        elif job.status is Status.WAITING and job.queue in pauses:
-            by = pauses[job.queue].paused_by
-            text = f"queue {job.queue!r} is paused{'' if by is None else f' by {by}'}"
-            help = f"client.resume_queue({job.queue!r})"
-            yield _finding(FindingKind.QUEUE_PAUSED, job, text, help)
-        elif job.status is Status.WAITING:
-            yield _waiting(job, flow, alive)
+def explain_job(job: Job, around: Surroundings, now: datetime) -> Explanation:
+    """Why a job of no run is where it is; ``around`` has that job alone."""
+    found = [*findings_of_jobs("", around, now), *_ended_job(job, around.failures.get(job.id))]
+    is_stuck = bool(found) and found[0].kind in _STUCK
+    summary = f"It is {job.status}."
+    if found:
+        text = found[0].text
+        summary = f"It does not run: {text}." if is_stuck else _sentence(text)
+    return Explanation(job=job.id, status=job.status, summary=summary, findings=tuple(found))
 
 
-def _running(job: Job) -> Finding:
-    since = "" if job.started_at is None else f" since {moment(job.started_at)}"
-    what = f"attempt {job.attempt} of {_task(job)}"
-    text = f"{what} runs on worker {job.worker}{since}"
-    return _finding(FindingKind.RUNNING, job, text)
-
-
-def _scheduled(job: Job, failure: Failure | None) -> Finding:
-    text = f"attempt {job.attempt + 1} of {_task(job)} is due at {moment(job.ready_at)}"
-    if failure is not None:
-        text += f", after {_told(failure)}"
-    return _finding(FindingKind.RETRY, job, text)
-
-
-def _waiting(job: Job, flow: str, alive: Sequence[WorkerState]) -> Finding:
-    """Why nobody has taken a job, narrowing down who could."""
-    if not alive:
-        text = "no worker is live"
-        return _finding(FindingKind.NO_WORKER, job, text, "start a worker with this flow")
-    versed = [each for each in alive if flow in each.info.flows]
-    if not versed:
-        return _without_version(job, flow, alive)
-    serving = [each for each in versed if job.queue in each.info.queues]
-    if not serving:
-        text = f"no live worker that has {flow} serves queue {job.queue!r}"
-        help = f"start a worker with queues=[{job.queue!r}]"
-        return _finding(FindingKind.NO_QUEUE, job, text, help)
-    able = [each for each in serving if _has_tags(each, job)]
-    if not able:
-        tags = ", ".join(map(repr, job.tags))
-        text = f"no live worker that has {flow} and serves queue {job.queue!r} has tags {tags}"
-        return _finding(FindingKind.NO_TAGS, job, text, f"start a worker with tags=[{tags}]")
-    text = f"{_task(job)} waits in queue {job.queue!r}; {len(able)} live workers can take it"
-    return _finding(FindingKind.QUEUED, job, text)
-
-
-def _without_version(job: Job, flow: str, alive: Sequence[WorkerState]) -> Finding:
-    name = flow.rpartition("@")[0]
-    known = Counter(
-        each for worker in alive for each in worker.info.flows if each.rpartition("@")[0] == name
+def explain_job_of_run(job: Job, of_run: Explanation) -> Explanation:
+    """The same of a job of a run, from what is known of that run: its part of it."""
+    assert job.node is not None
+    found = tuple(each for each in of_run.findings if each.key in ("", job.node.key))
+    own = next((each.text for each in found if each.key), "")
+    summary = _sentence(own) if own else of_run.summary
+    return Explanation(
+        run=of_run.run, job=job.id, status=job.status, summary=summary, findings=found
     )
-    text = f"no live worker has {flow}"
-    if not known:
-        text += f", nor any other version of flow {name!r}"
-        return _finding(FindingKind.NO_VERSION, job, text, "start a worker with this version")
-    nearest = max(known, key=lambda each: (known[each], each))
-    text += f"; the nearest version that a live worker has is {nearest}"
-    run = None if job.node is None else job.node.run
-    help = f"start a worker with this version, or client.migrate({run!r}, to={name})"
-    return _finding(FindingKind.NO_VERSION, job, text, help)
 
 
-def _has_tags(worker: WorkerState, job: Job) -> bool:
-    tags = worker.info.tags
-    return tags is None or set(job.tags) <= set(tags)
-
-
-def _task(job: Job) -> str:
-    part = "" if job.node is None else Key.parse(job.node.key).part
-    errand = _ERRANDS.get(part)
-    return f"task {job.task!r}" if errand is None else f"task {job.task!r}, {errand},"
-
-
-def _finding(kind: FindingKind, job: Job, text: str, help: str = "") -> Finding:
-    return Finding(kind=kind, key="" if job.node is None else job.node.key, text=text, help=help)
+def _ended_job(job: Job, failure: Failure | None) -> Iterator[Finding]:
+    if job.status not in FINISHED or job.status is Status.COMPLETED:
+        return
+    when = "" if job.finished_at is None else f" at {moment(job.finished_at)}"
+    why = "" if failure is None else f", after {told(failure)}"
+    match job.status:
+        case Status.DEAD:
+            kind, what = FindingKind.FAILED, f"task {job.task!r} is in the dead letter{when}"
+        case Status.CANCELLED:
+            kind, what = FindingKind.CANCELLED, f"task {job.task!r} was cancelled{when}"
+        case _:
+            kind, what = FindingKind.FAILED, f"task {job.task!r} failed{when}"
+    help = f"client.retry({job.id!r})"
+    yield Finding(kind=kind, text=f"{what}{why}", help=help)
 
 
 # The sentence
@@ -225,11 +172,11 @@ def _summary(state: RunState, findings: Sequence[Finding]) -> str:
     if stuck is not None and not counts[FindingKind.RUNNING]:
         text = next(each.text for each in findings if each.kind is stuck)
         return f"Nothing runs: {text}."
-    told = [f"{counts[kind]} {_NAMES[kind][counts[kind] > 1]}" for kind in _NAMES if counts[kind]]
+    parts = [f"{counts[kind]} {_NAMES[kind][counts[kind] > 1]}" for kind in _NAMES if counts[kind]]
     held_back = sum(counts[kind] for kind in _STUCK)
     if held_back:
-        told.append(f"{held_back} held back")
-    return _sentence(", ".join(told)) if told else "It has just moved on; look again."
+        parts.append(f"{held_back} held back")
+    return _sentence(", ".join(parts)) if parts else "It has just moved on; look again."
 
 
 def _sentence(text: str) -> str:

@@ -25,7 +25,7 @@ def findings_of_waits(
         match wait.kind:
             case WaitKind.TIMER:
                 if not Key.parse(wait.key).part:  # else it stands beside another wait
-                    text = f"it waits until {_due(wait, now)}"
+                    text = f"it waits{_since(wait)}, until {_due(wait, now)}"
                     yield Finding(kind=FindingKind.TIMER, key=wait.key, text=text)
             case WaitKind.SIGNAL:
                 yield _signal(run, wait, around.details.get(wait.key), now)
@@ -78,11 +78,11 @@ def moment(at: datetime) -> str:
 def _signal(run: RunId, wait: Wait, detail: Any, now: datetime) -> Finding:
     where = detail.get("where") if isinstance(detail, dict) else None
     filter = "" if where is None else f" whose payload fits {shown(where)}"
-    until = "" if wait.due_at is None else f" until {_due(wait, now)}"
+    until = "" if wait.due_at is None else f", until {_due(wait, now)}"
     return Finding(
         kind=FindingKind.SIGNAL,
         key=wait.key,
-        text=f"it waits for signal {wait.name!r}{filter}{until}",
+        text=f"it waits for signal {wait.name!r}{filter}{_since(wait)}{until}",
         help=f"client.signal({run!r}, {wait.name!r}, ...)",
     )
 
@@ -93,7 +93,7 @@ def _child(wait: Wait, around: Surroundings) -> Finding:
     return Finding(
         kind=FindingKind.CHILD,
         key=wait.key,
-        text=f"it waits for child run {child!r} ({status or 'not found'})",
+        text=f"it waits for child run {child!r} ({status or 'not found'}){_since(wait)}",
         help=f"client.explain({child!r})",
     )
 
@@ -105,7 +105,7 @@ def _outside(run: RunId, wait: Wait, poll: Wait | None, now: datetime) -> Findin
     return Finding(
         kind=FindingKind.OUTSIDE,
         key=wait.key,
-        text=f"it waits for a report{pause} since {moment(wait.opened_at)}{until}{asked}",
+        text=f"it waits for a report{pause}{_since(wait)}{until}{asked}",
         help=f"client.report({run!r}, {wait.key!r}, status='completed', result=...)",
     )
 
@@ -114,19 +114,24 @@ def _approval(run: RunId, state: RunState, wait: Wait, detail: Any, now: datetim
     id = approval_id(run, wait.key)
     by = " or ".join(map(repr, wait.deciders)) or "whoever comes"
     until = "" if wait.due_at is None else f", until {_due(wait, now)}"
-    text = f"it waits for {by} to decide on {wait.name!r} since {moment(wait.opened_at)}{until}"
+    text = f"it waits for {by} to decide on {wait.name!r}{_since(wait)}{until}"
     answers = state.approvals[wait.key].answers if wait.key in state.approvals else ()
     if answers:
         told = ", ".join(f"{each.by or 'somebody'}: {each.decision}" for each in answers)
         text += f"; answers so far: {told}"
     choices = detail.get("answers") if isinstance(detail, dict) else None
     choice = APPROVE if not choices or APPROVE in choices else choices[0]
+    roles = f", roles=[{wait.deciders[0]!r}]" if wait.deciders else ""
     return Finding(
         kind=FindingKind.APPROVAL,
         key=wait.key,
         text=text,
-        help=f"client.decide({id!r}, {choice!r}, by=...)",
+        help=f"client.decide({id!r}, {choice!r}, by=...{roles})",
     )
+
+
+def _since(wait: Wait) -> str:
+    return f" since {moment(wait.opened_at)}"
 
 
 def _due(wait: Wait, now: datetime) -> str:
