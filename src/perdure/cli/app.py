@@ -52,6 +52,10 @@ class Commands(LazyGroup):
             "Bring a signal to every run that waits for one of its name just now.",
         ),
         "waits": Entry("perdure.cli.waits:waits", "List what runs wait for, the longest first."),
+        "explain": Entry(
+            "perdure.cli.explain:explain",
+            "Say why a run or a job stands where it stands, and what would let it go on.",
+        ),
         "check": Entry(
             "perdure.cli.check:check",
             "List the runs under way that the code at hand could not go on with.",
