@@ -15,7 +15,9 @@ class Commands:
         self._environment = {"PERDURE_STORE": url, "NO_COLOR": "1"}
 
     def __call__(self, *arguments: str) -> Answer:
-        result = CliRunner(env=self._environment).invoke(app, arguments, catch_exceptions=False)
+        result = CliRunner(env=self._environment).invoke(
+            app, arguments, prog_name="perdure", catch_exceptions=False
+        )
         return Answer(result.exit_code, result.stdout, result.stderr)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +56,7 @@ def init(
         typer.echo(f"wrote {file}")
     typer.echo("\nwhat to do next:")
     if folder.resolve() != Path.cwd():
-        typer.echo(f"  cd {folder}")
+        typer.echo(f"  cd {shlex.quote(str(folder))}")
     first, *others = NEXT
     typer.echo(f"  {first}")
     for command in others:

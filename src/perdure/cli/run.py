@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perdure.cli.exits import errors_told
 from perdure.cli.options import (
     LOCAL_STORE,
     JsonOption,
@@ -74,9 +75,10 @@ def run(
     from perdure.cli.loading import flow_at
 
     url = store or LOCAL_STORE
-    with connected(url, namespace, is_new=True) as client:
+    with errors_told():  # before the store, which would be made for nothing
         flow = flow_at(target, app)
         value = parsed_json(input, "INPUT")
+    with connected(url, namespace, is_new=True) as client:
         hand = None if worker is False else _hand(flow, url, namespace, allow_scripts)
         begun = client.submit(flow, value, id=id, on_conflict=on_conflict.value)
         if worker is None and _is_served(client, flow):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.acting import act_on_each, fields_of, given
+from perdure.cli.exits import errors_told
 from perdure.cli.options import (
     ByOption,
     JsonOption,
@@ -68,9 +69,10 @@ def submit_run(
     from perdure.cli import present
     from perdure.cli.loading import flow_at
 
-    with connected(store, namespace, is_new=True) as client:
+    with errors_told():  # before the store, which would be made for nothing
         flow = flow_at(target, app)
         value = parsed_json(input, "INPUT")
+    with connected(store, namespace, is_new=True) as client:
         run = client.submit(flow, value, id=id, on_conflict=on_conflict.value)
         record = run.record()
         if as_json:

@@ -1,0 +1,136 @@
+"""What holds for every command: help, JSON, and errors in one line with the documented code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from perdure import Client
+from perdure.cli.app import Commands as Root
+from perdure.cli.app import app
+from tests.cli.commands import Commands
+from tests.cli.test_errors import assert_told
+
+MODULE = "tests.cli.sample_flows"
+NOBODY = "postgresql://nobody:secret@127.0.0.1:1/none"
+ON_THEIR_OWN = {"worker", "dev"}
+"""They start processes and take over the log; their own tests start them as such."""
+
+READS_FIRST = {"validate", "import"}
+"""They say what is wrong with their file before they ask for the store."""
+
+
+def all_commands() -> Iterator[tuple[str, Any]]:
+    root: Any = get_command(app)
+    for name, command in root.commands.items():
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {verb}", each) for verb, each in command.commands.items())
+        else:
+            yield name, command
+
+
+COMMANDS = dict(all_commands())
+
+
+def arguments_of(name: str) -> list[str]:
+    """Something for everything that a command must be given; the first argument is ``nope``."""
+    parameters = COMMANDS[name].params
+    places = [each for each in parameters if each.param_type_name == "argument"]
+    given = ["nope" for number, each in enumerate(places) if each.required or number == 0]
+    for option in parameters:
+        if option.param_type_name == "option" and option.required:
+            value = {"--to": f"{MODULE}:orders", "--older-than": "1d"}[option.opts[0]]
+            given += [option.opts[0], value]
+    return [*name.split(), *given]
+
+
+def those_that_take(*metavars: str) -> list[str]:
+    def first(command: Any) -> str | None:
+        places = [each for each in command.params if each.param_type_name == "argument"]
+        return places[0].metavar if places else None
+
+    return [name for name, command in COMMANDS.items() if first(command) in metavars]
+
+
+def options_of(name: str) -> set[str]:
+    return {text for each in COMMANDS[name].params for text in each.opts}
+
+
+def test_there_are_commands_of_every_kind() -> None:
+    assert {"init", "dev", "run", "submit", "doctor", "prune", "flows graph"} <= COMMANDS.keys()
+    assert len(those_that_take("ID", "ID...", "RUN")) > 15
+
+
+@pytest.mark.parametrize("name", Root.entries)
+def test_the_help_of_a_command_begins_as_the_list_says(name: str) -> None:
+    root: Any = get_command(app)
+    first, *_ = root.commands[name].help.split("\n\n")
+
+    assert " ".join(first.split()).startswith(Root.entries[name].help.removesuffix("."))
+
+
+def test_every_command_gives_json() -> None:
+    assert [name for name in COMMANDS if "--json" not in options_of(name)] == []
+
+
+@pytest.mark.parametrize(
+    "name", [*those_that_take("ID", "ID...", "RUN"), "schedules show", "schedules pause"]
+)
+def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Commands) -> None:
+    client.open()
+
+    assert_told(perdure(*arguments_of(name)), 1, "nope")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        each
+        for each in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]")
+        if each not in ON_THEIR_OWN
+    ],
+)
+def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Commands) -> None:
+    client.open()
+
+    assert_told(perdure(*arguments_of(name)), 2, "no module 'nope'")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        each
+        for each in COMMANDS
+        if "--store" in options_of(each) and each not in ON_THEIR_OWN | READS_FIRST
+    ],
+)
+def test_a_store_that_cannot_be_reached_is_3(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = arguments_of(name)
+    if name in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]"):
+        arguments = [*name.split(), f"{MODULE}:orders"]
+    if name in ("flows list", "inbox"):
+        arguments = name.split()
+
+    answer = Commands(NOBODY)(*arguments)
+
+    assert_told(answer, 3, "cannot open the store", "Is the server running")
+    assert "secret" not in answer.error
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_is_bad_usage(name: str) -> None:
+    answer = Commands(None)(*name.split(), "--colour")
+
+    assert_told(answer, 2, "--colour", f"See perdure {name} --help")
+
+
+@pytest.mark.parametrize("name", ["jobz", "runs shwo"])
+def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name: str) -> None:
+    assert_told(Commands(None)(*name.split()), 2, "no such command", "Did you mean", "--help")
