@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -65,6 +66,10 @@ class Keyboard:
 
     def leave(self) -> None:
         os.write(self._terminal, _END_OF_INPUT)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does at the terminal that a process belongs to."""
+        self._process.send_signal(signal.SIGINT)
 
     def rest(self) -> str:
         """What is written until the command ends."""

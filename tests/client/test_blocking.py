@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,6 +36,8 @@ from perdure import (
     Worker,
     task,
 )
+from perdure.client.blocking import _followed
+from perdure.client.portal import Portal
 from tests.client.flows import asking, failing, ordering
 from tests.client.tasks import add, echo, embed
 
@@ -239,6 +243,24 @@ class TestWatch:
 
         with pytest.raises(StoreError, match="closed"):
             next(updates)
+
+    def test_can_be_interrupted_while_it_takes_its_time_to_end(self) -> None:
+        async def updates() -> AsyncGenerator[int, None]:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.Event().wait()
+                yield 1
+            finally:
+                for _ in range(100):  # until whoever was interrupted has come to close it
+                    await asyncio.sleep(0.001)
+
+        async def nothing() -> None: ...
+
+        portal = Portal(nothing)
+        with pytest.raises(KeyboardInterrupt):
+            next(_followed(portal, updates()))
+
+        portal.close()
 
 
 class TestLifetime:

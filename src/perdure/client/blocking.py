@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack, cast
 
@@ -267,13 +268,20 @@ class Client(OpenableFace[AsyncClient]):
 
 def _followed(portal: Portal, updates: AsyncGenerator[U, None]) -> Iterator[U]:
     """What an async generator yields, each waited for in the portal."""
+    # Whoever is interrupted leaves before what was waited for has ended, and closes it meanwhile.
+    at_work = asyncio.Lock()
 
     async def following() -> U | None:
-        return await anext(updates, None)
+        async with at_work:
+            return await anext(updates, None)
+
+    async def closing() -> None:
+        async with at_work:
+            await updates.aclose()
 
     try:
         while (update := portal.run(following())) is not None:
             yield update
     finally:
         if not portal.is_closed:
-            portal.run(updates.aclose())
+            portal.run(closing())

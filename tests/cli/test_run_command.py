@@ -1,0 +1,191 @@
+"""``perdure run`` and ``perdure runs watch``: a run from its beginning to its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure import Client, Flow, Worker, task
+from perdure.cli.following import options_of
+from perdure.cli.options import STORE_VARIABLE
+from perdure.client.blocking import RunHandle
+from tests.cli import sample_flows as sample
+from tests.cli.commands import Commands
+from tests.cli.keyboard import Keyboard
+
+YAML = """
+flow: labels
+nodes:
+  - id: stick
+    task: label
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder of a user, whose modules are imported anew."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+
+
+@task
+def note(value: object) -> object:
+    return value
+
+
+class TestRun:
+    def test_works_with_nothing_else_running(self, perdure: Commands) -> None:
+        shown = perdure("run", "shop:shipping", "5", "--id", "parcel-5")
+
+        assert shown.exit_code == 0
+        lines = shown.out.splitlines()
+        assert [line.split()[3] for line in lines[:3]] == [
+            "run_submitted",
+            "node_completed",
+            "run_completed",
+        ]
+        assert lines[-2].startswith("parcel-5 is completed after ")
+        assert lines[-1] == 'result "L-1"'
+        assert shown.error == ""
+
+    def test_exits_with_1_if_the_run_failed(self, perdure: Commands) -> None:
+        shown = perdure("run", "shop:orders", "13", "--id", "order-13")
+
+        assert shown.exit_code == 1
+        assert shown.error == (
+            "perdure: run 'order-13' failed at node 'fetch': ValueError: thirteen is suspicious. "
+            "See perdure runs show order-13\n"
+        )
+
+    def test_prints_the_ended_run_as_json(self, perdure: Commands) -> None:
+        shown = perdure("run", "shop:shipping", "5", "--json")
+
+        assert shown.exit_code == 0
+        assert (shown.json["status"], shown.json["result"]) == ("completed", "L-1")
+        assert [node["id"] for node in shown.json["nodes"]] == ["label"]
+
+    def test_leaves_the_work_to_a_live_worker(
+        self, perdure: Commands, working: Worker, client: Client
+    ) -> None:
+        shown = perdure("run", "shop:orders", "13")
+
+        assert shown.exit_code == 1
+        assert [worker.info.id for worker in client.workers()] == [working.id]
+
+    def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder: Path) -> None:
+        shown = Commands(None)("run", "shop:shipping", "5", "--id", "parcel-5")
+
+        assert shown.exit_code == 0
+        with Client(f"sqlite:///{folder}/perdure.db") as client:
+            assert client.run("parcel-5").status == "completed"
+
+    def test_takes_a_flow_in_a_file(self, perdure: Commands, folder: Path) -> None:
+        (folder / "labels.yaml").write_text(YAML)
+
+        shown = perdure("run", "labels.yaml", "--app", "shop", "--json")
+
+        assert shown.exit_code == 0
+        assert (shown.json["flow"], shown.json["result"]) == ("labels", "L-1")
+
+    def test_follows_the_run_that_has_the_id_already(self, perdure: Commands) -> None:
+        arguments = ("run", "shop:shipping", "5", "--id", "parcel-5")
+        perdure(*arguments)
+
+        again = perdure(*arguments, "--on-conflict", "use_existing")
+
+        assert again.exit_code == 0
+        assert again.out.splitlines()[-1] == 'result "L-1"'
+
+    @pytest.mark.parametrize(
+        "arguments, error",
+        [
+            (("shop:nothing",), "module 'shop' has no 'nothing'"),
+            (("shop:orders", "{"), "INPUT '{' is not JSON"),
+            (("shop:orders", "--app", "shop"), "--app is for flows in files"),
+            (("missing.yaml",), "missing.yaml"),
+            (("shop:orders", "5", "--id", ""), "id"),
+        ],
+    )
+    def test_refuses_what_it_cannot_understand(
+        self, perdure: Commands, client: Client, arguments: tuple[str, ...], error: str
+    ) -> None:
+        shown = perdure("run", *arguments)
+
+        assert shown.exit_code == 2
+        assert error in shown.error
+        assert len(shown.error.splitlines()) == 1
+        assert client.runs() == []
+
+
+class TestWatch:
+    def test_shows_what_happened_and_how_it_ended(
+        self, perdure: Commands, completed: RunHandle
+    ) -> None:
+        shown = perdure("runs", "watch", completed.id)
+
+        assert shown.exit_code == 0
+        assert [line.split()[0] for line in shown.out.splitlines()[:3]] == ["1", "2", "3"]
+        assert shown.out.splitlines()[-1].startswith("result ")
+
+    def test_exits_with_1_if_the_run_failed(self, perdure: Commands, failed: RunHandle) -> None:
+        assert perdure("runs", "watch", failed.id).exit_code == 1
+
+    def test_exits_with_4_if_the_run_was_cancelled(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample.orders, 5, id="order-5").cancel(reason="out of stock", by="ann")
+
+        shown = perdure("runs", "watch", "order-5")
+
+        assert shown.exit_code == 4
+        assert "run 'order-5' was cancelled by ann: out of stock" in shown.error
+
+    def test_exits_with_5_if_the_run_was_skipped(self, perdure: Commands, client: Client) -> None:
+        digest = Flow("digest", cooldown="1h").then(note).build()
+        client.submit(digest, 1)
+        client.submit(digest, 2, id="too-soon")
+
+        shown = perdure("runs", "watch", "too-soon")
+
+        assert shown.exit_code == 5
+        assert "was skipped" in shown.error
+
+    def test_prints_the_ended_run_as_json(self, perdure: Commands, completed: RunHandle) -> None:
+        shown = perdure("runs", "watch", completed.id, "--json")
+
+        assert shown.json["status"] == "completed"
+
+    def test_refuses_an_unknown_run(self, perdure: Commands, client: Client) -> None:
+        shown = perdure("runs", "watch", "nobody")
+
+        assert shown.exit_code == 1
+        assert "nobody" in shown.error
+
+
+class TestInTerminal:
+    @pytest.mark.parametrize("columns", [40, 80])
+    def test_draws_the_run_and_says_how_to_come_back(
+        self, url: str, client: Client, columns: int
+    ) -> None:
+        store = ("--store", url)
+        with Keyboard(columns, "run", "shop:orders", "5", "--id", "o5", *store) as keyboard:
+            keyboard.expect("waits for the signal approval")
+            keyboard.interrupt()
+            rest = keyboard.rest()
+
+        assert keyboard.exit_code == 130
+        assert "Left o5" in rest
+        assert f"perdure runs watch o5 --store {url}" in rest
+        assert f"perdure runs cancel o5 --store {url}" in rest
+        assert client.run("o5").status == "waiting"
+
+
+def test_commands_need_options_only_where_the_environment_does_not_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, STORE_VARIABLE, "sqlite:///a.db")
+
+    assert options_of("sqlite:///a.db", "default") == ""
+    assert options_of("sqlite:///b c.db", "team") == " --store 'sqlite:///b c.db' --namespace team"
