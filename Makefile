@@ -32,7 +32,7 @@ help: ## Show this list
 
 install: $(DEV) ## Create .venv with everything that development needs
 
-demo: $(RUNTIME) ## Run a small workload on the embedded SQLite store and watch it
+demo: $(RUNTIME) ## Watch a flow on three worker processes, one of which is killed
 	@$(PY) -m perdure.demo
 
 test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL

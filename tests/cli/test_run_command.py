@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from perdure import Client, Flow, Worker, task
 from perdure.cli.following import options_of
-from perdure.cli.options import STORE_VARIABLE
+from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
@@ -182,10 +181,13 @@ class TestInTerminal:
         assert client.run("o5").status == "waiting"
 
 
-def test_commands_need_options_only_where_the_environment_does_not_say(
+def test_commands_need_no_options_for_what_they_find_by_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(os.environ, STORE_VARIABLE, "sqlite:///a.db")
-
-    assert options_of("sqlite:///a.db", "default") == ""
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
+    assert options_of(LOCAL_STORE, "default") == ""
     assert options_of("sqlite:///b c.db", "team") == " --store 'sqlite:///b c.db' --namespace team"
+
+    monkeypatch.setenv(STORE_VARIABLE, "sqlite:///a.db")
+    assert options_of("sqlite:///a.db", "default") == ""
+    assert options_of(LOCAL_STORE, "default") == f" --store {LOCAL_STORE}"

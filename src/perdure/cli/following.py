@@ -18,7 +18,7 @@ from perdure.cli.event_view import EventLines
 from perdure.cli.exits import ExitCode, tell_error
 from perdure.cli.live_nodes import waits_for
 from perdure.cli.live_view import EVENTS_MAX, LiveView
-from perdure.cli.options import STORE_VARIABLE
+from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE
 from perdure.cli.present import as_json as as_json_text
 from perdure.cli.present import as_json_line, took
 from perdure.cli.run_view import RunInFull, full_fields
@@ -148,9 +148,9 @@ def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
 
 
 def options_of(store: str | None, namespace: str) -> str:
-    """What a command needs to find the same runs: nothing where the environment says it."""
+    """What a command needs to find the same runs, besides what it finds by itself."""
     words = []
-    if store and store != os.environ.get(STORE_VARIABLE):
+    if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
         words += ["--store", shlex.quote(store)]
     if namespace != DEFAULT_NAMESPACE:
         words += ["--namespace", shlex.quote(namespace)]

@@ -15,9 +15,10 @@ from rich.padding import Padding
 
 from perdure.cli.present import took
 from perdure.cli.terminal import make_console
+from perdure.cli.timeline_view import print_timeline
 from perdure.demo import tasks
 from perdure.demo.stage import stage
-from perdure.demo.story import FAST, NORMAL, RUN, OutOfPatience, Story
+from perdure.demo.story import FAST, NORMAL, RUN, Ending, OutOfPatience, Story
 from perdure.demo.verdict import Verdict
 
 
@@ -35,20 +36,23 @@ def main() -> int:
     try:
         with stage(console, is_interactive=is_interactive) as shown:
             story = Story(folder, FAST if options.fast else NORMAL, shown)
-            verdict = story.play()
+            ending = story.play()
     except OutOfPatience as reason:
         sys.stderr.write(f"The demo did not come to its end: {reason}. Logs are in {folder}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; the workers were stopped.\n")
         return 130
-    tell(console, verdict, story)
-    return 0 if verdict.is_good else 1
+    tell(console, ending, story)
+    return 0 if ending.verdict.is_good else 1
 
 
-def tell(console: Console, verdict: Verdict, story: Story) -> None:
-    """The result, and where to look next."""
+def tell(console: Console, ending: Ending, story: Story) -> None:
+    """What happened when, the result, and where to look next."""
     console.print()
+    print_timeline(console, ending.timeline)
+    console.print()
+    verdict = ending.verdict
     if verdict.is_good:
         _tell_result(console, verdict, took(timedelta(seconds=story.seconds)))
     else:
@@ -60,6 +64,7 @@ def tell(console: Console, verdict: Verdict, story: Story) -> None:
     for line in (
         f"export PERDURE_STORE={story.store}",
         f"{command} runs show {RUN}",
+        f"{command} runs timeline {RUN}",
         f"{command} runs events {RUN}",
         f"{command} runs lineage {RUN}",
         f"{command} inbox {RUN}:sign_off",

@@ -15,6 +15,7 @@ from perdure.demo.stage import Stage
 from perdure.demo.verdict import Expected, Verdict, judge
 from perdure.model.job import HELD, Job
 from perdure.model.value import Value
+from perdure.pictures.timeline import Timeline
 
 RUN = "catalogue-1"
 APPROVAL = f"{RUN}:sign_off"
@@ -38,6 +39,13 @@ class Tempo(Value):
 
 NORMAL = Tempo(books=24, pages=8, pause_seconds=0.5, kill_after_items=5, think_seconds=4.0)
 FAST = Tempo(books=6, pages=4, pause_seconds=0.3, kill_after_items=0, think_seconds=0.1)
+
+
+class Ending(Value):
+    """What is left to be told."""
+
+    verdict: Verdict
+    timeline: Timeline
 
 
 class OutOfPatience(Exception):
@@ -66,15 +74,16 @@ class Story:
     def seconds(self) -> float:
         return clock.monotonic() - self._began
 
-    def play(self) -> Verdict:
+    def play(self) -> Ending:
         """From the start to the end, and what to think of it."""
         with Client(self.store) as client:
             try:
                 self._hire(client)
-                return self._judge(self._follow(client))
+                run = self._follow(client)
             finally:
                 for process in self._crew:
                     process.stop()
+            return Ending(verdict=self._judge(run), timeline=run.timeline())
 
     def _hire(self, client: Client) -> None:
         self._tell(f"starting {WORKERS} worker processes on a new SQLite file")
