@@ -1,0 +1,35 @@
+"""What an examination finds in a database that something happened to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.store.postgres.store import PostgresStore
+
+
+async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
+    store: PostgresStore, admin: Any, schema: str
+) -> None:
+    await admin.execute(f'DROP INDEX "{schema}".jobs_held')
+
+    found = (await store.examine()).missing_indexes
+    assert found.keys() == {"jobs_held"}
+
+    await admin.execute(found["jobs_held"])
+    assert (await store.examine()).missing_indexes == {}
+
+
+async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(
+    store: PostgresStore, admin: Any, schema: str
+) -> None:
+    await admin.execute(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass",
+        f'"{schema}".jobs_group',
+    )
+
+    found = await store.examine()
+    assert found.missing_indexes == {}
+    assert found.invalid_indexes.keys() == {"jobs_group"}
+
+    await admin.execute(found.invalid_indexes["jobs_group"])
+    assert (await store.examine()).invalid_indexes == {}

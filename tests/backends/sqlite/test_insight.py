@@ -1,0 +1,85 @@
+"""What an examination finds in a file that something happened to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perdure import Client, Flow, Worker, task
+from perdure.store.sqlite.store import SqliteStore
+from tests.backends.sqlite.files import connected
+
+
+async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
+    store: SqliteStore, path: Path
+) -> None:
+    with connected(path) as connection:
+        connection.execute("DROP INDEX perdure_jobs_held")
+        connection.commit()
+
+    found = (await store.examine()).missing_indexes
+    assert found.keys() == {"perdure_jobs_held"}
+
+    with connected(path) as connection:
+        connection.execute(found["perdure_jobs_held"])
+        connection.commit()
+    assert (await store.examine()).missing_indexes == {}
+
+
+async def test_an_index_that_a_later_version_made_anew_is_the_later_one(
+    store: SqliteStore, path: Path
+) -> None:
+    with connected(path) as connection:
+        connection.execute("DROP INDEX perdure_jobs_deadline")
+        connection.commit()
+
+    [statement] = (await store.examine()).missing_indexes.values()
+    assert "run_id IS NULL" in statement
+
+
+async def test_finds_pages_that_were_overwritten(store: SqliteStore, url: str, path: Path) -> None:
+    await store.close()
+    with path.open("r+b") as file:
+        file.seek(8 * 4096)
+        file.write(b"\x00" * 4096)
+    damaged = SqliteStore(url)
+    await damaged.open()
+    try:
+        assert (await damaged.examine()).damages
+    finally:
+        await damaged.close()
+
+
+async def test_tells_the_size_of_the_log(store: SqliteStore) -> None:
+    await store.save_definition("default", "orders", "v1", b"x" * 100_000)
+
+    size = (await store.examine()).log_bytes
+    assert size is not None
+    assert size > 100_000
+
+
+@task
+def pack(value: int) -> int:
+    return value + 1
+
+
+packing = Flow("packing").then(pack).build()
+
+
+def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url: str, path: Path) -> None:
+    """As the doctor advises; nothing that the library does makes one."""
+    with Client(url) as client:
+        run = client.submit(packing, 7, id="lost")
+        with connected(path) as connection:
+            connection.execute("DELETE FROM perdure_jobs")
+            connection.commit()
+        [advised] = [each.help for each in client.health().symptoms if each.about == "runs"]
+        assert advised == "perdure runs cancel lost, then runs retry"
+
+        client.cancel("lost")
+        client.retry("lost")
+        worker = Worker(url, flows=[packing]).start()
+        try:
+            assert run.result(timeout=30) == 8
+        finally:
+            worker.shutdown()
+            worker.join()
