@@ -23,7 +23,7 @@ STYLES: dict[Mark, Style] = {
     Mark.LIVE: Style(fill="#ffe29a", stroke="#7a4f00"),
     Mark.WAITING: Style(fill="#cfe6fb", stroke="#0b5d95"),
     Mark.PAUSED: Style(fill="#e6dcf7", stroke="#5b3a9b"),
-    Mark.FAILED: Style(fill="#ffc9b8", stroke="#a02c06"),
+    Mark.FAILED: Style(fill="#ffd4c7", stroke="#a02c06"),
     Mark.SKIPPED: Style(fill="#f6f8fa", stroke="#6e7781", text=LINE, is_dashed=True),
     Mark.BLOCKED: Style(fill="#f3dfea", stroke="#8f3d6e", is_dashed=True),
     Mark.CANCELLED: Style(fill="#dcdfe3", stroke="#424a53"),

@@ -15,7 +15,7 @@ from perdure.pictures.timescale import brief, ticks
 
 WIDTH_MIN = 30
 _CHART_MIN = 8
-_TICK_ROOM = 9
+_TICK_ROOM = 6
 ERRORS_MAX = 10
 
 
