@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 import perdure
-from perdure import errors
+from perdure import errors, public
 from perdure.cli.exits import ExitCode
 from perdure.cli.logs import _LEVELS
 from perdure.client.context import Context
@@ -135,7 +135,7 @@ class TestErrors:
         rows = [row for heading in headings_of_errors() for row in ERRORS.table_under(heading)]
 
         hidden = {unquoted(row[0]) for row in rows if "in `perdure.errors`" in row[2]}
-        assert {kind.__name__ for kind in error_types()} - set(perdure.__all__) == hidden
+        assert {kind.__name__ for kind in error_types()} - set(public.__all__) == hidden
 
 
 class TestEvents:

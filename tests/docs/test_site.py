@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 import perdure
-import perdure.testing
-from perdure import errors
+from perdure import errors, public, testing
 from tests.docs.pages import ROOT, all_pages, page
 
 API = [each for each in all_pages() if each.name.startswith("docs/reference/api/")]
@@ -56,26 +55,26 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     assert "://" not in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", perdure.__all__)
+@pytest.mark.parametrize("name", public.__all__)
 def test_every_public_name_is_described_once(name: str) -> None:
     is_error = getattr(errors, name, None) is getattr(perdure, name)
 
     assert described().count(f"perdure.{name}") == (0 if is_error else 1)
 
 
-@pytest.mark.parametrize("name", perdure.testing.__all__)
+@pytest.mark.parametrize("name", testing.__all__)
 def test_every_name_of_the_testing_kit_is_described_once(name: str) -> None:
     assert described().count(f"perdure.testing.{name}") == 1
 
 
 def test_errors_are_described_as_a_whole_and_nothing_that_is_not_there() -> None:
-    there = {f"perdure.{name}" for name in perdure.__all__}
-    kit = {f"perdure.testing.{name}" for name in perdure.testing.__all__}
+    there = {f"perdure.{name}" for name in public.__all__}
+    kit = {f"perdure.testing.{name}" for name in testing.__all__}
 
     assert set(described()) - there - kit == {"perdure.errors"}
 
 
-@pytest.mark.parametrize("name", perdure.__all__)
+@pytest.mark.parametrize("name", public.__all__)
 def test_every_public_name_says_what_it_is(name: str) -> None:
     assert inspect.getdoc(getattr(perdure, name)), f"perdure.{name} has no docstring"
 
