@@ -89,12 +89,15 @@ TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 # Statements that read all rows of a table, or of a partial index, and why they may.
 READ_ALL_ON_PURPOSE = {
     "applied": "a small table",
+    "count_ended_jobs": "counts for an operator what pruning would remove",
+    "count_flows": "counts all runs, for an operator",
     "depth": "counts all jobs",
     "list_schedules": "a small table",
     "live_flows": "counts all runs that are not over",
     "give_back_unknown": "goes through the jobs that are held, when a worker starts",
     "paused_queues": "a small table",
     "prune_workers": "a small table",
+    "strays": "looks at the runs that are not over, for an operator",
     "workers": "a small table, and the jobs that are held",
 }
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")

@@ -25,14 +25,19 @@ PREFIX = "perdure_"
 
 # Statements that look at all jobs of a kind, or at all rows of a small table, and why they may.
 SCANS_ON_PURPOSE = {
+    "count_ended_jobs": "counts for an operator what pruning would remove",
+    "count_ended_runs": "counts for an operator what pruning would remove",
+    "count_flows": "counts all runs, for an operator",
     "count_waiting": "counts what it is asked to count, in the index alone",
     "depth": "counts all jobs, in the indexes alone",
     "held_by_worker": "looks at the jobs that are held, when a worker starts",
     "held_jobs": "looks at the jobs that are held",
+    "indexes_present": "lists a small table",
     "list_schedules": "lists a small table",
     "live_flows": "counts the runs that are not over, in the index alone",
     "paused_queues": "lists a small table",
     "prune_workers": "looks at a small table",
+    "strays": "looks at the runs that are not over, for an operator",
     "workers": "lists a small table",
 }
 # Filled in by the reader, and tested below.
