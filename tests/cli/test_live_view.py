@@ -35,6 +35,10 @@ def busy() -> RunSight:
     )
 
 
+def _screen(seen: RunSight) -> list[Text]:
+    return screen(seen, lines_of(seen), [], (80, 24), UNICODE)
+
+
 def drawn(seen: RunSight, width: int, height: int, signs: Signs = UNICODE) -> list[str]:
     events = [event(number) for number in range(1, 9)]
     return [line.plain for line in screen(seen, lines_of(seen), events, (width, height), signs)]
@@ -89,9 +93,21 @@ class TestScreen:
     def test_shows_a_question_with_the_command_in_full(self) -> None:
         seen = sight({"review": LIVE}, waits=[wait("review", WaitKind.APPROVAL, "Refund 120?")])
         lines = drawn(seen, 24, 30)
-        at = lines.index("  asks anyone: Refund 1…")
+        at = lines.index("  asks anyone: Refund")
 
-        assert lines[at + 1 : at + 3] == ["  → perdure decide order", "    -7:review"]
+        assert lines[at + 1 : at + 4] == [
+            "  120?",
+            "  → perdure decide order",
+            "    -7:review",
+        ]
+
+    def test_has_colours_for_states_and_not_for_names(self) -> None:
+        [line] = [each for each in _screen(busy()) if "price" in each.plain]
+        styles = {line.plain[span.start : span.end].strip(): span.style for span in line.spans}
+
+        assert (styles["↻"], styles["retrying"]) == ("yellow", "yellow")
+        assert "price" not in styles
+        assert line.style == ""
 
     def test_counts_what_it_hides(self) -> None:
         lines = drawn(long_chain(50), 80, 14)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -26,6 +27,7 @@ WIDE = 70
 BAR_WIDTH = 12
 AMOUNT_WIDTH = 7
 WORD_WIDTH = max(map(len, Look))
+REMARK_LINES_MAX = 3
 EVENTS_MIN, EVENTS_MAX = 2, 5
 """Of the latest events so many are shown, as there is room."""
 WORKERS_MAX = 12
@@ -228,7 +230,12 @@ def _is_urgent(line: Line) -> bool:
 
 
 def _height(line: Line, width: int) -> int:
-    return 1 + bool(line.remark) + len(_folded(line, width))
+    return 1 + len(_remarked(line, width)) + len(_folded(line, width))
+
+
+def _remarked(line: Line, width: int) -> list[str]:
+    room = max(8, width - len(line.guide) - 2)
+    return wrap(line.remark, room, max_lines=REMARK_LINES_MAX, placeholder=" …")
 
 
 def _folded(line: Line, width: int) -> list[str]:
@@ -244,8 +251,7 @@ def _name(line: Line, signs: Signs) -> str:
 def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Text]:
     style = LOOK_STYLES[line.look]
     guide, sign = signs.drawn(line.guide), signs.looks[line.look]
-    text = Text(guide, style="dim")
-    text.append(f"{sign} ", style=style)
+    text = Text().append(guide, style="dim").append(f"{sign} ", style=style)
     room = max(4, name_width - cell_len(text.plain))
     text.append(_sized(line.name, room, signs), style="dim" if line.look is Look.TO_COME else "")
     text.append(f" {line.look:{WORD_WIDTH}}", style=style)
@@ -258,13 +264,13 @@ def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Te
     text.rstrip()
     yield _cut(text, width)
     indent = f"{signs.drawn(line.guide.translate(GOES_ON))}  "
-    if line.remark:
-        remark = Text(indent, style="dim")
-        remark.append(" ".join(line.remark.split()), style=_remark_style(line))
-        yield _cut(remark, width)
+    for piece in _remarked(line, width):
+        said = Text().append(indent, style="dim").append(piece, style=_remark_style(line))
+        yield _cut(said, width)
     for number, piece in enumerate(_folded(line, width)):
         mark = " " if number else signs.arrow
-        yield _cut(Text(indent, style="dim").append(f"{mark} {piece}", style="bold"), width)
+        command = Text().append(indent, style="dim").append(f"{mark} {piece}", style="bold")
+        yield _cut(command, width)
 
 
 def _remark_style(line: Line) -> str:
@@ -290,7 +296,7 @@ def _sized(text: str, width: int, signs: Signs) -> str:
 
 
 def _event_line(event: EventRecord, width: int) -> Text:
-    line = Text(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
+    line = Text().append(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
     line.append(event.kind.replace("_", " "))
     line.append(f" {event.key}" if event.key else "", style="bold")
     line.append(f" {about(event)}".rstrip(), style="dim")

@@ -59,7 +59,8 @@ class LiveStage:
         self._sight: RunSight | None = None
 
     def tell(self, seconds: float, text: str) -> None:
-        self._told.append(Text(f"{seconds:4.1f} s  ", "dim").append(text, style="bold cyan"))
+        line = Text().append(f"{seconds:4.1f} s  ", style="dim").append(text, style="bold cyan")
+        self._told.append(line)
         self._draw()
 
     def show(self, sight: RunSight) -> None:
