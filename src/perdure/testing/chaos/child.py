@@ -16,14 +16,19 @@ from perdure.store.opening import store_at
 from perdure.testing.chaos.processes import READY
 from perdure.testing.chaos.turned_clock import TurnedClock, believe_in_another_time
 
+_log = logging.getLogger("perdure.chaos")
+
 
 def settings_told() -> dict[str, Any]:
     """The settings that this process was started with; from now on it ends with its parent."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
+    logging.getLogger("perdure.chaos").setLevel("INFO")
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     told: dict[str, Any] = json.loads(sys.argv[1])
     if most := told.get("clock_error_seconds"):
-        believe_in_another_time(Random(f"{told['name']}.{told['generation']}").uniform(-most, most))
+        error = Random(f"{told['name']}.{told['generation']}").uniform(-most, most)
+        believe_in_another_time(error)
+        _log.info("the clock is wrong by %+.0f s", error)
     return told
 
 

@@ -242,6 +242,7 @@ async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Told:
             told = Told(answer=Answer.ACCEPTED, value=await operation())
     except PerdureError as error:
         told = Told(answer=Answer.REFUSED, error=error)
+        _log.info("%s: %r", ask.act, error)
     except TimeoutError:
         told = Told(answer=Answer.UNCLEAR)
     kind = "" if told.error is None else type(told.error).__name__

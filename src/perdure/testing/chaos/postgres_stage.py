@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from perdure.testing.chaos.faults import Fault
+from perdure.testing.chaos.faults import Fault, Missed
 from perdure.testing.chaos.load import LEASE_SECONDS
 from perdure.testing.chaos.processes import Crew
 from perdure.testing.chaos.proxy import Line, Proxy
@@ -57,14 +58,14 @@ class PostgresStage(Stage):
 
     def faults(self, crew: Crew) -> list[Fault]:
         return [
-            Fault("crash of PostgreSQL", self.crash),
+            Fault("crash of PostgreSQL", self.crash, is_certain=True, ends_others=True),
             Fault("outage longer than leases", self.outage),
-            Fault("connections cut", self.cut),
-            Fault("connections half-open, then lost", self.lose_half_open),
+            Fault("connections cut", self.cut, is_certain=True),
+            Fault("connections half-open, then lost", self.lose_half_open, is_certain=True),
             Fault("connections held up, then late", self.hold_up),
             Fault("slow connections", self.slow_down),
             Fault("sessions terminated", self.terminate),
-            Fault("idle transaction", self.idle),
+            Fault("idle transaction", self.idle, is_certain=True),
             Fault("idle transaction with locks", self.idle_with_locks),
         ]
 
@@ -89,31 +90,42 @@ class PostgresStage(Stage):
     async def lose_half_open(self, random: Random) -> str:
         """As a cable that is pulled: silence, until a time-out finds the connection dead."""
         lines, seconds = self._some_lines(random), random.uniform(1, 3) * LEASE_SECONDS
-        await _held(lines, seconds)
+        silent = await _held(lines, seconds)
         for line in lines:
             line.cut()
-        return f"{len(lines)} for {seconds:.1f} s"
+        return f"{silent} for {seconds:.1f} s"
 
     async def hold_up(self, random: Random) -> str:
         """What was under way arrives after all, when leases are over."""
         lines, seconds = self._some_lines(random), random.uniform(0.5, 2) * LEASE_SECONDS
-        await _held(lines, seconds)
-        for line in lines:
-            line.release()
-        return f"{len(lines)} for {seconds:.1f} s"
+        try:
+            late = await _held(lines, seconds)
+        finally:
+            for line in lines:
+                line.release()
+        return f"{late} for {seconds:.1f} s"
 
     async def slow_down(self, random: Random) -> str:
         seconds, delay = random.uniform(1, 4), random.uniform(0.005, 0.1)
-        self._proxy.delay_seconds = delay
+        before, self._proxy.delay_seconds = self._proxy.delayed, delay
         try:
             await asyncio.sleep(seconds)
         finally:
             self._proxy.delay_seconds = 0.0
+        if self._proxy.delayed == before:
+            raise Missed("nothing passed meanwhile")
         return f"by {delay * 1_000:.0f} ms for {seconds:.1f} s"
 
     async def terminate(self, random: Random) -> str:
         share = random.uniform(0.3, 1)
-        return await self._as_administrator(lambda session: session.fetchval(_TERMINATE, share))
+
+        async def end(session: Any) -> str:
+            ended: int = await session.fetchval(_TERMINATE, share)
+            if not ended:
+                raise Missed("there was none")
+            return f"{ended}"
+
+        return await self._as_administrator(end)
 
     async def idle(self, random: Random) -> str:
         return await self._idle(random.uniform(2, 6), _READ)
@@ -124,7 +136,10 @@ class PostgresStage(Stage):
 
     def _some_lines(self, random: Random) -> list[Line]:
         share = random.uniform(0.3, 1)
-        return self._proxy.chosen(lambda: random.random() < share)
+        lines = self._proxy.chosen(lambda: random.random() < share)
+        if not lines:
+            raise Missed("there was none")
+        return lines
 
     async def _down_for(self, seconds: float) -> str:
         async with self._down:  # one at a time
@@ -137,27 +152,33 @@ class PostgresStage(Stage):
         async def hold(session: Any) -> str:
             async with session.transaction():
                 await session.execute("SET LOCAL statement_timeout = '5s'")
-                await session.fetch(statement, *arguments)
+                if not await session.fetch(statement, *arguments):
+                    raise Missed("there was no row to lock")
                 await asyncio.sleep(seconds)
             return f"{seconds:.1f} s"
 
         return await self._as_administrator(hold)
 
-    async def _as_administrator(self, act: Any) -> str:
+    async def _as_administrator(self, act: Callable[[Any], Awaitable[str]]) -> str:
         """Past the proxy. A crash that happens meanwhile is the end of it, and no harm."""
         try:
             session = await asyncpg.connect(self.own_url, timeout=5)
-        except (OSError, asyncpg.PostgresError):
-            return "the server was down"
+        except (OSError, asyncpg.PostgresError) as error:
+            raise Missed("the server was down") from error
         try:
-            return str(await act(session))
+            return await act(session)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            return f"ended by {type(error).__name__}"
+            raise Missed(f"ended by {type(error).__name__}") from error
         finally:
             session.terminate()
 
 
-async def _held(lines: list[Line], seconds: float) -> None:
+async def _held(lines: list[Line], seconds: float) -> int:
+    """How many were held to the end of that time, and not ended by something else."""
     for line in lines:
         line.hold()
     await asyncio.sleep(seconds)
+    held = sum(not line.is_over for line in lines)
+    if not held:
+        raise Missed("all of them were ended meanwhile")
+    return held

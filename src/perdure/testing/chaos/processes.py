@@ -51,7 +51,7 @@ class ChaosProcess:
         self._keeper: asyncio.Task[None] | None = None
         self._is_closing = False
         self._is_wanted_end = False
-        self._is_killed = False
+        self.is_killed = False
         self._starts = 0
         self._said = ""
 
@@ -63,6 +63,10 @@ class ChaosProcess:
         """None between two processes."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.is_ready and self.pid is not None
 
     @property
     def starts(self) -> int:
@@ -77,7 +81,7 @@ class ChaosProcess:
 
     def kill(self) -> bool:
         """As power cuts and the kernel do: without a word. Another one is started."""
-        self._is_wanted_end = self._is_killed = True
+        self._is_wanted_end = self.is_killed = True
         return self.send(signal.SIGKILL)
 
     async def stop_gracefully(self) -> str | None:
@@ -93,7 +97,7 @@ class ChaosProcess:
         except TimeoutError:
             process.kill()
             return f"{self.name} did not stop within {STOP_SECONDS_MAX:g} s: {self._excerpt()}"
-        if code == 0 or (code == -signal.SIGTERM and not was_ready) or self._is_killed:
+        if code == 0 or (code == -signal.SIGTERM and not was_ready) or self.is_killed:
             return None
         spent = monotonic() - began
         return f"{self.name} ended with {code} {spent:.1f} s after SIGTERM: {self._excerpt()}"
@@ -122,7 +126,7 @@ class ChaosProcess:
     async def _keep(self) -> None:
         """Start it, and again whenever it ended, as a service manager does."""
         while not self._is_closing:
-            self._is_wanted_end = self._is_killed = False
+            self._is_wanted_end = self.is_killed = False
             self._said = ""
             self._process = await self._launched()
             self._starts += 1
@@ -151,7 +155,7 @@ class ChaosProcess:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with self.log.open("a") as log:
+        with self.log.open("a", buffering=1) as log:  # by lines: faults read there what they did
             async for line in process.stderr:
                 text = line.decode(errors="replace")
                 self.is_ready |= text.strip() == READY

@@ -35,6 +35,10 @@ class Line:
             _reset(end)
         self._may_pass.set()
 
+    @property
+    def is_over(self) -> bool:
+        return any(end.transport.is_closing() for end in self._ends)
+
     async def passing(self) -> None:
         await self._may_pass.wait()
 
@@ -46,6 +50,8 @@ class Proxy:
         self.port = 0
         self.delay_seconds = 0.0
         """How long everything is held back, in each direction."""
+        self.delayed = 0
+        """How often something was."""
         self._target = target
         self._server: asyncio.Server | None = None
         self._lines: set[Line] = set()
@@ -96,6 +102,7 @@ class Proxy:
         with suppress(OSError):
             while data := await source.read(CHUNK_BYTES):
                 if self.delay_seconds:
+                    self.delayed += 1
                     await asyncio.sleep(self.delay_seconds)
                 await line.passing()
                 target.write(data)

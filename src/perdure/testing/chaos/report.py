@@ -35,6 +35,7 @@ class ChaosReport(Value):
     fault_seconds: float
     settle_seconds: float
     faults: tuple[FaultRecord, ...]
+    """All that were tried."""
     left_out: tuple[str, ...]
     load: Load
     asked: Mapping[str, Mapping[str, int]]
@@ -43,6 +44,11 @@ class ChaosReport(Value):
     failed_starts: int
     """Starts while the store could not be used; the process said so and was started again."""
     findings: tuple[str, ...]
+
+    @property
+    def survived(self) -> tuple[FaultRecord, ...]:
+        """Those that hit."""
+        return tuple(each for each in self.faults if each.is_hit)
 
     @property
     def is_good(self) -> bool:
@@ -59,15 +65,18 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
 
 def _faults(report: ChaosReport) -> Iterator[str]:
     yield (
-        f"  faults: {len(report.faults)} in {report.fault_seconds:.0f} s, on {report.workers} "
+        f"  faults: {len(report.survived)} in {report.fault_seconds:.0f} s, on {report.workers} "
         f"worker and {report.clients} client processes, started {report.restarts} times anew "
         f"({report.failed_starts} times in vain, while the store was out of order)"
     )
     times: dict[str, list[float]] = {}
-    for each in report.faults:
+    for each in report.survived:
         times.setdefault(each.name, []).append(each.at_seconds)
     for name, at in sorted(times.items()):
         yield f"    {len(at):>3} × {name}, at {', '.join(f'{each:.0f}' for each in sorted(at))} s"
+    for each in report.faults:
+        if not each.is_hit:
+            yield f"      - missed, and not counted: {each.name}, {each.detail}"
     for reason in report.left_out:
         yield f"      - left out: {reason}"
 

@@ -11,13 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from perdure.testing.chaos.faults import Fault
+from perdure.testing.chaos.faults import Fault, Missed
 from perdure.testing.chaos.load import LEASE_SECONDS
 from perdure.testing.chaos.processes import ChaosProcess, Crew
 from perdure.testing.chaos.stage import Stage
 from perdure.testing.chaos.turned_clock import TurnedClock
 
 CAN_LIMIT_OTHERS = hasattr(resource, "prlimit")
+DISK_ERRORS = (b"disk I/O error", b"disk is full")
+"""What SQLite says when it cannot write."""
 TURN_SECONDS = (0.5, 3 * LEASE_SECONDS)
 
 # Writes more than the cache holds, so that pages of the unfinished transaction are in the WAL,
@@ -53,13 +55,13 @@ class SqliteStage(Stage):
         disk = DiskFaults(self._file, crew)
         limited = [
             Fault("disk full for one process", disk.full_for_one),
-            Fault("disk full for all", disk.full_for_all),
+            Fault("disk full for all", disk.full_for_all, is_certain=True),
         ]
         return [
             Fault("write lock held by another process", self.hold_lock),
             Fault("kill -9 in the middle of a write", self.tear_write),
-            Fault("clock turned forward", self.turn_forward),
-            Fault("clock turned back", self.turn_back),
+            Fault("clock turned forward", self.turn_forward, is_certain=True),
+            Fault("clock turned back", self.turn_back, is_certain=True),
             *(limited if CAN_LIMIT_OTHERS else []),
         ]
 
@@ -91,7 +93,9 @@ class SqliteStage(Stage):
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
             await process.wait()
-        return "2 MB of it" if said else "it got no turn to write"
+        if not said:
+            raise Missed("it got no turn to write")
+        return "2 MB of it"
 
     async def turn_forward(self, random: Random) -> str:
         return self._turn(random.uniform(*TURN_SECONDS))
@@ -122,6 +126,7 @@ class DiskFaults:
         """No byte can be written, or none beyond what is there."""
         bytes_max = random.choice([0, self._wal.stat().st_size if self._wal.exists() else 0])
         seconds = random.uniform(0.3, 2) * LEASE_SECONDS
+        heard = [each.log.stat().st_size for each in processes]
         usual, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # theirs too: they inherited it
         concerned = [each.pid for each in processes if each.pid is not None]
         for pid in concerned:
@@ -131,7 +136,18 @@ class DiskFaults:
         finally:
             for pid in concerned:
                 _limit(pid, (usual, most))
-        return f"no file beyond {bytes_max} bytes for {seconds:.1f} s"
+        refused = sum(map(_complained, processes, heard))
+        if not refused:
+            raise Missed("nobody wanted to write more")
+        return f"no file beyond {bytes_max} bytes for {seconds:.1f} s, felt by {refused}"
+
+
+def _complained(process: ChaosProcess, since: int) -> bool:
+    """Whether a write was refused: the log of the process says so, from this byte on."""
+    with process.log.open("rb") as log:
+        log.seek(since)
+        said = log.read()
+    return any(each in said for each in DISK_ERRORS)
 
 
 def _limit(pid: int, bytes_max: tuple[int, int]) -> None:
