@@ -7,16 +7,39 @@ import time
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
 from perdure import AsyncClient, Concurrency, Rate, Spacing, task
 from perdure.model.ids import WorkerId
 from perdure.model.lane import Lane
-from perdure.model.limit import LimitRule
+from perdure.model.limit import Limit, LimitRule
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import JobCompleted, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Peak
 
 BRIEFLY = 0.01
+
+
+TIMED = [Spacing("10ms"), Rate(1, per="10ms"), Rate(100, per="1s", evenly=True)]
+
+
+class TestWhatOpensByItself:
+    @pytest.mark.parametrize("limit", TIMED, ids=["spacing", "rate", "evenly"])
+    async def test_lets_the_next_one_start_while_the_last_one_still_runs(
+        self, client: AsyncClient, hire: Hire, limit: Limit
+    ) -> None:
+        together = asyncio.Barrier(3)
+
+        @task(limits=[limit])
+        async def meet(number: int) -> int:
+            await together.wait()
+            return number
+
+        await hire(meet, concurrency=10, poll="1m")
+        jobs = await client.enqueue_many(meet, range(3))
+
+        assert await client.results(jobs, timeout=15) == [0, 1, 2]
 
 
 class TestConcurrency:

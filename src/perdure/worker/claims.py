@@ -11,7 +11,7 @@ from datetime import timedelta
 from perdure import clock
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claimed
-from perdure.store.contract import ClaimRequest, Store
+from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.lanes import KnownLanes
 
 RETRY_SECONDS = 1.0
@@ -113,6 +113,9 @@ class ClaimLoop:
         self._unasked -= len(requests)
         if len(claimed.jobs) == room or self._unasked > 0:
             self._may_have_work = True
+        if claimed.jobs and any(_is_timed(request) for request in requests):
+            # A rate that had room has none now, perhaps: only the next answer says until when.
+            self._may_have_work = True
         if claimed.opens_at is not None:
             self.look_at((claimed.opens_at - claimed.now).total_seconds())
 
@@ -125,3 +128,8 @@ class ClaimLoop:
             _, worker, _ = self._request()
             await self._store.give_back_unknown(worker, self._held())
             self._may_hold_unknown = False
+
+
+def _is_timed(request: LaneRequest) -> bool:
+    """Whether time alone may let more of a lane start."""
+    return any(rule.window is not None or rule.spacing is not None for rule in request.rules)
