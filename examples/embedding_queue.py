@@ -1,7 +1,7 @@
 """Embed a shelf of books through a service that allows so many requests a second.
 
     python examples/embedding_queue.py
-    python examples/embedding_queue.py --books 200
+    python examples/embedding_queue.py --books 100
 
 The service here is a pretended one that needs no network; it is too busy now and then. Each book is
 a job in ``embeddings.db``, and says how far it is. The limits are on the task, so they hold however
@@ -35,10 +35,10 @@ class Service:
     async def embed(self, chapters: list[str]) -> AsyncIterator[list[float]]:
         """One request, answered chapter by chapter."""
         self.asked_at.append(time.monotonic())
-        if len(self.asked_at) % 30 == 0:
+        if len(self.asked_at) % 12 == 0:
             raise BlockingIOError("429 Too Many Requests")
         for chapter in chapters:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.06)
             yield vector_of(chapter)
 
     def account(self) -> str:
@@ -62,7 +62,7 @@ service = Service()
 
 @task(
     limits=[
-        Rate(40, per="1s", evenly=True, key="embedder"),
+        Rate(12, per="1s", evenly=True, key="embedder"),
         Concurrency(8, key="embedder"),
     ]
 )
@@ -79,11 +79,11 @@ async def embed(title: str, chapters: list[str], ctx: Context) -> list[list[floa
 
 
 def shelf(count: int) -> dict[str, list[str]]:
-    """Books of four chapters, made of the words above."""
+    """Books of eight chapters, made of the words above."""
     books: dict[str, list[str]] = {}
     for number in range(count):
-        words = [WORDS[(number * step + step) % len(WORDS)] for step in range(1, 17)]
-        books[f"Book {number}"] = [" ".join(words[at : at + 4]) for at in range(0, 16, 4)]
+        words = [WORDS[(number * step + step) % len(WORDS)] for step in range(1, 33)]
+        books[f"Book {number}"] = [" ".join(words[at : at + 4]) for at in range(0, 32, 4)]
     return books
 
 
@@ -95,7 +95,7 @@ def show(client: Client, total: int, stop: threading.Event) -> None:
         done = client.count(status="completed")
         bar = "█" * round(12 * done / total)
         running = [f"{job.progress.percent:.0f}%" for job in client.jobs(status="active", limit=50)]
-        line = f"{bar:░<12} {done:>3} of {total}  {' '.join(running[-3:])}".rstrip()
+        line = f"{bar:░<12} {done:>3} of {total}  {' '.join(running[-4:])}".rstrip()
         if line != before:
             print(line, flush=True)
         before = line
@@ -116,7 +116,7 @@ def nearest(books: dict[str, list[list[float]]], wanted: str) -> tuple[str, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Books, embedded under a rate limit.")
-    parser.add_argument("--books", type=int, default=60)
+    parser.add_argument("--books", type=int, default=30)
     parser.add_argument("--store", default=STORE)
     options = parser.parse_args()
     books, stop = shelf(options.books), threading.Event()
