@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Worker
+from perdure.cli.terminal import make_console
 from tests.cli import sample_tasks as sample
 from tests.cli.processes import PATIENCE_SECONDS, clean_environment, run_cli
 
@@ -109,3 +111,15 @@ def test_a_reader_that_leaves_early_is_no_error(url: str, finished: str, folder:
 
     assert done.stdout == "{\n"
     assert "Traceback" not in done.stderr
+
+
+def test_writes_what_the_terminal_cannot_show_in_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+
+    make_console().print("Zoë: ✓")
+    sys.stdout.flush()
+
+    assert written.getvalue() == b"Zo?: ?\n"

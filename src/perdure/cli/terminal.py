@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import typer
 from rich.console import Console
@@ -18,6 +19,9 @@ UNBOUNDED = 10_000
 
 def make_console() -> Console:
     """A console on stdout; rich leaves colours out for NO_COLOR and for pipes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Names and values may have any characters: a question mark is better than no answer.
+        sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() else UNBOUNDED
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
