@@ -32,7 +32,8 @@ def tooltips(text: str) -> list[str]:
 
 
 @task
-def fetch(order: dict[str, str]) -> str: ...
+def fetch(order: str) -> str:
+    return order
 
 
 class TestWhatItShows:
