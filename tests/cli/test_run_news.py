@@ -1,0 +1,65 @@
+"""What is new about runs from one look to the next."""
+
+from __future__ import annotations
+
+from perdure import Client
+from perdure.cli.run_news import RunWatch, told
+from perdure.client.blocking import RunHandle
+from tests.cli import sample_flows as sample
+
+VERSION = sample.orders.version
+
+
+def news(watch: RunWatch, client: Client) -> list[str]:
+    return [told(each) for each in watch.news(client.runs())]
+
+
+def test_runs_that_were_there_before_are_not_news(client: Client) -> None:
+    client.submit(sample.orders, 5, id="old")
+    watch = RunWatch()
+
+    assert news(watch, client) == []
+    assert news(watch, client) == []
+
+
+def test_tells_of_each_change_once_in_the_order_of_beginning(client: Client) -> None:
+    watch = RunWatch()
+    news(watch, client)
+
+    client.submit(sample.orders, 5, id="a")
+    client.submit(sample.orders, 5, id="b")
+    assert news(watch, client) == [
+        f"a began, a run of orders@{VERSION}",
+        f"b began, a run of orders@{VERSION}",
+    ]
+
+    client.pause("a")
+    client.cancel("b")
+    assert news(watch, client) == ["a is paused", "b is cancelled"]
+
+    client.unpause("a")
+    assert news(watch, client) == ["a goes on"]
+    assert news(watch, client) == []
+
+
+def test_a_run_that_ended_between_two_looks_began_and_ended(client: Client) -> None:
+    watch = RunWatch()
+    news(watch, client)
+    client.submit(sample.orders, 5, id="quick")
+    client.cancel("quick")
+
+    assert news(watch, client) == [
+        f"quick began, a run of orders@{VERSION}",
+        "quick is cancelled",
+    ]
+
+
+def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(
+    client: Client, failed: RunHandle, waiting: RunHandle
+) -> None:
+    watch = RunWatch()
+    list(watch.news([]))
+
+    said = news(watch, client)
+    assert "order-5 waits; see perdure runs explain order-5" in said
+    assert any(line.startswith("order-13 failed at fetch: ") for line in said)
