@@ -216,6 +216,7 @@ class TestStoreUrls:
             "statement_cache": str(plain.statement_cache),
             "listen": "on" if plain.is_listening else "off",
             "connect_timeout": str(plain.connect_timeout_s),
+            "answer_timeout": str(plain.answer_timeout_s),
         }
         assert {unquoted(row[0]) for row in rows} == set(address._OURS)
 
