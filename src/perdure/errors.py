@@ -211,8 +211,10 @@ class TemplateMissing(InvalidInput):
 
 
 class RunNotFound(PerdureError, LookupError):
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no run {run_id!r} in this namespace (removed, or never there)")
+    def __init__(self, run_id: str, what: str = "run") -> None:
+        super().__init__(
+            f"there is no {what} {run_id!r} in this namespace (removed, or never there)"
+        )
         self.run_id = run_id
 
 

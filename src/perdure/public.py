@@ -94,6 +94,8 @@ from perdure.model.run import RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult, UnreadableSchedule
 from perdure.model.task import Task
 from perdure.nodes.kind import Kind, Settings
+from perdure.pictures.picture import Picture
+from perdure.pictures.timeline import Timeline
 from perdure.worker.worker import Worker
 
 __all__ = [
@@ -164,6 +166,7 @@ __all__ = [
     "PayloadTooLarge",
     "PerdureError",
     "Permanent",
+    "Picture",
     "Progress",
     "QueuedJob",
     "Rate",
@@ -205,6 +208,7 @@ __all__ = [
     "TemplateMissing",
     "TickRecord",
     "TickResult",
+    "Timeline",
     "UnknownEvent",
     "UnknownFlow",
     "UnknownKind",

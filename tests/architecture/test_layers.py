@@ -30,7 +30,7 @@ STORE_PARTS = {
 BACKEND = VALUES | STORE_PARTS | RULES_INSIDE_A_TRANSACTION
 
 # The module that says which names are public may fetch them from these.
-PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "nodes", "in_process"}
+PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "nodes", "in_process", "pictures"}
 
 # Part of the library -> the parts that it may import, besides itself. The longest name that
 # fits a module counts, so `store.sql` is not governed by `store`. A part that is not listed

@@ -29,7 +29,7 @@ async def explain(acts: RunActs, id: RunId) -> Explanation:
     except RunNotFound:
         job = await acts.job(JobId(id))
         if job is None:
-            raise
+            raise RunNotFound(id, "run and no job") from None
     return await _explained_job(acts, job)
 
 

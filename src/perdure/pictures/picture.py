@@ -67,6 +67,18 @@ class Picture(Value, omit_defaults=True):
     status: str = ""
     """Of the run; empty in a picture of a flow."""
 
+    def mermaid(self) -> str:
+        """In the language of Mermaid, which GitHub and many editors draw."""
+        from perdure.pictures.mermaid import mermaid  # which draws what is described here
+
+        return mermaid(self)
+
+    def svg(self) -> str:
+        """As every browser shows it; it needs nothing else."""
+        from perdure.pictures.svg import svg
+
+        return svg(self)
+
 
 def picture_of(graph: Graph) -> Picture:
     """A flow as it is built."""

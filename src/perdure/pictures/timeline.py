@@ -98,6 +98,12 @@ class Timeline(Value, omit_defaults=True):
     rows: tuple[TimelineRow, ...] = ()
     """In the order in which the run came to the nodes."""
 
+    def svg(self) -> str:
+        """As every browser shows it; it needs nothing else."""
+        from perdure.pictures.timeline_svg import timeline_svg  # which draws what is told here
+
+        return timeline_svg(self)
+
 
 def timeline_of(run: RunId, events: Iterable[StoredEvent], now: datetime) -> Timeline:
     """The timeline of a run as of ``now``; at least one event has happened in it."""

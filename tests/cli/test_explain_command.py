@@ -1,0 +1,86 @@
+"""``perdure explain`` and ``jobs explain``: of whatever has this id, with commands to type."""
+
+from __future__ import annotations
+
+from perdure import Client
+from perdure.client.blocking import RunHandle
+from tests.cli import sample_flows, sample_tasks
+from tests.cli.commands import Commands
+
+
+class TestExplain:
+    def test_of_a_run(self, perdure: Commands, waiting: RunHandle) -> None:
+        told = perdure("explain", "order-5")
+
+        assert told.exit_code == 0
+        assert told.out.startswith("order-5 is waiting. 1 signal is waited for.\n")
+        assert "    → perdure signal order-5 approval\n" in told.out
+
+    def test_the_command_that_it_tells_moves_the_run_on(
+        self, perdure: Commands, waiting: RunHandle
+    ) -> None:
+        [finding] = perdure("explain", "order-5", "--json").json["findings"]
+        program, *words = finding["command"].split()
+
+        assert program == "perdure"
+        assert perdure(*words).exit_code == 0
+        waiting.result(timeout=30)
+
+    def test_of_a_job(self, perdure: Commands, client: Client) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+
+        told = perdure("explain", job.id)
+
+        assert told.out == (
+            f"{job.id} is waiting. It does not run: no worker is live.\n"
+            "    → perdure worker MODULE\n"
+        )
+        assert perdure("jobs", "explain", job.id).out == told.out
+
+    def test_of_a_job_of_a_run(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample_flows.orders, 5, id="order-5")
+        [job] = client.jobs()
+
+        told = perdure("jobs", "explain", job.id)
+
+        assert "  It belongs to run order-5.\n" in told.out
+
+    def test_a_job_can_be_started_anew_as_it_says(self, perdure: Commands, client: Client) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        job.abort()
+
+        assert f"→ perdure jobs retry {job.id}" in perdure("explain", job.id).out
+
+    def test_a_disabled_job_can_be_enabled_as_it_says(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        assert perdure("jobs", "disable", job.id).exit_code == 0
+
+        assert f"→ perdure jobs enable {job.id}" in perdure("explain", job.id).out
+        assert perdure("jobs", "enable", job.id).out == f"{job.id} is waiting, was disabled\n"
+
+    def test_commands_name_the_store_that_was_given(self, url: str, client: Client) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        client.pause_queue("default", by="ann")
+
+        told = Commands(None)("explain", job.id, "--store", url)
+
+        assert f"    → perdure queues resume default --store {url}\n" in told.out
+
+    def test_of_nothing(self, perdure: Commands, client: Client) -> None:
+        refused = perdure("explain", "nobody")
+
+        assert refused.exit_code == 1
+        assert "there is no run and no job 'nobody'" in refused.error
+
+    def test_runs_explain_is_about_runs_only(self, perdure: Commands, client: Client) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+
+        assert perdure("runs", "explain", job.id).exit_code == 1
+
+    def test_jobs_resume_puts_a_parked_job_back(self, perdure: Commands, client: Client) -> None:
+        refused = perdure("jobs", "resume", client.enqueue(sample_tasks.add, 1, 2).id)
+
+        assert refused.exit_code == 1
+        assert "waiting" in refused.error
