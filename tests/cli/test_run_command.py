@@ -21,6 +21,16 @@ nodes:
   - id: stick
     task: label
 """
+NAPS = """
+from perdure import Context, Flow, task
+
+@task
+def nap(ctx: Context) -> None:
+    ctx.progress(50, "fast asleep")
+    ctx.abort_signal.wait(60)
+
+naps = Flow("naps").then(nap).build()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +189,21 @@ class TestInTerminal:
         assert f"perdure runs watch o5 --store {url}" in rest
         assert f"perdure runs cancel o5 --store {url}" in rest
         assert client.run("o5").status == "waiting"
+
+    def test_gives_back_what_it_was_at_when_interrupted_twice(
+        self, url: str, client: Client, folder: Path
+    ) -> None:
+        (folder / "naps.py").write_text(NAPS)
+        with Keyboard(80, "run", "naps", "--id", "nap-1", "--store", url) as keyboard:
+            keyboard.expect("fast asleep")
+            keyboard.interrupt()
+            keyboard.expect("Ctrl-C gives it back at once")
+            keyboard.interrupt()
+            keyboard.rest()
+
+        assert keyboard.exit_code == 130
+        assert client.run("nap-1").status == "running"
+        assert [job.status for job in client.jobs()] == ["waiting"]
 
 
 def test_commands_need_no_options_for_what_they_find_by_themselves(

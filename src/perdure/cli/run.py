@@ -117,6 +117,10 @@ def _at_work(worker: Worker | None) -> Iterator[None]:
         yield
     finally:
         hand.shutdown()
+        if hand.stats().running:
+            typer.echo(
+                f"What runs here has {GRACE} to finish; Ctrl-C gives it back at once.", err=True
+            )
         try:
             hand.join()
         except KeyboardInterrupt:

@@ -310,6 +310,7 @@ class WorkerHandle:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._started: Future[None] = Future()
+        self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="perdure worker", daemon=True)
         self._thread.start()
@@ -328,10 +329,13 @@ class WorkerHandle:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has stopped; False when it has not by then. Raises what ended it badly."""
-        self._thread.join(timeout)
+        # Not the thread's own join, which takes it for ended once it was interrupted in waiting.
+        has_stopped = self._stopped.wait(timeout)
+        if has_stopped:
+            self._thread.join()
         if self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return has_stopped
 
     def stats(self) -> WorkerStats:
         return self._worker.stats()
@@ -344,6 +348,8 @@ class WorkerHandle:
                 self._error = error
             else:
                 self._started.set_exception(error)
+        finally:
+            self._stopped.set()
 
 
 def _checked_queues(queues: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
