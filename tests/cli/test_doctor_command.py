@@ -39,6 +39,13 @@ class TestExitCode:
         assert perdure("doctor", "--namespace", "default").exit_code == 0
 
 
+def test_advises_commands_that_find_the_same_store(url: str, client: Client) -> None:
+    client.pause_queue("mail")
+
+    shown = Commands(None)("doctor", "--store", url)
+    assert f"perdure queues resume mail --store {url}" in shown.out
+
+
 def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
     client.enqueue(sample.add, 1, 2)
 

@@ -6,7 +6,7 @@ import typer
 
 from perdure.cli.exits import ExitCode
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
-from perdure.model.job import ALL_NAMESPACES
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 
 
 def doctor(
@@ -19,6 +19,7 @@ def doctor(
     Exits with 1 if there is an error. A warning is something that somebody may have meant so.
     """
     from perdure.cli import health_view, present
+    from perdure.cli.following import options_of
     from perdure.cli.terminal import make_console
 
     with connected(store, namespace) as client:
@@ -26,6 +27,7 @@ def doctor(
         if as_json:
             typer.echo(present.as_json(health_view.health_fields(health)))
         else:
-            health_view.print_health(make_console(), health)
+            options = options_of(store, DEFAULT_NAMESPACE)
+            health_view.print_health(make_console(), health, options)
         if not health.is_well:
             raise typer.Exit(ExitCode.REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -91,9 +92,10 @@ def _examined(found: Examination) -> Iterator[Symptom]:
         text = f"the log beside the file has {size:.0f} MB: a reader keeps it from being emptied"
         yield _warning("log", text, "end what has had the file open for long: lsof FILE")
     for stray in found.strays[:NAMED_MAX]:
-        at = _at(stray.namespace)
         text = f"run {stray.run!r}{_within(stray.namespace)} has no job and waits for nothing"
-        yield _error("runs", text, f"perdure runs cancel {stray.run}{at}, then runs retry")
+        which = f"{shlex.quote(stray.run)}{_at(stray.namespace)}"
+        help = f"perdure runs cancel {which} && perdure runs retry {which}"
+        yield _error("runs", text, help)
     if len(found.strays) > NAMED_MAX:
         yield _error("runs", f"so have {len(found.strays) - NAMED_MAX} more runs at least")
 
@@ -223,4 +225,4 @@ def _within(namespace: str) -> str:
 
 
 def _at(namespace: str) -> str:
-    return "" if namespace == DEFAULT_NAMESPACE else f" --namespace {namespace}"
+    return "" if namespace == DEFAULT_NAMESPACE else f" --namespace {shlex.quote(namespace)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from perdure.model.lane import Lane
@@ -32,11 +33,12 @@ def _why_idle(lane: Lane, alive: Sequence[WorkerState]) -> tuple[str, str] | Non
     serving = [each for each in able if lane.queue in each.info.queues]
     if not serving:
         text = f"jobs wait in queue {lane.queue!r}, which no live worker that has {code} serves"
-        return text, f" --queues {lane.queue}"
+        return text, f" --queues {shlex.quote(lane.queue)}"
     if not any(_can_run(each, lane) for each in serving):
         tags = ", ".join(lane.tags)
         text = f"jobs of {code} wait for a worker with the tags {tags}, and none is live"
-        return text, f" --queues {lane.queue} --tags {','.join(lane.tags)}"
+        wanted = shlex.quote(",".join(lane.tags))
+        return text, f" --queues {shlex.quote(lane.queue)} --tags {wanted}"
     return None
 
 

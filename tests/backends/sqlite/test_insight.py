@@ -73,7 +73,7 @@ def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url: str, path: Path)
             connection.execute("DELETE FROM perdure_jobs")
             connection.commit()
         [advised] = [each.help for each in client.health().symptoms if each.about == "runs"]
-        assert advised == "perdure runs cancel lost, then runs retry"
+        assert advised == "perdure runs cancel lost && perdure runs retry lost"
 
         client.cancel("lost")
         client.retry("lost")
