@@ -14,8 +14,10 @@ import pytest
 from perdure import AsyncClient, AsyncJobHandle, Context, Status, Worker, task
 from perdure.worker import service
 from perdure.worker.events import WorkerStarted
+from tests.backends.postgres.line import Line
 from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import count
+from tests.postgres_schemas import with_query
 from tests.postgres_server import PostgresServer
 
 JOBS = 400
@@ -91,6 +93,33 @@ async def test_reconnect_after_all_connections_were_cut(client: AsyncClient, url
     assert time.monotonic() - began < 10
     worker.shutdown()
     await asyncio.wait_for(serving, 20)
+
+
+async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
+    client: AsyncClient, url: str
+) -> None:
+    inside, opened = asyncio.Event(), asyncio.Event()
+
+    @task
+    async def hold_on(ctx: Context) -> int:
+        inside.set()
+        await opened.wait()
+        return ctx.attempt
+
+    async with Line(url) as line:
+        patience = with_query(line.url, answer_timeout="1")
+        worker = Worker(patience, tasks=[hold_on], lease="6s", poll="200ms")
+        serving = asyncio.create_task(worker.serve())
+        held = await client.enqueue(hold_on)
+        await asyncio.wait_for(inside.wait(), 20)
+        line.silence()
+        opened.set()
+        later = await client.enqueue(hold_on)
+
+        assert await client.results([held, later], timeout=20) == [1, 1]
+        assert {(await job.record()).deaths for job in (held, later)} == {0}
+        worker.shutdown()
+        await asyncio.wait_for(serving, 20)
 
 
 async def test_reconnect_does_not_hold_up_a_stop_while_the_store_is_down(
