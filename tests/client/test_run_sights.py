@@ -10,7 +10,7 @@ import pytest
 
 from perdure import AsyncClient, RunNotFound, RunStatus
 from perdure.clock import ManualClock
-from perdure.model.job import HELD
+from perdure.model.job import HELD, NodeRef
 from perdure.model.run import WaitKind
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, hanging, ordering
@@ -33,12 +33,12 @@ async def test_show_who_works_on_what(client: AsyncClient, store: Store) -> None
     run = await client.submit(hanging, 1)
     async with worker_at(store) as worker, asyncio.timeout(20), aclosing(run.sights()) as sights:
         async for sight in sights:
-            if held := [job for job in sight.jobs if job.status in HELD]:
+            if any(job.status in HELD for job in sight.jobs):
                 break
 
-    assert [(job.worker, job.node.key if job.node else "") for job in held] == [
-        (worker.id, "never")
-    ]
+    [held] = sight.jobs
+    assert held.worker == worker.id
+    assert held.node == NodeRef(run=run.id, key="never")
     assert [each.info.id for each in sight.workers] == [worker.id]
 
 
@@ -57,10 +57,9 @@ async def test_show_what_is_waited_for(client: AsyncClient, store: Store) -> Non
 async def test_keep_what_nodes_failed_with(client: AsyncClient, store: Store) -> None:
     run = await client.submit(failing, 1)
     async with worker_at(store), asyncio.timeout(20):
-        async for sight in run.sights():
-            last = sight
+        seen = [sight async for sight in run.sights()]
 
-    assert last.failures["refuse"].message == "out of paper"
+    assert seen[-1].failures["refuse"].message == "out of paper"
 
 
 async def test_of_an_ended_run_are_one(client: AsyncClient) -> None:
