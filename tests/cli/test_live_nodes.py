@@ -114,7 +114,7 @@ class TestRunningNode:
         again = job("fetch", attempt=2, deaths=1)
 
         assert line(sight({"fetch": NodeStatus.LIVE}, jobs=[again]), "fetch").note == (
-            "ann 3s, try 2, taken over"
+            "ann 3s, taken over, try 2"
         )
 
     def test_tells_that_its_worker_is_silent(self) -> None:

@@ -222,10 +222,10 @@ def _who(job: Job, now: datetime) -> str:
     if job.status in HELD:
         since = "" if job.started_at is None else f" {ago(job.started_at, now)}"
         parts.append(f"{job.worker}{since}")
-    if job.attempt > 1:
-        parts.append(f"try {job.attempt}")
     if job.deaths:
         parts.append("taken over" if job.status in HELD else "its worker died")
+    if job.attempt > 1:
+        parts.append(f"try {job.attempt}")
     if job.status in HELD and job.progress.message:
         parts.append(job.progress.message)
     return ", ".join(parts)
