@@ -386,6 +386,6 @@ IN_LOGS: list[Case] = [
     (change_a_snapshot, "I5", "snapshot_agrees"),
     (spoil_a_snapshot, "I5", "snapshot_agrees"),
     (load_too_little_with_a_snapshot, "I5", "tail_agrees"),
-    (take_over_the_log_of_an_older_run, "I4", "in_time"),
+    (take_over_the_log_of_an_older_run, "I4", "as_old_as_the_run"),
     (take_a_snapshot_of_the_future, "I5", "snapshot_agrees"),
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.clock import system_clock
 from perdure.model.event import Event, StoredEvent, decode_event, encode_event
 from perdure.model.ids import JobId, RunId
 from perdure.model.run import RunState, Snapshot
@@ -17,7 +19,7 @@ from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import KeptEvent, StoredRun, StoredWait
 from perdure.testing.check import CheckSettings
-from perdure.testing.check.witness import BodyBegan, Line
+from perdure.testing.check.witness import BodyBegan, EndSeen, Line
 from tests.testing.history import Made
 
 NAMESPACE = "default"
@@ -33,6 +35,11 @@ class Broken:
         self.lines: list[Line] = list(made.witness.lines)
         self.settings: CheckSettings = made.settings
         self.plain = made.jobs
+
+    @property
+    def now(self) -> datetime:
+        """When the store was broken."""
+        return system_clock()
 
     # Runs
 
@@ -144,6 +151,9 @@ class Broken:
             and job in ("", line.job)
         ]
         return found[place]
+
+    def end_seen(self, run: str, status: str) -> Line:
+        return EndSeen(at=0, namespace=NAMESPACE, status=status, run=run)
 
     def change_line(self, line: Line, **changes: Any) -> None:
         self.lines[self.lines.index(line)] = replace(line, **changes)

@@ -196,6 +196,7 @@ class Maker:
     async def _ended(self) -> None:
         for id in ("chain", "chain two"):
             await (await self._submit(self.scene.chain, 1, id)).result(20)
+            self.witness.saw_end("completed", run=id)
         await (await self._submit(self.scene.looped, 1, "looped")).result(20)
         await (await self._submit(self.scene.flaky, 1, "flaky")).result(20)
         await (await self._submit(self.scene.mapped, [1, 2, 3], "mapped")).result(20)
@@ -206,9 +207,11 @@ class Maker:
             run = await self._submit(self.scene.failing, 1, id)
             with suppress(RunFailed):
                 await run.result(20)
+            self.witness.saw_end("failed", run=id)
         self.scene.has_paper = True
         await self._client.retry("retried", by="ann")
         await self._client.run_handle("retried").result(20)
+        self.witness.saw_end("completed", run="retried")
 
     async def _forked(self) -> None:
         patch = {"a": {"patched": True}}
@@ -290,6 +293,7 @@ class Maker:
             handle = await self._client.enqueue(self.scene.plain, 1)
             self.witness.accepted(job=handle.id)
             await handle.result(20)
+            self.witness.saw_end("completed", job=handle.id)
             self.made.jobs[name] = handle.id
         later = await self._client.enqueue(self.scene.plain, 1, delay="2h")
         idle = await self._client.enqueue(self.scene.plain, 1, queue=NOBODY)

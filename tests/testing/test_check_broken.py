@@ -10,14 +10,15 @@ import pytest
 from perdure.store.memory.store import MemoryStore
 from perdure.testing.check import check
 from perdure.testing.check.checker import RUN_RULES
-from perdure.testing.check.rules import jobs, schedules, witnessed
+from perdure.testing.check.rules import jobs, limits, schedules, witnessed
 from tests.testing.breaks_at_work import AT_WORK
 from tests.testing.breaks_in_logs import IN_LOGS
+from tests.testing.breaks_in_rows import IN_ROWS
 from tests.testing.breaks_of_decisions import DECISIONS
 from tests.testing.broken import Break, Broken, Case
 from tests.testing.history import Made, Maker
 
-CASES = [*IN_LOGS, *AT_WORK, *DECISIONS]
+CASES = [*IN_LOGS, *AT_WORK, *IN_ROWS, *DECISIONS]
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,10 @@ def test_every_invariant_has_something_that_breaks_it() -> None:
 
 
 def test_every_rule_has_something_that_breaks_it() -> None:
-    asked = [*RUN_RULES, *jobs.RULES, *schedules.RULES, *witnessed.RULES]
+    asked = [*RUN_RULES, *jobs.RULES, *limits.RULES, *schedules.RULES, *witnessed.RULES]
+    names = [rule.__name__ for rule in asked]
     caught = {rule for _, _, rule in CASES}
 
+    assert len(set(names)) == len(names)  # so that a finding says which of them it is of
     # What a log that cannot be read leads to is tested where logs are read.
-    assert {rule.__name__ for rule in asked} - caught == {"readable"}
+    assert set(names) - caught == {"readable"}

@@ -16,6 +16,7 @@ from perdure.store.opening import store_at
 from perdure.testing.check import Witness, check, pages
 from perdure.testing.check.__main__ import main
 from tests.flows.catalogue import FLOWS
+from tests.upgrade.conftest import restore
 from tests.worker.conftest import Hire, hire
 
 __all__ = ["hire"]
@@ -53,6 +54,11 @@ def break_it(url: str) -> None:
     connection.close()
 
 
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
 class TestCommand:
     def test_says_that_nothing_is_wrong(self, waiting: str) -> None:
         done = run_command(waiting)
@@ -88,7 +94,78 @@ class TestCommand:
 
     def test_says_why_it_could_not_look(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["nowhere://x"]) == 2
-        assert "cannot check nowhere://x" in capsys.readouterr().err
+        assert "'nowhere' is not a store" in capsys.readouterr().err
+
+    def test_takes_no_fault_of_its_own_for_one_of_the_store(
+        self, waiting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([waiting, "--log", str(tmp_path)]) == 2
+        assert main([waiting, "--log", str(tmp_path / "missing")]) == 2
+        assert main([waiting, "--grace", "1e300"]) == 2
+
+        told = capsys.readouterr().err.splitlines()
+        assert [line.partition(":")[0] for line in told] == ["cannot check it"] * 3
+
+
+class TestOnlyReads:
+    def test_refuses_a_file_that_is_not_there(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([f"sqlite:///{tmp_path}/mistyped.db"]) == 2
+
+        assert "there is no file" in one_line(capsys)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_refuses_a_file_without_its_tables(
+        self, waiting: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([f"{waiting}?prefix=mistyped_"]) == 2
+
+        assert "has no tables of Perdure" in one_line(capsys)
+        connection = sqlite3.connect(waiting.removeprefix("sqlite:///"))
+        found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'mistyped%'")
+        assert found.fetchall() == []
+        connection.close()
+
+    def test_refuses_what_is_no_database(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "letter.db"
+        path.write_text("Dear Ann, " * 100)
+
+        assert main([f"sqlite:///{path}"]) == 2
+
+        assert "not a database" in one_line(capsys)
+        assert path.read_text() == "Dear Ann, " * 100
+
+    def test_refuses_a_store_in_memory(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["memory://mine"]) == 2
+        assert "by its own process" in one_line(capsys)
+
+    def test_refuses_a_schema_without_tables(
+        self, bare_postgres_url: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([bare_postgres_url]) == 2
+        assert "has no tables of Perdure" in one_line(capsys)
+
+    def test_refuses_a_server_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["postgresql://ann:secret@localhost:1/work"]) == 2
+        assert "secret" not in one_line(capsys)
+
+    @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+    def test_leaves_an_older_store_as_it_is(
+        self,
+        kind: str,
+        sqlite_url: str,
+        bare_postgres_url: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        url = sqlite_url if kind == "sqlite" else bare_postgres_url
+        asyncio.run(restore(url, 2))
+
+        assert main([url]) == 2
+        assert "are at version 2" in one_line(capsys)
+        assert main([url]) == 2  # still
 
 
 class TestLiveStore:

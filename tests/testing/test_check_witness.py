@@ -8,16 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, task
+from perdure import AsyncClient, Concurrency, Context, Flow, JobFailed, task
 from perdure.errors import InvalidInput
+from perdure.model.limit import LimitRule
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.testing.check import Checker, CheckSettings, Witness, check, new_nonce
+from perdure.testing.check import (
+    Checker,
+    CheckSettings,
+    HeardWitness,
+    Judged,
+    Witness,
+    check,
+    new_nonce,
+)
 from perdure.testing.check.witness import (
     Accepted,
     Acted,
     BodyBegan,
     BodyEnded,
+    EndSeen,
     GivenBack,
     Refused,
     read_lines,
@@ -42,6 +52,7 @@ class TestWitness:
         witness.accepted(run="r")
         witness.refused(InvalidInput("no"), job="j")
         witness.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
+        witness.saw_end("completed", run="r")
         witness.given_back("j", 2)
         witness.close()
 
@@ -61,6 +72,7 @@ class TestWitness:
                 nonce="x",
                 errors=errors,
             ),
+            EndSeen(at=1.5, namespace="n", status="completed", run="r"),
             GivenBack(at=1.5, job="j", attempt=2),
         ]
 
@@ -153,6 +165,61 @@ class TestInBodies:
         assert [finding async for finding in checker.findings()] == []
         assert checker.counts.executions == 1
         assert checker.counts.committed == 1
+
+
+class TestLimits:
+    @pytest.mark.parametrize("signs, judged", [(True, 3), (False, 0)])
+    async def test_says_on_how_much_they_were_judged(
+        self, store: Store, hire: Hire, signs: bool, judged: int
+    ) -> None:
+        """Only an output that counted shows that its execution held the claim to its end."""
+        witness = HeardWitness()
+
+        @task(limits=[Concurrency(1, key="printer")])
+        async def print_it(value: int, ctx: Context) -> str:
+            with witness.execution(ctx, limits=["printer"]) as execution:
+                return execution.nonce if signs else "unsigned"
+
+        await hire(print_it)
+        async with AsyncClient(store) as client:
+            for number in range(3):
+                await (await client.enqueue(print_it, number)).result(20)
+        rules = (LimitRule(key="printer", live_max=1), LimitRule(key="unused", live_max=1))
+        checker = Checker(store, witness.lines, CheckSettings(limits=rules))
+
+        assert [finding async for finding in checker.findings()] == []
+        assert checker.counts.limits == {
+            "printer": Judged(executions=3, at_once=judged, starts=judged),
+            "unused": Judged(executions=0),
+        }
+
+
+class TestEnds:
+    async def test_a_job_that_was_started_anew_may_end_otherwise(
+        self, store: Store, hire: Hire
+    ) -> None:
+        witness = HeardWitness()
+        paper: list[str] = []
+
+        @task
+        async def print_it(value: int) -> str:
+            return paper[0]
+
+        await hire(print_it)
+        async with AsyncClient(store) as client:
+            job = await client.enqueue(print_it, 1)
+            with pytest.raises(JobFailed):
+                await job.result(20)
+            witness.saw_end("failed", job=job.id)
+            paper.append("A4")
+            await job.retry()
+            await job.result(20)
+
+        before = await check(store, witness.lines)
+        witness.acted("retry", "", job.id)
+
+        assert [(each.invariant, each.rule) for each in before] == [("I8", "ends_are_final")]
+        assert await check(store, witness.lines) == []
 
 
 class TestUnclearAnswers:

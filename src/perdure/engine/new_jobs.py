@@ -44,20 +44,25 @@ def node_job(
     ``id`` is that of the job that goes on with it, if one does.
     """
     call = schedule.call
-    plain = b"[[%b],{}]" % schedule.input if call.takes_input else b"[[],{}]"
-    if schedule.resumption is not None:
-        plain = b"%b,%b]" % (plain[:-1], schedule.resumption)
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=place.namespace,
         lane=graph.lane_of(call),
         priority=call.priority,
         aging=aging,
-        input=place.codec.encode(plain),
+        input=place.codec.encode(call_of(schedule)),
         input_hash=0,
         policy=None if call.policy is None else call.policy.encode(),
         node=NodeRef(run=run, key=schedule.key.text),
     )
+
+
+def call_of(schedule: Schedule) -> bytes:
+    """What a key's task is called with, as JSON."""
+    plain = b"[[%b],{}]" % schedule.input if schedule.call.takes_input else b"[[],{}]"
+    if schedule.resumption is not None:
+        plain = b"%b,%b]" % (plain[:-1], schedule.resumption)
+    return plain
 
 
 def new_events(decision: Decision, codec: Codec) -> tuple[NewEvent, ...]:

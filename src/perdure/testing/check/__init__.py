@@ -10,7 +10,7 @@ it also knows what really happened, and compares the two.
 from __future__ import annotations
 
 from perdure.testing.check.checker import Checker, check
-from perdure.testing.check.finding import Counts, Finding
+from perdure.testing.check.finding import Counts, Finding, Judged
 from perdure.testing.check.settings import CheckSettings, Expected
 from perdure.testing.check.witness import HeardWitness, Witness, new_nonce
 
@@ -21,6 +21,7 @@ __all__ = [
     "Expected",
     "Finding",
     "HeardWitness",
+    "Judged",
     "Witness",
     "check",
     "new_nonce",

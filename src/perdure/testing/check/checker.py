@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from perdure.errors import StoreError
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job
 from perdure.model.run import ENDED
 from perdure.model.schedule import Schedule, TickResult
 from perdure.store.contract import Store
 from perdure.testing.check.finding import Counts, Finding
-from perdure.testing.check.pages import pages_of_jobs, pages_of_runs, pages_of_waits
+from perdure.testing.check.inside.reads import JobDetails
+from perdure.testing.check.pages import (
+    Unlisted,
+    pages_of_jobs,
+    pages_of_runs,
+    pages_of_waits,
+)
 from perdure.testing.check.reading import Reader
 from perdure.testing.check.rules import (
     acts,
@@ -22,6 +32,7 @@ from perdure.testing.check.rules import (
     family,
     folding,
     jobs,
+    limits,
     live,
     log,
     outputs,
@@ -37,7 +48,9 @@ from perdure.testing.check.testimony import Testimony
 from perdure.testing.check.view import RunView
 from perdure.testing.check.witness import Line
 
-RUN_RULES = (
+RunRule = Callable[[RunView], Iterable[Finding]]
+
+RUN_RULES: tuple[RunRule, ...] = (
     *log.RULES,
     *folding.RULES,
     *progress.RULES,
@@ -49,8 +62,16 @@ RUN_RULES = (
     *acts.RULES,
     *results.RULES,
 )
-LEFTOVER_RULES = (live.jobs_match, live.waits_match, live.waiting_holds_nothing, live.in_time)
+LEFTOVER_RULES: tuple[RunRule, ...] = (
+    live.jobs_match,
+    live.waits_match,
+    live.waiting_holds_nothing,
+    live.runs_in_time,
+)
 """What an ended run may not have any more."""
+
+DETAILS = 50
+"""Jobs whose inputs are in memory at once."""
 
 Place = tuple[str, RunId]
 
@@ -84,17 +105,20 @@ class Checker:
             accepted=self._testimony.count("accepted"),
             refused=self._testimony.count("refused"),
             acts=self._testimony.count("acts"),
+            ends=self._testimony.count("end_seen"),
         )
-        parts = (self._runs, self._jobs, self._waits, self._schedules, self._strays)
-        for part in parts:
-            async for finding in part():
-                yield finding
         accepting = Accepting(self._store, self._settings, self._testimony)
-        async for finding in accepting.findings():
-            yield finding
-        self._count(committed=self._testimony.count("committed"))
-        for rule in witnessed.RULES:
-            for finding in rule(self._testimony, self._settings):
+        parts = (
+            self._runs,
+            self._jobs,
+            self._waits,
+            self._schedules,
+            self._inside,
+            accepting.findings,
+            self._witnessed,
+        )
+        for part in parts:
+            async for finding in _readable(part):
                 yield finding
 
     async def _runs(self) -> AsyncIterator[Finding]:
@@ -106,7 +130,7 @@ class Checker:
                 yield fault
             for view in views:
                 self._count_run(view)
-                for finding in asked(view):
+                for finding in asked(view, RUN_RULES):
                     yield finding
                 # A store in memory answers at once: whoever works on this loop gets a turn here.
                 await asyncio.sleep(0)
@@ -116,20 +140,32 @@ class Checker:
                 yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
 
     async def _jobs(self) -> AsyncIterator[Finding]:
-        async for page in pages_of_jobs(self._store):
+        async for page in pages_of_jobs(self._store, self._reader.inside):
+            if isinstance(page, Unlisted):
+                text = f"it cannot be listed: {page.reason}"
+                yield Finding(invariant="I7", rule="listable", text=text, job=page.job)
+                continue
             self._count(jobs=len(page))
-            plain = [job.id for job in page if job.node is None]
-            states = await self._store.job_states(plain) if plain else {}
-            now = await self._store.now()
-            for job in page:
-                view = jobs.JobView(job, states.get(job.id), self._settings, self._testimony)
-                view.now = now
-                view.grace = await self._reader.grace_in(job.namespace)
-                for rule in jobs.RULES:
-                    for finding in rule(view):
-                        yield finding
+            async for finding in self._judged(page):
+                yield finding
             async for finding in self._left_behind(_owners(page), "job"):
                 yield finding
+
+    async def _judged(self, page: list[Job]) -> AsyncIterator[Finding]:
+        plain = [job.id for job in page if job.node is None]
+        states = await self._store.job_states(plain) if plain else {}
+        now = await self._store.now()
+        for first in range(0, len(page), DETAILS):
+            some = page[first : first + DETAILS]
+            inside = self._reader.inside
+            details = {} if inside is None else await inside.jobs([job.id for job in some])
+            for job in some:
+                self._testimony.see(job.namespace, job.id)
+                view = jobs.JobView(job, states.get(job.id), self._settings, self._testimony)
+                view.now, view.details = now, _unmoved(job, details.get(job.id))
+                view.grace = await self._reader.grace_in(job.namespace)
+                for finding in asked(view, jobs.RULES):
+                    yield finding
 
     async def _waits(self) -> AsyncIterator[Finding]:
         async for page in pages_of_waits(self._store):
@@ -150,7 +186,7 @@ class Checker:
                     )
             elif run.status in ENDED:
                 view = await self._reader.leftovers(run)
-                for finding in [] if view is None else asked(view, LEFTOVER_RULES):
+                for finding in () if view is None else asked(view, LEFTOVER_RULES):
                     yield finding
 
     async def _is_stray(self, namespace: str, id: RunId, what: str) -> bool:
@@ -163,16 +199,33 @@ class Checker:
         return bool(found) and run is None
 
     async def _schedules(self) -> AsyncIterator[Finding]:
-        now = await self._store.now()
-        for schedule in await self._store.list_schedules(None):
+        for broken in await self._store.unreadable_schedules(None):
+            text = f"schedule: it cannot be read, so it starts nothing: {broken.reason}"
+            yield Finding(
+                invariant="I7",
+                rule="schedules_are_readable",
+                text=text,
+                namespace=broken.namespace,
+                key=broken.name,
+            )
+        before = await self._schedule_times()
+        found = await self._store.list_schedules(None)
+        after = await self._schedule_times()
+        for schedule in found:
             self._count(schedules=1)
             grace = await self._reader.grace_in(schedule.namespace)
-            view = schedules.ScheduleView(schedule, now, grace)
+            view = schedules.ScheduleView(schedule, await self._store.now(), grace)
+            place = (schedule.namespace, schedule.name)
+            if place in before and before[place] == after.get(place):  # else it ticked meanwhile
+                view.looked_for_at = before[place]
             if not self._settings.allows_pruned:
                 view.is_there = await self._started_by(schedule)
-            for rule in schedules.RULES:
-                for finding in rule(view):
-                    yield finding
+            for finding in asked(view, schedules.RULES):
+                yield finding
+
+    async def _schedule_times(self) -> dict[tuple[str, str], datetime | None]:
+        inside = self._reader.inside
+        return {} if inside is None else await inside.schedule_times()
 
     async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
         started = [r for r in schedule.state.history if r.result is TickResult.STARTED]
@@ -183,9 +236,31 @@ class Checker:
         states = await self._store.job_states(ids) if ids else {}
         return there | {str(id): id in states for id in ids}
 
-    async def _strays(self) -> AsyncIterator[Finding]:
-        for text in await self._reader.strays():
+    async def _inside(self) -> AsyncIterator[Finding]:
+        """What only the inside of a store shows."""
+        inside = self._reader.inside
+        if inside is None:
+            return
+        for text in await inside.strays():
             yield Finding(invariant="I8", rule="strays", text=f"left behind: {text}")
+        for namespace, queue, fingerprint, count in await inside.twins():
+            text = f"{count} unfinished jobs of queue {queue!r} share fingerprint {fingerprint!r}"
+            yield Finding(invariant="I2", rule="twins", text=text, namespace=namespace)
+        now = await self._store.now()
+        for limit in await inside.limits():
+            view = limits.LimitView(limit, now, self._settings.closed_max)
+            for finding in asked(view, limits.RULES):
+                yield finding
+
+    async def _witnessed(self) -> AsyncIterator[Finding]:
+        self._count(committed=self._testimony.count("committed"))
+        for rule in witnessed.RULES:
+            ask = partial(rule, self._testimony, self._settings)
+            for finding in _asked(ask, rule.__name__, _finding):
+                yield finding
+        keys = dict.fromkeys(rule.key for rule in self._settings.limits)
+        found = {key: witnessed.judged(self._testimony, self._settings, key) for key in keys}
+        self.counts = replace(self.counts, limits=found)
 
     def _count_run(self, view: RunView) -> None:
         self._count(
@@ -212,16 +287,52 @@ async def check(
     return [finding async for finding in Checker(store, witness, settings).findings()]
 
 
-def asked(view: RunView, rules: Iterable[object] = RUN_RULES) -> Iterator[Finding]:
-    """What the rules say of a run. One that raises is a finding, and does not hide the others."""
+class View(Protocol):
+    """What a rule may look at, and by which it says what it found."""
+
+    def finding(self, invariant: str, rule: str, text: str) -> Finding: ...
+
+
+V = TypeVar("V", bound=View)
+
+
+def asked(view: V, rules: Iterable[Callable[[V], Iterable[Finding]]]) -> Iterator[Finding]:
+    """What the rules say. One that raises is a finding, and does not hide the others."""
     for rule in rules:
-        assert callable(rule)
-        try:
-            yield from rule(view)
-        except Exception as error:
-            name = getattr(rule, "__name__", repr(rule))
-            text = f"the rule could not be asked: {type(error).__name__}: {error}"
-            yield view.finding("log", name, text)
+        yield from _asked(partial(rule, view), getattr(rule, "__name__", repr(rule)), view.finding)
+
+
+def _asked(
+    ask: Callable[[], Iterable[Finding]], name: str, finding: Callable[[str, str, str], Finding]
+) -> Iterator[Finding]:
+    try:
+        yield from ask()
+    except Exception as error:
+        yield finding("log", name, f"the rule could not be asked: {type(error).__name__}: {error}")
+
+
+def _finding(invariant: str, rule: str, text: str) -> Finding:
+    return Finding(invariant=invariant, rule=rule, text=text)
+
+
+async def _readable(part: Callable[[], AsyncIterator[Finding]]) -> AsyncIterator[Finding]:
+    """What one part of a check finds. What it cannot read does not hide the other parts."""
+    try:
+        async for finding in part():
+            yield finding
+    except StoreError:
+        raise  # nobody answers: that is no fault of what is kept
+    except Exception as error:
+        name = getattr(part, "__name__", "").strip("_")
+        text = f"the rest of the {name} could not be read: {type(error).__name__}: {error}"
+        yield Finding(invariant="log", rule="readable_parts", text=text)
+
+
+def _unmoved(job: Job, details: JobDetails | None) -> JobDetails | None:
+    """The details of a job, if they are of the moment at which it was listed."""
+    if details is None or (details.status, details.epoch) != (job.status, job.epoch):
+        return None
+    return details
 
 
 def _owners(page: Iterable[Job]) -> list[Place]:

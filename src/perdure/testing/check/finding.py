@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perdure.model.value import Value
 
 
@@ -32,6 +34,16 @@ class Finding(Value, omit_defaults=True):
         return f"{self.invariant} {self.rule}: {f'{place}: ' if place else ''}{self.text}"
 
 
+class Judged(Value):
+    """On how much a limit was judged, of what the witness log says ran under it."""
+
+    executions: int
+    at_once: int = 0
+    """Those of which it is known that they held their claims from beginning to end."""
+    starts: int = 0
+    """Those of which it is known when they started."""
+
+
 class Counts(Value):
     """How much was looked at, so that a check of nothing cannot pass for a good one."""
 
@@ -49,3 +61,8 @@ class Counts(Value):
     accepted: int = 0
     refused: int = 0
     acts: int = 0
+    ends: int = 0
+    """Ends that clients were told."""
+    limits: Mapping[str, Judged] = {}
+    """By key, for each limit that the check was told of. Bodies that do not sign their outputs
+    leave a limit unjudged: then these are 0."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+from perdure.model.ids import JobId
 from perdure.model.job import Job, JobFilter
 from perdure.model.run import Run, RunFilter, Wait, WaitFilter
+from perdure.model.value import Value
 from perdure.store.contract import Store
+from perdure.testing.check.inside.reads import InsideReads
 
 RUNS = 50
 """Whose logs are in memory at once."""
@@ -14,6 +17,13 @@ JOBS = 500
 WAITS = 2_000
 _SAME_ID = 10_000
 """Namespaces that may have a run of one id."""
+
+
+class Unlisted(Value):
+    """A job that the store cannot list; without a name, it and all that are older."""
+
+    job: str
+    reason: str
 
 
 async def pages_of_runs(store: Store) -> AsyncIterator[list[Run]]:
@@ -36,10 +46,43 @@ async def pages_of_runs(store: Store) -> AsyncIterator[list[Run]]:
         before = (last.created_at, last.id)
 
 
-async def pages_of_jobs(store: Store) -> AsyncIterator[list[Job]]:
-    """Newest first. Without the jobs that only their waiters still see."""
-    before = None
-    while page := await store.list_jobs(JobFilter(before=before), JOBS):
+async def pages_of_jobs(
+    store: Store, inside: InsideReads | None
+) -> AsyncIterator[list[Job] | Unlisted]:
+    """Newest first, then those that only their waiters still see, where the store tells of them.
+
+    A job that cannot be listed keeps nobody from the others, where the store tells its id.
+    """
+
+    async def listed(before: JobId | None, limit: int) -> list[Job]:
+        return await store.list_jobs(JobFilter(before=before), limit)
+
+    async for page in _pages(listed, inside):
+        yield page
+    if inside is not None:
+        async for page in _pages(inside.dropped_jobs, None):
+            yield page
+
+
+async def _pages(
+    listed: Callable[[JobId | None, int], Awaitable[list[Job]]], inside: InsideReads | None
+) -> AsyncIterator[list[Job] | Unlisted]:
+    before, limit = None, JOBS
+    while True:
+        try:
+            page = await listed(before, limit)
+        except Exception as error:  # what a store does with broken rows is not known
+            if limit > 1:
+                limit = 1
+                continue
+            before = None if inside is None else await inside.job_before(before)
+            yield Unlisted(job=before or "", reason=f"{type(error).__name__}: {error}")
+            if before is None:
+                return
+            limit = JOBS
+            continue
+        if not page:
+            return
         yield page
         before = page[-1].id
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 
-from perdure.errors import UnknownFlow
+from perdure.errors import StoreError
 from perdure.model.graph import Graph
 from perdure.model.run import LoadedRun, Run, RunState, WaitFilter, WaitKind
 from perdure.store.contract import RunAfter, Store
@@ -26,6 +25,9 @@ LEASES_UNSEEN = 2
 """A worker that gave no sign for so many of its leases is not there any more."""
 
 
+NOT_STORED = "is not stored"
+
+
 class Reader:
     """Makes the views of one check."""
 
@@ -33,8 +35,8 @@ class Reader:
         self._store = store
         self._settings = settings
         self._testimony = testimony
-        self._inside = inside_of(store)
-        self._graphs: dict[tuple[str, str, str], Graph | None] = {}
+        self.inside = inside_of(store)
+        self._graphs: dict[tuple[str, str, str], Graph | str] = {}
         self._manned: dict[str, bool] = {}
 
     async def grace_in(self, namespace: str) -> timedelta | None:
@@ -49,9 +51,6 @@ class Reader:
             )
         return GRACE if self._manned[namespace] else None
 
-    async def strays(self) -> list[str]:
-        return [] if self._inside is None else await self._inside.strays()
-
     async def views(self, runs: Sequence[Run]) -> tuple[list[RunView], list[Finding]]:
         """These runs, but for those that were removed meanwhile."""
         loaded, faults = await self._load(runs, number=0)
@@ -63,12 +62,19 @@ class Reader:
         }
         room = asyncio.Semaphore(AT_ONCE)
 
-        async def view(found: LoadedRun) -> RunView:
+        async def view(found: LoadedRun) -> RunView | Finding:
+            run = found.run
             async with room:
-                return await self._view(found, snapshots.get((found.run.namespace, found.run.id)))
+                try:
+                    return await self._view(found, snapshots.get((run.namespace, run.id)))
+                except StoreError:
+                    raise  # which is not the fault of a run
+                except Exception as error:
+                    return _unreadable(run, error)
 
-        views = await asyncio.gather(*(view(found) for found in loaded if found is not None))
-        return views, faults + more
+        seen = await asyncio.gather(*(view(found) for found in loaded if found is not None))
+        views = [each for each in seen if isinstance(each, RunView)]
+        return views, [*faults, *more, *(each for each in seen if isinstance(each, Finding))]
 
     async def _load(
         self, runs: Sequence[Run], number: int | None
@@ -127,9 +133,9 @@ class Reader:
         run = view.run
         jobs = await self._store.run_jobs(run.namespace, run.id)
         view.waits = await self._store.run_waits(run.namespace, run.id)
-        if self._inside is not None:
-            details = await self._inside.details(run.namespace, run.id)
-            view.lanes, view.held = details.lanes, details.held
+        if self.inside is not None:
+            view.details = await self.inside.jobs_of(run.namespace, run.id)
+            view.held = await self.inside.held_waits(run.namespace, run.id)
         names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
         asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
         children = await self._store.run_states(asked) if asked else []
@@ -148,19 +154,17 @@ class Reader:
         versions = {state.version: state.flow for state in states if state.version}
         for version, flow in versions.items():
             graph = await self._graph(view.run.namespace, flow, version)
-            if graph is not None:
+            if isinstance(graph, Graph):
                 view.graphs[version] = graph
-            elif version == view.state.version:
-                view.lacks_definition = True
+            else:
+                view.definition_faults[version] = graph
 
-    async def _graph(self, namespace: str, flow: str, version: str) -> Graph | None:
+    async def _graph(self, namespace: str, flow: str, version: str) -> Graph | str:
+        """The graph of a version, or why there is none."""
         place = (namespace, flow, version)
         if place not in self._graphs:
             data = await self._store.get_definition(namespace, flow, version)
-            self._graphs[place] = None
-            if data is not None:
-                with suppress(UnknownFlow, ValueError):
-                    self._graphs[place] = Graph.parse(data)
+            self._graphs[place] = NOT_STORED if data is None else _parsed(data, f"{flow}@{version}")
         return self._graphs[place]
 
     async def _add_parent(self, view: RunView) -> None:
@@ -179,6 +183,15 @@ class Reader:
         [after] = await self._store.run_states([(run.namespace, run.id)])
         if after is None or after.number != run.number:
             view.awaited_by_parent = True  # it ended meanwhile, and was heard of
+
+
+def _parsed(data: bytes, text: str) -> Graph | str:
+    """A version is the hash of its content, so another's content is told from its own."""
+    try:
+        graph = Graph.parse(data)
+    except Exception as error:
+        return f"cannot be read: {type(error).__name__}: {error}"
+    return graph if graph.text == text else f"is that of {graph.text}"
 
 
 def _unreadable(run: Run, error: Exception) -> Finding:

@@ -38,5 +38,7 @@ class CheckSettings(Value):
     """How long after its claim a body begins at most. None: only the store's times are compared."""
     leases_hold: bool = False
     """No worker was ever stopped or cut off, so every execution held its claim to its end."""
+    closed_max: timedelta = timedelta(days=366)
+    """A limit that is closed for longer than this is taken for one that never opens."""
     codec: Codec = PlainCodec()
     """The one that the clients and workers of this store use."""

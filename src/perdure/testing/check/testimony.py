@@ -14,6 +14,7 @@ from perdure.testing.check.witness import (
     Acted,
     BodyBegan,
     BodyEnded,
+    EndSeen,
     GivenBack,
     Line,
     Refused,
@@ -40,6 +41,10 @@ CREATE TABLE acts (
     namespace TEXT, run TEXT, act TEXT, key TEXT, by TEXT, nonce TEXT, errors TEXT
 );
 CREATE INDEX acts_on_run ON acts (namespace, run);
+CREATE TABLE end_seen (
+    namespace TEXT, run TEXT, job TEXT, status TEXT, PRIMARY KEY (run, job, namespace, status)
+) WITHOUT ROWID;
+CREATE TABLE there (job TEXT PRIMARY KEY, namespace TEXT) WITHOUT ROWID;
 CREATE TABLE given_back (job TEXT, at REAL, attempt INTEGER);
 CREATE TABLE committed (
     nonce TEXT PRIMARY KEY, place TEXT, started_at REAL
@@ -78,6 +83,7 @@ class Testimony:
         self._database.executescript(_TABLES)
         self.unreadable: list[int] = []
         self.last_line = 0
+        self._limits_of: dict[tuple[str, str], list[str]] = {}
         self._take_all(lines)
         self.has_executions = self.count("executions") > 0
         self.has_acts = self.count("acts") > 0
@@ -112,6 +118,24 @@ class Testimony:
     def is_signed(self, flow: str, node: str) -> bool:
         """Whether the outputs of a node, or of a plain task, have nonces in them."""
         return self._is_in("signers", flow, node)
+
+    def limits_of(self, flow: str, node: str) -> list[str]:
+        """The limits that every execution of a node, or of a plain task, counted under."""
+        place = (flow, node)
+        if place not in self._limits_of:
+            rows = self._rows(
+                "SELECT limit_key FROM held JOIN places_of USING (nonce)"
+                " WHERE flow = ? AND node = ? GROUP BY limit_key"
+                " HAVING count(*) = (SELECT count(*) FROM places_of WHERE flow = ? AND node = ?)",
+                (*place, *place),
+            )
+            self._limits_of[place] = [key for (key,) in rows]
+        return self._limits_of[place]
+
+    def held_count(self, limit_key: str) -> int:
+        """How many executions counted under a limit."""
+        [(count,)] = self._rows("SELECT count(*) FROM held WHERE limit_key = ?", (limit_key,))
+        return int(count)
 
     def running(self, limit_key: str, *, only_committed: bool) -> Iterator[tuple[float, int, str]]:
         """Beginnings (+1) and ends (-1) under a limit in their order, ends first."""
@@ -183,6 +207,14 @@ class Testimony:
             (),
         )
 
+    def ends_told(self, namespace: str, *, run: str = "", job: str = "") -> list[str]:
+        """How clients were told that a run or a job ended."""
+        rows = self._rows(
+            "SELECT status FROM end_seen WHERE run = ? AND job = ? AND namespace = ?",
+            (run, job, namespace),
+        )
+        return [status for (status,) in rows]
+
     def acts_on(self, namespace: str, run: str) -> list[Act]:
         if not self.has_acts:
             return []
@@ -214,6 +246,15 @@ class Testimony:
         self._database.execute("INSERT INTO committed VALUES (?, ?, ?)", (nonce, place, started_at))
         return ""
 
+    def see(self, namespace: str, job: str) -> None:
+        """Note that a job is in the store, and in which namespace."""
+        self._insert("there", job, namespace)
+
+    def namespace_of(self, job: str) -> str | None:
+        for (namespace,) in self._rows("SELECT namespace FROM there WHERE job = ?", (job,)):
+            return str(namespace)
+        return None
+
     # Taking it in
 
     def _take_all(self, lines: Iterable[tuple[int, Line | None]]) -> None:
@@ -244,6 +285,8 @@ class Testimony:
                 errors = " ".join(line.errors)
                 where = (line.namespace, line.run, line.act, line.key)
                 self._insert("acts", *where, line.by, line.nonce, errors)
+            case EndSeen():
+                self._insert("end_seen", line.namespace, line.run, line.job, line.status)
             case GivenBack():
                 self._insert("given_back", line.job, line.at, line.attempt)
 

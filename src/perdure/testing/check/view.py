@@ -7,11 +7,15 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from perdure.model.event import StoredEvent
 from perdure.model.graph import Graph
+from perdure.model.ids import JobId
 from perdure.model.job import Job
 from perdure.model.run import Run, RunState, Snapshot, Wait
 from perdure.testing.check.finding import Finding
+from perdure.testing.check.inside.reads import JobDetails
 from perdure.testing.check.redeciding import LogValues, Redecided, Redeciding
 from perdure.testing.check.replay import Replay
 from perdure.testing.check.settings import CheckSettings
@@ -39,14 +43,15 @@ class RunView:
         """Events after the snapshot, as they are loaded with it."""
         self.graphs: dict[str, Graph] = {}
         """By version, those that the run has had."""
-        self.lacks_definition = False
+        self.definition_faults: dict[str, str] = {}
+        """By version, why its definition cannot be used."""
         self.now = run.updated_at
         self.grace: timedelta | None = None
         """How late things may be; None: nobody is there who could be late."""
         self.jobs: list[Job] | None = None
         """None: the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
-        self.lanes: Mapping[str, str] | None = None
+        self.details: Mapping[JobId, JobDetails] | None = None
         """Of its jobs, as they are stored; None where the store does not tell."""
         self.held: frozenset[str] | None = None
         """Keys of waits that are kept from becoming due; None where the store does not tell."""
@@ -78,13 +83,31 @@ class RunView:
         )
 
     def late_by(self, due_at: datetime | None) -> timedelta | None:
-        """How much later it is than what may be; None if it is not."""
-        if self.grace is None or due_at is None or self.now - due_at <= self.grace:
-            return None
-        return self.now - due_at
+        return late_by(due_at, self.now, self.grace)
 
     def value_of(self, event: StoredEvent) -> bytes:
         """The JSON that is kept with an event, or nothing."""
-        if event.value is None:
-            return b""
-        return self.settings.codec.decode(event.value)
+        return decoded(event.value, self.settings)
+
+
+def late_by(due_at: datetime | None, now: datetime, grace: timedelta | None) -> timedelta | None:
+    """How much later it is than what may be; None if it is not, or nobody could be late."""
+    if grace is None or due_at is None or now - due_at <= grace:
+        return None
+    return now - due_at
+
+
+def decoded(value: bytes | None, settings: CheckSettings) -> bytes:
+    """A stored value as JSON; nothing where there is none, or the codec cannot tell."""
+    try:
+        return b"" if value is None else settings.codec.decode(value)
+    except Exception:  # of whatever codec it is
+        return b""
+
+
+def is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -76,7 +76,10 @@ class Refused(Value, tag="refused", omit_defaults=True):
 
 
 class Acted(Value, tag="acted", omit_defaults=True):
-    """Somebody acted on a run: ``signal``, ``decide``, ``report``, ``cancel`` …"""
+    """Somebody acted on a run: ``signal``, ``decide``, ``report``, ``cancel`` …
+
+    Without a run, on a job, which is the key then.
+    """
 
     at: float
     namespace: str
@@ -91,6 +94,16 @@ class Acted(Value, tag="acted", omit_defaults=True):
     """Why it was not done, as in ``Refused``."""
 
 
+class EndSeen(Value, tag="end_seen", omit_defaults=True):
+    """A client was told how a run or a job ended: from here on that is final."""
+
+    at: float
+    namespace: str
+    status: str
+    run: str = ""
+    job: str = ""
+
+
 class GivenBack(Value, tag="given_back"):
     """A worker that stopped put a job back into the queue, unfinished."""
 
@@ -99,7 +112,7 @@ class GivenBack(Value, tag="given_back"):
     attempt: int
 
 
-Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | GivenBack
+Line = BodyBegan | BodyEnded | Accepted | Refused | Acted | EndSeen | GivenBack
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -188,6 +201,11 @@ class Witness:
                 errors=errors,
             )
         )
+
+    def saw_end(self, status: str, *, run: str = "", job: str = "") -> None:
+        """For whoever got a result, or heard that there will be none."""
+        line = EndSeen(at=self._now(), namespace=self.namespace, status=status, run=run, job=job)
+        self._append(line)
 
     def given_back(self, job: str, attempt: int) -> None:
         """For whoever hears ``JobReleased`` of a worker."""

@@ -48,6 +48,9 @@ class Accepting:
             for namespace, job in jobs:
                 if job not in states:
                     yield _finding("I1", "accepted", _LOST, namespace, job=job)
+                elif (found := self._testimony.namespace_of(job)) not in (None, namespace):
+                    text = f"accepted in namespace {namespace!r}, and it is in {found!r}"
+                    yield _finding("I1", "accepted", text, namespace, job=job)
 
     async def _refused(self) -> AsyncIterator[Finding]:
         for namespace, run, job, errors in self._testimony.refused_only():

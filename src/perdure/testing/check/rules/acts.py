@@ -74,4 +74,13 @@ def decided_by_those_who_did(view: RunView) -> Iterator[Finding]:
             yield view.finding("I1", "decided_by_those_who_did", text, key=act.key)
 
 
-RULES = (acts_are_kept, cancels_are_kept, decided_by_those_who_did)
+def ends_are_kept(view: RunView) -> Iterator[Finding]:
+    """Whoever was told how a run ended finds that in its log, also if it was started anew since."""
+    ends = {str(step.after.status) for step in view.replay.steps if step.after.is_ended}
+    for status in view.testimony.ends_told(view.run.namespace, run=view.run.id):
+        if status not in ends:
+            text = f"a client was told that it is {status}, and by its log it never was"
+            yield view.finding("I8", "ends_are_kept", text)
+
+
+RULES = (acts_are_kept, cancels_are_kept, decided_by_those_who_did, ends_are_kept)

@@ -7,13 +7,21 @@ from datetime import timedelta
 
 import msgspec
 
+from perdure.engine.new_jobs import call_of
 from perdure.model.duration import nearest_duration
+from perdure.model.job import FINISHED, Job
+from perdure.model.lane import Lane
 from perdure.model.run import LiveKind, Wait, WaitKind
+from perdure.rules.decision import Schedule
+from perdure.rules.rank import rank_of
 from perdure.testing.check.finding import Finding
+from perdure.testing.check.inside.reads import JobDetails
 from perdure.testing.check.redeciding import Opened
-from perdure.testing.check.view import RunView
+from perdure.testing.check.view import RunView, decoded, is_json
 
 ROUNDING = timedelta(milliseconds=2)
+RANK_ROUNDING = 0.01
+"""In seconds: a rank is a number with a fraction."""
 IN_ONE_COMMIT = timedelta(seconds=60)
 """How far apart the times of what one commit wrote may be."""
 
@@ -47,20 +55,20 @@ def _faults(view: RunView, wait: Wait, opened: Opened) -> Iterator[str]:
     for name, kept, asked in pairs:
         if kept != asked:
             yield f"the {name} of its wait is {kept!r}, it was opened with {asked!r}"
-    if not _same_detail(view, wait.detail, wanted.detail):
+    if not _same_json(view, wait.detail, wanted.detail):
         yield f"the detail of its wait is {wait.detail[:80]!r}, not what it was opened with"
     if wanted.kind is not WaitKind.CHILD and not _is_due_in_time(wait, opened):
         yield f"its wait is due at {wait.due_at}; {_told(opened)}"
 
 
-def _same_detail(view: RunView, kept: bytes, asked: bytes) -> bool:
-    if not kept or not asked:
-        return kept == asked
-    try:
-        decoded = view.settings.codec.decode(kept)
-        return decoded == asked or msgspec.json.decode(decoded) == msgspec.json.decode(asked)
-    except Exception:  # of whatever codec it is
+def _same_json(view: RunView, kept: bytes | None, asked: bytes) -> bool:
+    """Whether a stored value is this JSON; nothing is only the same as nothing."""
+    json = decoded(kept, view.settings)
+    if json == asked or not json or not asked:
+        return json == asked
+    if not is_json(json) or not is_json(asked):
         return False
+    return bool(msgspec.json.decode(json) == msgspec.json.decode(asked))
 
 
 def _is_due_in_time(wait: Wait, opened: Opened) -> bool:
@@ -85,4 +93,49 @@ def _told(opened: Opened) -> str:
     return f"it was opened at {opened.at} for {wanted.delay}"
 
 
-RULES = (as_decided, waits_as_opened)
+def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
+    """The job of a key is the one that was asked for: its lane, urgency, policy, input and rank."""
+    if view.jobs is None or view.redecided.fault:
+        return
+    for job in view.jobs:
+        schedule = None if job.node is None else view.redecided.scheduled.get(job.node.key)
+        if schedule is None or view.state.live.get(schedule.key.text) is not LiveKind.JOB:
+            continue  # which is told elsewhere
+        details = None if view.details is None else view.details.get(job.id)
+        for fault in _job_faults(view, job, details, schedule):
+            where = {"key": schedule.key.text, "job": job.id}
+            yield view.finding("I7", "jobs_as_scheduled", fault, **where)
+
+
+def _job_faults(
+    view: RunView, job: Job, details: JobDetails | None, schedule: Schedule
+) -> Iterator[str]:
+    call = schedule.call
+    pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
+    if details is not None:
+        wanted = Lane(
+            queue=call.queue,
+            task=call.task,
+            tags=call.tags,
+            flow=f"{view.state.flow}@{view.state.version}",
+        )
+        policy = None if call.policy is None else call.policy.encode()
+        pairs += [
+            ("queue", details.queue, call.queue),
+            ("task", details.task, call.task),
+            ("lane", details.lane, wanted.text),
+            ("policy", details.policy, policy),
+        ]
+    for name, kept, asked in pairs:
+        if kept != asked:
+            yield f"the {name} of its job is {kept!r}, it was asked for with {asked!r}"
+    if details is not None and job.status not in FINISHED:
+        aging = timedelta(milliseconds=view.state.aging_ms)
+        rank = rank_of(job.ready_at, job.priority, aging)
+        if abs(details.rank - rank) > RANK_ROUNDING:
+            yield f"the rank of its job is {details.rank}, by its time and priority it is {rank}"
+        if not _same_json(view, details.input, call_of(schedule)):
+            yield "the input of its job is not what it was asked for with"
+
+
+RULES = (as_decided, waits_as_opened, jobs_as_scheduled)

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.model.job import FINISHED, HELD, Job, Status
-from perdure.model.lane import Lane
+from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
 from perdure.testing.check.finding import Finding
+from perdure.testing.check.reading import NOT_STORED
 from perdure.testing.check.view import RunView
 
 
@@ -118,43 +119,43 @@ def _is_given_up(view: RunView, wait: Wait) -> bool:
 
 def in_their_lanes(view: RunView) -> Iterator[Finding]:
     """The lane of a run's job is that of the run's version, so that workers who have it find it."""
-    if view.jobs is None or view.lanes is None:
+    if view.jobs is None or view.details is None:
         return
     for job in view.jobs:
-        text = view.lanes.get(job.id)
-        if text is None:
+        details = view.details.get(job.id)
+        if details is None:
             continue
         key = "" if job.node is None else job.node.key
-        try:
-            lane = Lane.parse(text)
-        except (ValueError, TypeError) as error:
-            fault = f"its lane {text!r} cannot be read: {error}"
-            yield view.finding("I7", "in_their_lanes", fault, key=key, job=job.id)
-            continue
         wanted = f"{view.state.flow}@{view.state.version}"
-        if lane.flow != wanted:
+        lane = Lane.parse(details.lane)
+        if lane == UNREADABLE:
+            fault = f"its lane {details.lane!r} cannot be read"
+        elif lane.flow != wanted:
             fault = f"its lane is for {lane.flow!r}, the run is of {wanted!r}: nobody takes it"
-            yield view.finding("I7", "in_their_lanes", fault, key=key, job=job.id)
+        else:
+            continue
+        yield view.finding("I7", "in_their_lanes", fault, key=key, job=job.id)
 
 
 def has_definition(view: RunView) -> Iterator[Finding]:
-    """A run that goes on needs its flow's definition."""
-    if view.lacks_definition and view.run.status not in ENDED:
-        text = f"the definition of {view.state.flow}@{view.state.version} is not stored"
-        yield view.finding("I7", "has_definition", text)
+    """A run needs its flow's definition, to go on and to be retried or forked."""
+    fault = view.definition_faults.get(view.state.version)
+    if fault is not None:
+        text = f"the definition of {view.state.flow}@{view.state.version} {fault}"
+        yield view.finding("I7" if fault == NOT_STORED else "I5", "has_definition", text)
 
 
 def job_in_time(job: Job, view: RunView) -> Iterator[Finding]:
     key = "" if job.node is None else job.node.key
     if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
         text = f"the lease of worker {job.worker} ran out {late} ago, and nobody took the job over"
-        yield view.finding("I7", "in_time", text, key=key, job=job.id)
+        yield view.finding("I7", "runs_in_time", text, key=key, job=job.id)
     if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
         text = f"scheduled for {late} ago, and it still does not wait"
-        yield view.finding("I7", "in_time", text, key=key, job=job.id)
+        yield view.finding("I7", "runs_in_time", text, key=key, job=job.id)
 
 
-def in_time(view: RunView) -> Iterator[Finding]:
+def runs_in_time(view: RunView) -> Iterator[Finding]:
     """What is due is seen to while a worker lives."""
     if view.jobs is None:
         return
@@ -166,7 +167,7 @@ def in_time(view: RunView) -> Iterator[Finding]:
         if late is None or is_kept or _waits_for_a_live_child(view, wait):
             continue
         text = f"its wait ({wait.kind}) was due {late} ago, and nobody ended it"
-        yield view.finding("I7", "in_time", text, key=wait.key)
+        yield view.finding("I7", "runs_in_time", text, key=wait.key)
 
 
 def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:
@@ -184,5 +185,5 @@ RULES = (
     parked_in_a_pause,
     in_their_lanes,
     has_definition,
-    in_time,
+    runs_in_time,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.model.event import RunSubmitted
 from perdure.testing.check.finding import Finding
-from perdure.testing.check.view import RunView
+from perdure.testing.check.view import RunView, is_json
 
 
 def contiguous(view: RunView) -> Iterator[Finding]:
@@ -39,11 +39,24 @@ def begins(view: RunView) -> Iterator[Finding]:
             yield view.finding("I4", "begins", f"{text}, by its first event", step.number)
 
 
-def in_time(view: RunView) -> Iterator[Finding]:
+def as_old_as_the_run(view: RunView) -> Iterator[Finding]:
     """The first event is as old as the run: another run's log is not taken for its own."""
     if view.events and view.events[0].at < view.run.created_at:
         text = f"it is of {view.events[0].at}, before the run was made at {view.run.created_at}"
-        yield view.finding("I4", "in_time", text, view.events[0].number)
+        yield view.finding("I4", "as_old_as_the_run", text, view.events[0].number)
 
 
-RULES = (contiguous, numbered, begins, in_time)
+def has_input(view: RunView) -> Iterator[Finding]:
+    """What a run was submitted with is there, and can be read."""
+    if view.events and not is_json(view.value_of(view.events[0])):
+        text = "the input that it was submitted with is not there, or cannot be read"
+        yield view.finding("I1", "has_input", text, view.events[0].number)
+
+
+def values_are_json(view: RunView) -> Iterator[Finding]:
+    for event in view.events[1:]:
+        if event.value is not None and not is_json(view.value_of(event)):
+            yield view.finding("I2", "values_are_json", "its value cannot be read", event.number)
+
+
+RULES = (contiguous, numbered, begins, as_old_as_the_run, has_input, values_are_json)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from perdure.model.schedule import Schedule, TickResult
+from perdure.rules.timetable import next_tick
 from perdure.testing.check.finding import Finding
+from perdure.testing.check.view import late_by
 
 
 class ScheduleView:
@@ -15,6 +17,8 @@ class ScheduleView:
         self.schedule = schedule
         self.now = now
         self.grace = grace
+        self.looked_for_at = schedule.state.due_at
+        """When workers look at it, as the store finds it for them."""
         self.is_there: Mapping[str, bool] = {}
         """Runs and jobs that it started; empty where they may have been pruned."""
 
@@ -58,12 +62,36 @@ def started_is_there(view: ScheduleView) -> Iterator[Finding]:
             yield view.finding("I1", "started_is_there", text)
 
 
-def in_time(view: ScheduleView) -> Iterator[Finding]:
+def ticks_in_time(view: ScheduleView) -> Iterator[Finding]:
+    late = late_by(view.schedule.state.due_at, view.now, view.grace)
+    if late is not None:
+        yield view.finding("I7", "ticks_in_time", f"due {late} ago, and nobody saw to it")
+
+
+def is_looked_for(view: ScheduleView) -> Iterator[Finding]:
+    """Workers look at it when its state says."""
     due_at = view.schedule.state.due_at
-    if view.grace is None or due_at is None or view.now - due_at <= view.grace:
+    if view.looked_for_at != due_at:
+        text = f"due at {due_at} by its state, and workers look for it at {view.looked_for_at}"
+        yield view.finding("I7", "is_looked_for", text)
+
+
+def due_by_its_timetable(view: ScheduleView) -> Iterator[Finding]:
+    """One that is not paused is looked at by the time of its next tick."""
+    state, timetable = view.schedule.state, view.schedule.definition.timetable
+    if state.paused_at is not None:
         return
-    text = f"due {view.now - due_at} ago, and nobody saw to it"
-    yield view.finding("I7", "in_time", text)
+    tick = next_tick(timetable, state.anchor, max(view.now, state.changed_at))
+    if tick is not None and (state.due_at is None or state.due_at > tick):
+        text = f"the next tick of its timetable is at {tick}, and it is due at {state.due_at}"
+        yield view.finding("I7", "due_by_its_timetable", text)
 
 
-RULES = (one_start_a_tick, counts_agree, started_is_there, in_time)
+RULES = (
+    one_start_a_tick,
+    counts_agree,
+    started_is_there,
+    ticks_in_time,
+    is_looked_for,
+    due_by_its_timetable,
+)

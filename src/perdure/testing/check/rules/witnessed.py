@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from perdure.model.limit import LimitRule
-from perdure.testing.check.finding import Finding
+from perdure.testing.check.finding import Finding, Judged
 from perdure.testing.check.settings import CheckSettings
 from perdure.testing.check.testimony import Testimony, WitnessedExecution
 
@@ -67,6 +67,17 @@ def keys_are_stable(testimony: Testimony, settings: CheckSettings) -> Iterator[F
     for namespace, idempotency_key, count in testimony.shared_keys():
         text = f"idempotency key {idempotency_key!r} was given to {count} different parts or jobs"
         yield Finding(invariant="I2", rule="keys_are_stable", text=text, namespace=namespace)
+
+
+def judged(testimony: Testimony, settings: CheckSettings, key: str) -> Judged:
+    """How much a limit was judged on, so that one that was not cannot pass for one that held."""
+    ran = testimony.running(key, only_committed=not settings.leases_hold)
+    starts = testimony.starts(key) if settings.start_slack is None else testimony.beginnings(key)
+    return Judged(
+        executions=testimony.held_count(key),
+        at_once=sum(step > 0 for _, step, _ in ran),
+        starts=sum(1 for _ in starts),
+    )
 
 
 def limits_hold(testimony: Testimony, settings: CheckSettings) -> Iterator[Finding]:
