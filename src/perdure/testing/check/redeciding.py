@@ -213,7 +213,7 @@ class Redeciding:
 
 
 def _is_same(stored: Event, decided: Event) -> bool:
-    return _plain(stored) == _plain(decided)
+    return stored == decided or _plain(stored) == _plain(decided)
 
 
 def _plain(event: Event) -> Event:

@@ -209,6 +209,7 @@ class SimulatedClient:
     async def _wait(self) -> None:
         handle = self._client.run_handle(self._any_run())
         await handle.result(timeout="3s")
+        self._asked.saw_result(handle.id)
         self._world.trace(f"got the result of {handle.id}")
 
     async def _act_on_job(self) -> None:

@@ -42,6 +42,11 @@ class Asked:
         self.jobs.append(id)
         self.witness.accepted(job=id)
 
+    def saw_result(self, run: str) -> None:
+        """Somebody got the result of a run, which is final then."""
+        if not may_be_replaced(run):
+            self.witness.saw_end("completed", run=run)
+
     @asynccontextmanager
     async def act(
         self, act: str, run: str, key: str = "", *, nonce: str = "", by: str = ""
