@@ -68,12 +68,13 @@ class Development:
         return asyncio.run(self._work(found))
 
     async def _work(self, found: Found) -> ExitCode:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
         async with self._client:
+            await self._tell_runs()  # from now on, what is new is told
             self._tell("store", f"store: {self._client.store_url}")
             self._tell_found(found)
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop)
             following = asyncio.create_task(self._follow_runs())
             try:
                 while not self._stopping.is_set():
@@ -113,14 +114,17 @@ class Development:
 
     async def _follow_runs(self) -> None:
         while True:
+            await asyncio.sleep(LOOK_SECONDS)
             try:
-                for news in self._runs.news(await self._client.runs(limit=LOOK_MAX)):
-                    run = news.run
-                    status = "began" if news.is_new else run.status.value
-                    self._tell("run", told(news), run=run.id, flow=run.flow, status=status)
+                await self._tell_runs()
             except PerdureError as error:
                 tell_error(str(error))
-            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _tell_runs(self) -> None:
+        for news in self._runs.news(await self._client.runs(limit=LOOK_MAX)):
+            run = news.run
+            status = "began" if news.is_new else run.status.value
+            self._tell("run", told(news), run=run.id, flow=run.flow, status=status)
 
     def _stop(self) -> None:
         self._stopping.set()
