@@ -83,6 +83,8 @@ from perdure.in_process.running import run_flow, run_flow_async
 from perdure.model.explanation import Explanation, Finding, FindingKind
 from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
+from perdure.model.health import Health, Severity, Symptom
+from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
 from perdure.model.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
@@ -124,6 +126,7 @@ __all__ = [
     "DeadlineExceeded",
     "Depth",
     "DuplicateTask",
+    "EndedCounts",
     "EventLogCorrupt",
     "EventRecord",
     "Explanation",
@@ -132,7 +135,9 @@ __all__ = [
     "FindingKind",
     "FingerprintTaken",
     "Flow",
+    "FlowRuns",
     "GroupAbort",
+    "Health",
     "IllegalTransition",
     "InvalidAnswer",
     "InvalidFlow",
@@ -199,11 +204,13 @@ __all__ = [
     "ScheduleUnreadable",
     "SchemaMismatch",
     "Settings",
+    "Severity",
     "Spacing",
     "StaleClaim",
     "Status",
     "StoreError",
     "StoreUnreachable",
+    "Symptom",
     "Task",
     "TemplateMissing",
     "TickRecord",
