@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from perdure import Client
+from perdure import Client, Flow
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows, sample_tasks
 from tests.cli.commands import Commands
+
+branches = {f"b{number}": Flow().wait_for_signal(f"go-{number}") for number in range(30)}
+many_waits = Flow("many").fork(**branches).join(sample_tasks.echo).build()
 
 
 class TestExplain:
@@ -67,6 +70,15 @@ class TestExplain:
         told = Commands(None)("explain", job.id, "--store", url)
 
         assert f"    → perdure queues resume default --store {url}\n" in told.out
+
+    def test_fits_one_screen(self, perdure: Commands, client: Client) -> None:
+        client.submit(many_waits, None, id="many")
+
+        told = perdure("explain", "many").out.splitlines()
+
+        assert len(told) == 22  # a sentence, ten findings with a command each, and how many more
+        assert told[-1] == "  and 20 more: --json has them"
+        assert len(perdure("explain", "many", "--json").json["findings"]) == 30
 
     def test_of_nothing(self, perdure: Commands, client: Client) -> None:
         refused = perdure("explain", "nobody")

@@ -29,6 +29,9 @@ _STUCK = frozenset(
 """What does not go on unless somebody does something."""
 
 
+FINDINGS_SHOWN = 10
+"""So that an explanation fits one screen."""
+
 _TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _CALL = re.compile(rf"""client\.\w+\((?:[^()'"]|{_TEXT})*\)""")
 _WORKER = re.compile(r"start a worker with (?:this \w+|queues=(\[.*?\])|tags=(\[.*?\]))")
@@ -65,11 +68,14 @@ def print_explanation(console: Console, explanation: Explanation, options: str) 
     console.print(line.append(f". {_flat(explanation.summary)}"), soft_wrap=True)
     if explanation.job is not None and explanation.run is not None:
         console.print(Text(f"  It belongs to run {explanation.run}."), soft_wrap=True)
-    for finding in explanation.findings:
+    for finding in explanation.findings[:FINDINGS_SHOWN]:
         _print_finding(console, finding, explanation.summary)
         command = command_of(explanation, finding, options)
         if command:
             console.print(Text(f"    → {command}", style="dim"), soft_wrap=True)
+    if len(explanation.findings) > FINDINGS_SHOWN:
+        more = len(explanation.findings) - FINDINGS_SHOWN
+        console.print(Text(f"  and {more} more: --json has them", style="dim"))
 
 
 def _print_finding(console: Console, finding: Finding, summary: str) -> None:

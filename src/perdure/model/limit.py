@@ -145,8 +145,11 @@ def info_of(limit: Limit) -> LimitInfo:
     )
 
 
-def limit_of(info: LimitInfo) -> Limit:
-    """The limit again. A key that is computed is known from the jobs, not from here."""
+def limit_of(info: LimitInfo) -> Limit | None:
+    """The limit again; None if it is of a kind that only newer code knows.
+
+    A key that is computed is known from the jobs, not from here.
+    """
     key: Key = _computed_elsewhere if info.is_computed else info.key
     if info.live_max is not None:
         return Concurrency(info.live_max, key=key, queue=info.queue, task=info.task)
@@ -159,7 +162,9 @@ def limit_of(info: LimitInfo) -> Limit:
             queue=info.queue,
             task=info.task,
         )
-    return Spacing(info.spacing or timedelta(0), key=key, queue=info.queue, task=info.task)
+    if info.spacing:
+        return Spacing(info.spacing, key=key, queue=info.queue, task=info.task)
+    return None
 
 
 def _computed_elsewhere(*_: object) -> str:

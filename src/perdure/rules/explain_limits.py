@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from perdure.model.explanation import Finding, FindingKind, Surroundings
 from perdure.model.ids import JobId
 from perdure.model.job import Job
 from perdure.model.lane import Lane
-from perdure.model.limit import LimitRule, LimitUse, limit_of
+from perdure.model.limit import Limit, LimitInfo, LimitRule, LimitUse, limit_of
 from perdure.model.worker import WorkerState
 from perdure.rules.explain_waits import moment
 from perdure.rules.limits import governing_rules, room_under
@@ -21,12 +21,16 @@ def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]
     """What a worker keeps to when it claims a job like this; ``flow`` is empty for a plain one."""
     lane = Lane(queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow)
     of_task = [
-        limit_of(info)
+        info
         for each in worker.info.task_limits
         if (each.task, each.flow) == (job.task, flow)
         for info in each.limits
     ]
-    return governing_rules(lane, of_task, [limit_of(info) for info in worker.info.limits])
+    return governing_rules(lane, _limits(of_task), _limits(worker.info.limits))
+
+
+def _limits(infos: Iterable[LimitInfo]) -> list[Limit]:
+    return [limit for limit in map(limit_of, infos) if limit is not None]
 
 
 def full_limits(
