@@ -240,6 +240,7 @@ class Maker:
         await self._client.run_handle("replaced").result(20)
         await (await self._submit(self.scene.cooling, 1, "begun")).result(20)
         await self._submit(self.scene.cooling, 1, "skipped")
+        await (await self._client.fork("skipped", after=1, new_id="begun anyway")).result(20)
 
     async def _paused(self) -> None:
         await self._submit(self.scene.queued, 1, "parked")

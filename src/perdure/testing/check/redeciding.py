@@ -124,14 +124,21 @@ class Redeciding:
         return decision
 
     def _unless_skipped(self, decision: Decision) -> Decision:
-        """A run that came too soon for its flow: the store takes away what would follow."""
+        """A run that came too soon for its flow: the store takes away what would follow.
+
+        Of its fork, the log may have been cut before it says so.
+        """
+        first = self._steps[0].event
         second = self._steps[1].event if len(self._steps) > 1 else None
-        if not isinstance(second, events.RunSkipped):
+        is_cut = self._ends_at(1) and getattr(first, "then", None) == events.NOTHING
+        if not is_cut and not isinstance(second, events.RunSkipped):
             return decision
         skipped = Decision()
         event, value = decision.events[0]
         assert isinstance(event, events.RunSubmitted)
-        skipped.events = [(replace(event, then=events.NOTHING), value), (second, None)]
+        skipped.events = [(replace(event, then=events.NOTHING), value)]
+        if isinstance(second, events.RunSkipped):
+            skipped.events.append((second, None))
         return skipped
 
     def _fork_at(self, place: int, graph: Graph) -> Decision:
