@@ -511,7 +511,7 @@ class StoreError(PerdureError):
 
 class InvalidStoreUrl(StoreError, InvalidInput):
     def __init__(self, url: str, reason: str) -> None:
-        url = _without_password(url)
+        url = without_password(url)
         super().__init__(
             f"store URL {url!r} cannot be used: {reason}. Use memory://name, sqlite:///path.db "
             "or postgresql://user@host/database"
@@ -525,7 +525,7 @@ class StoreUnreachable(StoreError, ConnectionError):
         reason: str,
         advice: str = "Is the server running, and are host, port, database and password right?",
     ) -> None:
-        super().__init__(f"cannot open the store at {url}: {reason}. {advice}")
+        super().__init__(f"cannot open the store at {without_password(url)}: {reason}. {advice}")
 
 
 class SchemaMismatch(StoreError):
@@ -644,7 +644,7 @@ def _cut(message: str) -> str:
     return message if fits else f"{message[:half]} ... {message[-half:]}"
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
     """The URL as it may be shown: all between a user's name and the last @, and password=."""
     url = re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", url)

@@ -58,6 +58,20 @@ class TestExitCodes:
         assert_told(answer, 3, "cannot open the store", "Is the server running")
         assert "secret" not in answer.error
 
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "sqlite://me:hunter2@[::1/db",
+            "sqlite://127.0.0.1/none?sslpassword=hunter2",
+            "memory://me:hunter2@127.0.0.1",
+        ],
+    )
+    def test_no_error_shows_the_password_of_a_url(self, url: str) -> None:
+        for answer in (Commands(url)("depth"), Commands(None)("depth", "--store", url)):
+            assert_told(answer, answer.exit_code, "***")
+            assert answer.exit_code > 1
+            assert "hunter2" not in answer.error
+
     def test_a_missing_file_is_3_and_is_not_created(self, tmp_path: Path) -> None:
         file = tmp_path / "typo.db"
 

@@ -13,7 +13,7 @@ import typer
 from perdure.cli.exits import errors_told
 from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, StoreOption
 from perdure.cli.worker import AllowScripts, child_command
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, without_password
 from perdure.model.duration import as_duration
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def dev(
             return
         url = store or LOCAL_STORE
         if url.startswith("memory:"):
-            raise InvalidInput(f"store {url!r} lives inside one process; dev needs one to share")
+            shown = without_password(url)
+            raise InvalidInput(f"store {shown!r} lives inside one process; dev needs one to share")
         # Not among the arguments, where every user of the machine could read its password.
         os.environ[STORE_VARIABLE] = url
         flags = ["--json"] if as_json else []

@@ -9,12 +9,12 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import typer
 
 from perdure.cli.exits import errors_told
-from perdure.errors import InvalidInput, StoreUnreachable
+from perdure.errors import InvalidInput, InvalidStoreUrl, StoreUnreachable, without_password
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
@@ -83,18 +83,26 @@ def connected(
 
 
 def _check_outside(url: str) -> None:
-    if urlsplit(url).scheme == "memory":
+    if _parts_of(url).scheme == "memory":
         raise InvalidInput(
-            f"store {url!r} lives inside one process; from outside nobody can look into it"
+            f"store {without_password(url)!r} lives inside one process; from outside nobody can "
+            "look into it"
         )
 
 
 def _check_exists(url: str) -> None:
     """Looking at a store must not create it: a mistyped path would look like an empty queue."""
-    parts = urlsplit(url)
+    parts = _parts_of(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.scheme == "sqlite" and path and not os.path.exists(path):
         raise StoreUnreachable(url, f"there is no file {path!r}", "The first worker creates it.")
+
+
+def _parts_of(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidStoreUrl(url, str(error)) from error
 
 
 def login_name() -> str | None:
