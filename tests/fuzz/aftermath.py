@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from perdure import AsyncClient, PerdureError, Worker
 from perdure.clock import ManualClock
@@ -15,6 +16,8 @@ from perdure.store.contract import Store
 from perdure.worker.events import WorkerStopped
 from tests.cli.commands import Commands
 from tests.fuzz.contents import contents
+from tests.fuzz.inspection import inspect_store
+from tests.fuzz.leaks import look_for_secrets
 from tests.fuzz.work import FLOWS, TASKS
 from tests.worker.harness import Running
 
@@ -65,41 +68,63 @@ async def until_quiet(client: AsyncClient, running: Running) -> None:
     assert not running.all(WorkerStopped), "the worker ended by itself"
 
 
-async def read_all(client: AsyncClient) -> None:
-    """Everything that can be asked has an answer."""
+async def read_all(client: AsyncClient, url: str) -> None:
+    """Everything that can be asked has an answer, which tells no secret."""
+    look = partial(look_for_secrets, url=url)
     for job in await client.jobs(limit=PAGE):
-        await client.job(job.id)
-        await client.failures(job.id)
+        await read_job(client, job.id, url)
     for run in await client.runs(limit=PAGE):
-        handle = client.run_handle(run.id)
-        await handle.events()
-        await handle.nodes()
-        await handle.outputs()
-        await handle.approvals()
-        await handle.children()
-        await client.lineage(run.id)
-        await client.explain(run.id)
+        await read_run(client, run.id, url)
     for schedule in await client.schedules():
-        await client.schedule_record(schedule.name)
-    await client.inbox(limit=PAGE)
-    await client.waits(limit=PAGE)
-    await client.depth()
-    await client.stranded(FLOWS)
+        look("a schedule", await client.schedule_record(schedule.name))
+    look("the inbox", await client.inbox(limit=PAGE))
+    look("waits", await client.waits(limit=PAGE))
+    look("the depth", await client.depth())
+    look("what is stranded", await client.stranded(FLOWS))
+
+
+async def read_job(client: AsyncClient, id: str, url: str) -> None:
+    look_for_secrets("a job", await client.job(id), url)
+    look_for_secrets("its failures", await client.failures(id), url)
+
+
+async def read_run(client: AsyncClient, id: str, url: str) -> None:
+    look = partial(look_for_secrets, url=url)
+    handle = client.run_handle(id)
+    look("a run", await client.run(id))
+    look("its events", await handle.events())
+    look("its nodes", await handle.nodes())
+    look("its outputs", await handle.outputs())
+    look("its approvals", await handle.approvals())
+    look("its children", await handle.children())
+    look("its lineage", await client.lineage(id))
+    look("its explanation", await client.explain(id))
 
 
 def show_all(url: str, jobs: Sequence[str], runs: Sequence[str]) -> None:
-    """Commands print it, for people and for programs."""
+    """Commands print what there is."""
+    show(url, [*LISTS, *of_work(jobs[:SHOWN_MAX], runs[:SHOWN_MAX])])
+
+
+def of_work(jobs: Sequence[str], runs: Sequence[str]) -> list[tuple[str, ...]]:
+    """The commands that show these."""
+    return [
+        *((*command, "--", id) for id in jobs for command in OF_A_JOB),
+        *((*command, "--", id) for id in runs for command in OF_A_RUN),
+    ]
+
+
+def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
+    """Commands print for people and for programs, and no secret."""
     perdure = Commands(url)
-    shown = [*LISTS]
-    shown += [(*command, "--", id) for id in jobs[:SHOWN_MAX] for command in OF_A_JOB]
-    shown += [(*command, "--", id) for id in runs[:SHOWN_MAX] for command in OF_A_RUN]
-    for command in shown:
+    for command in commands:
         plain = perdure(*command)
         assert plain.exit_code == 0, (command, plain)
         head = command[: command.index("--")] if "--" in command else command
         rest = command[len(head) :]
         told = perdure(*head, "--json", *rest)
         assert told.exit_code == 0, (command, told)
+        look_for_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
         for line in told.out.splitlines() if "events" in command else [told.out]:
             json.loads(line)
 
@@ -149,9 +174,10 @@ async def check_aftermath(
     has_commands: bool = False,
 ) -> None:
     try:
-        await read_all(client)
+        await read_all(client, url)
         await execute_all(store, client, clock)
-        await read_all(client)
+        await read_all(client, url)
+        await inspect_store(url, store)
         jobs = [job.id for job in await client.jobs()]
         runs = [run.id for run in await client.runs()]
         if has_commands:

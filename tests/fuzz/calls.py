@@ -110,6 +110,7 @@ METHODS: dict[str, Method] = {
     "broadcast": Method((one_of("go"), PAYLOAD), names={"flow": FLOW, "by": WHO}),
     "cancel": Method((RUN_ID,), names={"reason": TEXT, "by": WHO, "compensate": CHOICE}),
     "count": Method(names={"status": STATUS, "queue": NAME, "task": TASK, "group": NAME}),
+    "count_ended": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
     "count_runs": Method(names={"status": STATUS, "flow": FLOW}),
     "decide": Method(
         (APPROVAL, one_of("approve", "reject")),
@@ -137,7 +138,9 @@ METHODS: dict[str, Method] = {
             "by": WHO,
         },
     ),
+    "flows": Method(),
     "handle": Method((JOB_ID, TASK)),
+    "health": Method(),
     "inbox": Method((NAME,), names={"flow": FLOW, "limit": LIMIT, "after": APPROVAL}),
     "job": Method((JOB_ID,)),
     "jobs": Method(
@@ -156,6 +159,7 @@ METHODS: dict[str, Method] = {
     "pause_queue": Method((NAME,), names={"by": WHO}),
     "pause_schedule": Method((SCHEDULE,), names={"by": WHO}),
     "paused_queues": Method(),
+    "prune": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
     "report": Method(
         (one_of("run-outer"), one_of("outside")),
         names={

@@ -50,7 +50,7 @@ _POSITIONS: dict[str, tuple[tuple[str, ...], ...]] = {
 _LIKELY = [*RUNS, "run-deciding:review", "nightly", "go", "outside", "approve", "1", "{}", "failed"]
 
 
-def _is_passable(text: str) -> bool:
+def is_passable(text: str) -> bool:
     """No shell can pass a zero byte, nor what is in no encoding."""
     return "\x00" not in text and not any(0xD800 <= ord(each) < 0xE000 for each in text)
 
@@ -58,7 +58,7 @@ def _is_passable(text: str) -> bool:
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     name = draw(st.sampled_from(sorted(COMMANDS)))
-    values = st.sampled_from(_LIKELY) | odd_texts().filter(_is_passable)
+    values = st.sampled_from(_LIKELY) | odd_texts().filter(is_passable)
     options = draw(st.lists(st.sampled_from(COMMANDS[name] or ("--json",)), max_size=1))
     told = [part for option in options for part in _option(draw, option, values)]
     as_json = ["--json"] if draw(st.booleans()) and "--json" not in told else []

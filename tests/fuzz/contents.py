@@ -16,12 +16,16 @@ NOT_WORK = ("workers", "duties", "migrations")
 """Tables of workers, which come and go by themselves."""
 
 
-async def contents(url: str) -> Any:
+async def contents(url: str, *, is_all: bool = False) -> Any:
+    """By table, if it has tables; ``is_all``: with those of workers."""
     if url.startswith("memory:"):
         return _of_memory(url)
-    if url.startswith("sqlite:"):
-        return _of_sqlite(url)
-    return await _of_postgres(url)
+    left_out = () if is_all else NOT_WORK
+    return (
+        _of_sqlite(url, left_out)
+        if url.startswith("sqlite:")
+        else await _of_postgres(url, left_out)
+    )
 
 
 def _of_memory(url: str) -> Any:
@@ -47,18 +51,18 @@ def _plain(records: Any) -> Any:
     }
 
 
-def _of_sqlite(url: str) -> Any:
+def _of_sqlite(url: str, left_out: tuple[str, ...]) -> Any:
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         names = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
         tables = [name for (name,) in connection.execute(names)]
         return {
             table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
             for table in tables
-            if not table.endswith(NOT_WORK)
+            if not table.endswith(left_out)
         }
 
 
-async def _of_postgres(url: str) -> Any:
+async def _of_postgres(url: str, left_out: tuple[str, ...]) -> Any:
     address = parse_address(url)
     connection = await asyncpg.connect(address.dsn)
     try:
@@ -70,7 +74,7 @@ async def _of_postgres(url: str) -> Any:
                 key=repr,
             )
             for table in tables
-            if not table.endswith(NOT_WORK)
+            if not table.endswith(left_out)
         }
     finally:
         await connection.close()

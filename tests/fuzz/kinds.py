@@ -27,15 +27,18 @@ from perdure.testing.strategies import (
     any_templates,
     flow_texts,
     json_values,
+    odd_texts,
     store_urls,
 )
-from perdure.testing.strategies.addresses import PASSWORD
 from tests.cli.commands import Commands
-from tests.fuzz import rows, work
-from tests.fuzz.aftermath import check_aftermath
+from tests.fuzz import rows, telling, work
+from tests.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
 from tests.fuzz.calls import Call, calls
-from tests.fuzz.commands import command_lines
+from tests.fuzz.commands import command_lines, is_passable
+from tests.fuzz.inspection import inspect_store
+from tests.fuzz.leaks import all_that_tells, look_for_secrets
 from tests.fuzz.scene import BrokenPromise, scene
+from tests.fuzz.spoiling import COLUMNS, JUNK, spoil
 
 ACTS = (
     "enqueue", "enqueue_many", "submit", "schedule", "signal", "decide", "report", "fork",
@@ -63,6 +66,7 @@ class Kind:
 async def _calls(url: str) -> AsyncIterator[Try]:
     async with scene(url) as place:
         yield place.attempt
+        await inspect_store(url, place.store)
 
 
 @asynccontextmanager
@@ -168,8 +172,8 @@ async def _urls(url: str) -> AsyncIterator[Try]:
                 async with AsyncClient(store_url) as client:
                     await client.count()
         except PerdureError as error:
-            if PASSWORD in f"{error} {error!r}":
-                raise BrokenPromise(f"{error!r} tells the password") from error
+            look_for_secrets("an error", all_that_tells(error))
+            await asyncio.to_thread(_show_refused, store_url)
             return False
         return True
 
@@ -179,9 +183,17 @@ async def _urls(url: str) -> AsyncIterator[Try]:
         os.chdir(before)
 
 
+def _show_refused(store_url: str) -> None:
+    """What a command says to somebody who has the URL in the environment, or types it."""
+    if not is_passable(store_url):
+        return
+    for answer in (Commands(store_url)("depth"), Commands(None)("doctor", "--store", store_url)):
+        look_for_secrets("a command", answer)
+
+
 @asynccontextmanager
 async def _commands(url: str) -> AsyncIterator[Try]:
-    async with scene(url):
+    async with scene(url) as place:
         perdure = Commands(url)
 
         async def attempt(line: list[str]) -> bool:
@@ -191,6 +203,7 @@ async def _commands(url: str) -> AsyncIterator[Try]:
             return answer.exit_code == 0
 
         yield attempt
+        await inspect_store(url, place.store)
 
 
 @asynccontextmanager
@@ -203,15 +216,44 @@ async def _rows(url: str) -> AsyncIterator[Try]:
         store = store_at(url, clock=clock)
         await store.open()
         async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
-            await rows.fill(client)
-            count = rows.spoil(url.removeprefix("sqlite:///"), table, column, rows.JUNK[junk])
+            is_spoilt = await rows.fill(client)
+            count = await spoil(url, table, column, JUNK[junk])
             running = await rows.good_ones_go_on(store, client, clock)
             await rows.try_all(client)
             await running.stop()
+            await inspect_store(url, store, is_excused=is_spoilt)
         await store.close()
         return count > 0
 
     yield attempt
+
+
+@asynccontextmanager
+async def _secrets(url: str) -> AsyncIterator[Try]:
+    """Whatever bodies do with a secret, only they know it."""
+    store = store_at(url)
+    await store.open()
+    flows = list(telling.FLOWS.values())
+    async with AsyncClient(store, tasks=[telling.tell], flows=flows) as client:
+
+        async def attempt(example: tuple[str, str, Any]) -> bool:
+            flow, way, value = example
+            given = [way, value] if flow in telling.IN_A_WAY else value
+            try:
+                run = await client.submit(flow, given)
+                job = await client.enqueue(telling.tell, [way, value])
+            except PerdureError:
+                return False
+            await telling.let_tell(store, client, url)
+            await read_run(client, run.id, url)
+            await read_job(client, job.id, url)
+            if url.startswith("sqlite:"):  # which commands can open as well
+                await asyncio.to_thread(show, url, of_work([job.id], [run.id]))
+            return True
+
+        yield attempt
+        await inspect_store(url, store)
+    await store.close()
 
 
 _STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
@@ -227,9 +269,16 @@ KINDS: dict[str, Kind] = {
     "templates": Kind(st.tuples(any_templates(), json_values()), _templates),
     "store urls": Kind(store_urls(), _urls, ("sqlite",)),
     "spoilt rows": Kind(
-        st.tuples(st.sampled_from(rows.COLUMNS), st.sampled_from(list(rows.JUNK))),
-        _rows,
-        ("sqlite",),
+        st.tuples(st.sampled_from(COLUMNS), st.sampled_from(list(JUNK))), _rows, _SQL
+    ),
+    "secrets": Kind(
+        st.tuples(
+            st.sampled_from(list(telling.FLOWS)),
+            st.sampled_from(telling.WAYS),
+            json_values() | odd_texts(),
+        ),
+        _secrets,
+        ("memory", *_SQL),
     ),
     "command lines": Kind(command_lines(), _commands, ("sqlite",)),
 }

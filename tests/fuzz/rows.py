@@ -1,95 +1,40 @@
-"""Rows that somebody spoilt: every column that is decoded, and what may stand in it instead."""
+"""Work of which somebody spoilt rows: what must go on, and what must have an answer."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Awaitable
-from contextlib import closing
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
 from perdure import AsyncClient, Flow, PerdureError, Worker
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
+from perdure.testing.check import Finding
 from tests.fuzz import work
 from tests.worker.harness import Running, until
 
 T = TypeVar("T")
-_OF_VICTIMS = "run_serial IN (SELECT serial FROM perdure_runs WHERE id LIKE 'victim%')"
-VICTIMS = {
-    "jobs": "job_group = 'victim' OR run_id LIKE 'victim%'",
-    "events": _OF_VICTIMS,
-    "snapshots": _OF_VICTIMS,
-    "definitions": "flow = 'gone'",
-    "waits": "run_id LIKE 'victim%'",
-    "schedules": "name = 'victim'",
-    "steps": _OF_VICTIMS,
-    "runs": "id LIKE 'victim%'",
-    "workers": "id = 'victim'",
-    "failures": "1",
-}
-"""Which rows are spoilt: never those of whoever else is at work."""
-COLUMNS = [
-    ("jobs", "input"),
-    ("jobs", "policy"),
-    ("jobs", "lane"),
-    ("jobs", "progress_details"),
-    ("jobs", "output"),
-    ("jobs", "node_key"),
-    ("events", "data"),
-    ("events", "value"),
-    ("snapshots", "data"),
-    ("definitions", "data"),
-    ("waits", "detail"),
-    ("waits", "key"),
-    ("waits", "name"),
-    ("waits", "deciders"),
-    ("schedules", "definition"),
-    ("schedules", "state"),
-    ("steps", "value"),
-    ("runs", "summary"),
-    ("runs", "version"),
-    ("failures", "failure"),
-]
-JUNK = {
-    "nothing": b"",
-    "null": b"null",
-    "a number": b"7",
-    "a list": b"[]",
-    "an object": b"{}",
-    "other fields": b'{"type":"NodeCompleted","node":7,"state":[],"format":2,"checksum":0}',
-    "a newer kind": b'{"type":"NodeDreamt"}',
-    "another event": b'{"type":"NodeCompleted","node":"nobody","then":{"started":["a#1[0]"]}}',
-    "half": b'{"type":',
-    "no encoding": b"\xff\xfe\x00",
-    "too deep": b"[" * 100_000,
-}
-TEXTS = ("lane", "key", "name", "node_key", "deciders", "version")
-"""Columns of texts; the others hold bytes."""
-
 gone = Flow("gone").delay("1h").then(work.echo).build()
 """A flow that no worker has code for: its definition is read from the store."""
 
 
-async def fill(client: AsyncClient) -> None:
-    """Work of every kind, twice: what will be spoilt, and what must not suffer from it."""
+async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
+    """Work of every kind, twice: what will be spoilt, and what must not suffer from it.
+
+    Says of what the checker finds whether it is about something that is spoilt.
+    """
+    jobs: dict[str, list[str]] = {}
     for who in ("victim", "good"):
-        await client.enqueue(work.echo, who, group=who)
-        await client.enqueue(work.echo, who, group=who, delay="30m")
+        now = await client.enqueue(work.echo, who, group=who)
+        later = await client.enqueue(work.echo, who, group=who, delay="30m")
+        jobs[who] = [now.id, later.id]
         for flow in ("chain", "delaying", "asking", "deciding", "nesting", "outer"):
             await client.submit(flow, who, id=f"{who}-{flow}")
         await client.schedule(who, "chain", every="1h", input=who)
     await client.submit(gone, 1, id="victim-gone")
-
-
-def spoil(path: str, table: str, column: str, junk: bytes) -> int:
-    """Write junk into a column of the victims; how many rows that were."""
-    value = junk.decode(errors="replace").replace("\x00", "") if column in TEXTS else junk
-    statement = f"UPDATE OR IGNORE perdure_{table} SET {column} = ? WHERE {VICTIMS[table]}"
-    with closing(sqlite3.connect(path)) as connection:
-        spoilt = connection.execute(statement, (value,)).rowcount
-        connection.commit()
-    return spoilt
+    return lambda finding: (
+        not (finding.run.startswith("good") or finding.key == "good" or finding.job in jobs["good"])
+    )
 
 
 async def good_ones_go_on(store: Store, client: AsyncClient, clock: ManualClock) -> Running:

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.kinds import KINDS, Kind
+from tests.fuzz.leaks import Ear
 from tests.postgres_schemas import drop_schema, with_query
 
 ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
@@ -21,12 +22,18 @@ ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")
 class Tally:
     tried: int = 0
     accepted: int = 0
+    heard: int = 0
+    """Records that were logged."""
 
 
 def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: str = "") -> Tally:
     """Try so many examples, drawn from a seed; raises what broke a promise, with the example."""
     kind, tally = KINDS[name], Tally()
-    with asyncio.Runner() as runner, tempfile.TemporaryDirectory() as folder:
+    with (
+        Ear(postgres_url) as ear,
+        asyncio.Runner() as runner,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         places = _Places(backend, folder, postgres_url)
         attempt = _attempt(runner, kind, places, name in ONE_STORE_EACH)
 
@@ -44,12 +51,15 @@ def fuzz(name: str, backend: str, examples: int, *, number: int, postgres_url: s
         def tried(example: Any) -> None:
             tally.tried += 1
             tally.accepted += attempt(example)
+            ear.check()
 
         try:
             tried()
         finally:
             attempt.close()
             places.remove()
+        ear.check()
+        tally.heard = ear.heard
     return tally
 
 

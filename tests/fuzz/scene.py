@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from perdure import AsyncClient, PerdureError, Worker
@@ -23,6 +24,8 @@ from tests.worker.harness import Running
 
 SECONDS_MAX = 60.0
 """What a call may take at most, on a machine that is busy: it must not hang."""
+MOMENT = timedelta(milliseconds=1)
+"""Passes before every call, as time does."""
 
 
 class BrokenPromise(AssertionError):
@@ -43,6 +46,7 @@ class Scene:
         method = getattr(self.client, call.method)
         args = [self._meant(each) for each in call.args]
         kwargs = {name: self._meant(each) for name, each in call.kwargs.items()}
+        self.clock.advance(MOMENT)
         before = await contents(self.url)
         try:
             async with asyncio.timeout(SECONDS_MAX):

@@ -21,7 +21,8 @@ EXAMPLES = {
     "conditions": {"memory": 150},
     "templates": {"memory": 150},
     "store urls": {"sqlite": 80},
-    "spoilt rows": {"sqlite": 8},
+    "spoilt rows": {"sqlite": 8, "postgres": 2},
+    "secrets": {"memory": 60, "sqlite": 4, "postgres": 6},
     "command lines": {"sqlite": 12},
 }
 CASES = [(kind, backend) for kind, counts in EXAMPLES.items() for backend in counts]

@@ -12,6 +12,7 @@ from perdure import AsyncClient
 from perdure.clock import ManualClock
 from perdure.store.opening import store_at
 from tests.fuzz import rows, work
+from tests.fuzz.spoiling import spoil
 
 LOOKS = 20
 """Polls that a worker makes while it is watched."""
@@ -29,7 +30,7 @@ async def test_are_told_of_less_often_than_they_are_seen(
     await store.open()
     async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
         await rows.fill(client)
-        assert rows.spoil(f"{tmp_path}/work.db", table, column, b'{"type":')
+        assert await spoil(f"sqlite:///{tmp_path}/work.db", table, column, b'{"type":')
         running = await rows.good_ones_go_on(store, client, clock)
         caplog.clear()
 
@@ -49,7 +50,7 @@ async def test_leave_the_other_approvals_in_the_inbox(
     async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
         for id in ("victim-deciding", "good-deciding"):
             await client.submit("deciding", 1, id=id)
-        rows.spoil(f"{tmp_path}/work.db", "waits", "detail", b'{"type":7}')
+        await spoil(f"sqlite:///{tmp_path}/work.db", "waits", "detail", b'{"type":7}')
 
         assert [approval.run for approval in await client.inbox()] == ["good-deciding"]
         assert "approval review is left out of the inbox" in caplog.text
