@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from perdure.testing.chaos.processes import ChaosProcess
+from tests.chaos.waiting import WAIT_SECONDS, until
 
 MODULE = "tests.chaos.sample_process"
-WAIT_SECONDS = 30
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,9 +133,3 @@ async def running(process: ChaosProcess) -> int:
     await until(lambda: process.is_ready)
     assert process.pid is not None
     return process.pid
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not is_so():  # noqa: ASYNC110 (the end of a process sets no event of ours)
-            await asyncio.sleep(0.01)

@@ -94,7 +94,8 @@ def _killed(processes: Sequence[ChaosProcess]) -> str:
 async def _frozen(process: ChaosProcess, seconds: float) -> str:
     pid = process.pid
     if not process.is_at_work or process.is_frozen:
-        raise Missed(f"{process.name} was starting, or frozen already")
+        reason = "frozen already" if process.is_frozen else "starting"
+        raise Missed(f"{process.name} was {reason}")
     process.freeze()
     try:
         await asyncio.sleep(seconds)
