@@ -332,4 +332,10 @@ ROWS: list[Row] = [
         "I7",
         "listable",
     ),
+    (
+        "the summary of a run that waits is garbage",
+        "UPDATE perdure_runs SET summary = x'ff00' WHERE id = 'asking'",
+        "I5",
+        "summarised",
+    ),
 ]

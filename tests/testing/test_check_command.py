@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure import AsyncClient, Flow, task
+from perdure import AsyncClient, Concurrency, Context, Flow, Retry, task
 from perdure.store.opening import store_at
 from perdure.testing.check import Witness, check, pages
 from perdure.testing.check.__main__ import main
@@ -21,7 +21,7 @@ from tests.worker.conftest import Hire, hire
 
 __all__ = ["hire"]
 
-RUNS = 120
+RUNS, JOBS = 60, 30
 asking = Flow("asking").wait_for_signal("go").build()
 
 
@@ -168,15 +168,24 @@ class TestOnlyReads:
         assert main([url]) == 2  # still
 
 
+@task(retries=Retry(2, first="5ms"), limits=[Concurrency(3, key="printer")])
+async def print_it(number: int, ctx: Context) -> int:
+    if ctx.attempt == 1:
+        raise ValueError("out of paper")
+    return number
+
+
 class TestLiveStore:
     async def test_finds_nothing_while_workers_go_on(self, store_url: str, hire: Hire) -> None:
-        await asyncio.gather(*(hire(flows=[chain_flow, *FLOWS]) for _ in range(2)))
+        await asyncio.gather(*(hire(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2)))
         store = store_at(store_url)
         await store.open()
         findings = []
         async with AsyncClient(store_url) as client:
             runs = [await client.submit(chain_flow, 1, id=f"r{n}") for n in range(RUNS)]
-            ending = asyncio.gather(*(run.result(40) for run in runs))
+            jobs = [await client.enqueue(print_it, n) for n in range(JOBS)]
+            await client.schedule("often", print_it, every="1s", args=[1])
+            ending = asyncio.gather(*(each.result(40) for each in (*runs, *jobs)))
             while not ending.done():
                 findings += await check(store)
             await ending

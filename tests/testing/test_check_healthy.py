@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient
+from perdure import AsyncClient, Context, task
 from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.testing.check import Checker, CheckSettings, check
+from perdure.testing.check import Checker, CheckSettings, HeardWitness, check
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
 from tests.testing.history import Maker
@@ -71,6 +71,26 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
     assert [finding async for finding in checker.findings()] == []
     assert checker.counts.runs > 5
     assert checker.counts.ended_runs == 0
+
+
+async def test_looks_at_jobs_that_only_their_waiters_still_see(
+    store: Store, client: AsyncClient, hire: Hire
+) -> None:
+    witness = HeardWitness()
+
+    @task
+    async def sign(value: int, ctx: Context) -> str:
+        with witness.execution(ctx) as execution:
+            return execution.nonce
+
+    await hire(sign, keep_completed=0)
+    job = await client.enqueue(sign, 1)
+    await job.result(20)
+    checker = Checker(store, witness.lines)
+
+    assert [finding async for finding in checker.findings()] == []
+    assert await client.jobs() == []
+    assert checker.counts.committed == 1
 
 
 async def test_finds_nothing_in_an_empty_store(store: Store) -> None:

@@ -12,7 +12,7 @@ from perdure.model.run import LiveKind, RunStatus
 from perdure.rules.snapshot import FORMAT, restore
 from perdure.testing.check.finding import Finding
 from perdure.testing.check.replay import Step
-from perdure.testing.check.view import RunView
+from perdure.testing.check.view import RunView, is_json
 
 _SUMMARISED = frozenset(
     {
@@ -79,6 +79,10 @@ def _ending(view: RunView) -> Step | None:
 
 def summarised(view: RunView) -> Iterator[Finding]:
     """What the row says of why it is so is what the events say."""
+    if view.run.summary and not is_json(view.run.summary):
+        text = f"the row's summary {view.run.summary[:80]!r} cannot be read"
+        yield view.finding("I5", "summarised", text, view.state.number)
+        return
     if view.replay.fault or view.state.status not in _SUMMARISED:
         return
     wanted = summary_of(view.state)
