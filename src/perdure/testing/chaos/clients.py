@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +36,10 @@ LOOK_SECONDS = 0.3
 PAGE = 25
 CANCEL_SHARE, PAUSE_SHARE = 0.2, 0.4
 NUMBER_MAX = 1_000
+SEEN_MAX = 3
+FINAL = (RunStatus.COMPLETED, RunStatus.FAILED)
+"""How runs end for good: nobody here retries but what was cancelled."""
+Found = TypeVar("Found")
 _log = logging.getLogger("perdure.chaos")
 
 
@@ -61,6 +65,7 @@ class Clients:
             self._report: look_at,
             self._signal: look_at,
             self._intervene: look_at,
+            self._read_ends: look_at,
             self._measure: look_at,
         }
         async with self._client, asyncio.TaskGroup() as group:
@@ -164,6 +169,17 @@ class Clients:
             lambda: self._client.signal(wait.run, wait.name, place.brought, by=self._name),
         )
 
+    # What came of it
+
+    async def _read_ends(self) -> None:
+        """Note what is told of some that ended: that must not change any more."""
+        status = random.choice(FINAL)
+        for run in _some(await self._client.runs(status=status, limit=PAGE)):
+            witness().saw_end(run.status, run=run.id)
+        for job in _some(await self._client.jobs(status=Status.COMPLETED, limit=PAGE)):
+            if job.node is None:  # else it goes with its run
+                witness().saw_end(job.status, job=job.id)
+
     # What operators do
 
     async def _intervene(self) -> None:
@@ -197,6 +213,10 @@ class Clients:
     def _unique(self) -> str:
         self._made += 1
         return f"{self._name}.{self._made}"
+
+
+def _some(found: Sequence[Found]) -> list[Found]:
+    return random.sample(found, min(SEEN_MAX, len(found)))
 
 
 class Place(Value):
