@@ -1,28 +1,32 @@
-"""Plans: what one commit writes when a run moves to another version."""
+"""Plans: what one commit writes, also when it is put together from several decisions."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
 from perdure.engine.new_jobs import Place
 from perdure.engine.plan import Plan
 from perdure.engine.run_values import RunValues
+from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
-from perdure.model.happening import MigrationAsked
+from perdure.model.happening import AttemptFailed, FailedForGood, MigrationAsked
+from perdure.model.ids import JobId
+from perdure.model.job import Claim
+from perdure.model.key import Key
+from perdure.model.outcome import Retried
 from perdure.model.payload import PlainCodec
-from perdure.model.run import Run
-from tests.engine.graphs import chain, graph, signal, task
+from perdure.model.run import Ends, Run
+from tests.engine.graphs import chain, graph, mapped, signal, task
 from tests.engine.played import Played
 
+CODEC = PlainCodec()
+FAILURE = Failure(type="builtins.OSError", message="the line is busy")
 
-def test_what_a_new_version_starts_belongs_to_that_version() -> None:
-    played = Played(chain(task("a"), signal("s")))
-    played.finish("a", 1)
-    new = graph(task("a"), signal("s"), task("audit"), edges="a s, a audit")
-    codec = PlainCodec()
-    values = RunValues(codec)
+
+def cached(played: Played) -> CachedRun:
+    values = RunValues(CODEC)
     for number, json in played.log.values.items():
         values.put(number, json)
     stored = Run(
@@ -37,9 +41,15 @@ def test_what_a_new_version_starts_belongs_to_that_version() -> None:
         updated_at=datetime(2030, 1, 2, tzinfo=UTC),
         finished_at=None,
     )
-    run = CachedRun(stored, played.graph, played.state, values)
-    graphs = Graphs([BuiltFlow(new.definition, {}, {})])
-    plan = Plan(run, Place("default", graphs, codec))
+    return CachedRun(stored, played.graph, played.state, values)
+
+
+def test_what_a_new_version_starts_belongs_to_that_version() -> None:
+    played = Played(chain(task("a"), signal("s")))
+    played.finish("a", 1)
+    new = graph(task("a"), signal("s"), task("audit"), edges="a s, a audit")
+    run = cached(played)
+    plan = Plan(run, Place("default", Graphs([BuiltFlow(new.definition, {}, {})]), CODEC))
 
     plan.happen(MigrationAsked(to=new.ref))
     commit, _ = plan.commit()
@@ -48,3 +58,34 @@ def test_what_a_new_version_starts_belongs_to_that_version() -> None:
     [job] = commit.jobs
     assert (job.lane.task, job.lane.flow) == ("audit", new.text)
     assert (commit.version, run.graph.version) == (new.version, new.version)
+
+
+class TestAJobThatIsToBeTriedAgain:
+    """What a commit settles is not touched by what it gives up, so the plan has to see to it."""
+
+    def test_ends_with_its_run(self) -> None:
+        played = Played(graph(task("a"), task("b"), edges=""))
+
+        settled = self.settled_together(played, "a", "b")
+
+        assert settled == {"a": Ends(), "b": Ends()}
+
+    def test_ends_with_its_map(self) -> None:
+        items = mapped("m", on_error="sorry")
+        played = Played(graph(items, task("then"), edges="m.sorry then"), [1, 2])
+
+        settled = self.settled_together(played, "m[0]", "m[1]")
+
+        assert settled == {"m[0]": Ends(), "m[1]": Ends()}
+
+    def settled_together(self, played: Played, again: str, for_good: str) -> dict[str, object]:
+        """One commit: an attempt at one key is to be repeated, another one failed for good."""
+        plan = Plan(cached(played), Place("default", Graphs(), CODEC))
+        claims = {key: Claim(id=JobId(key), epoch=1) for key in (again, for_good)}
+        retried = Retried(failure=FAILURE, delay=timedelta(seconds=1))
+        failed = AttemptFailed(key=Key.parse(again), attempt=1, failure=FAILURE)
+        plan.settle(claims[again], failed, repeats=retried, picks=lambda _: False)
+        ended = FailedForGood(key=Key.parse(for_good), failure=FAILURE)
+        plan.settle(claims[for_good], ended, repeats=None, picks=lambda _: False)
+        commit, _ = plan.commit()
+        return {str(each.claim.id): each.then for each in commit.settlements}

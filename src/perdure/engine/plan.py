@@ -13,7 +13,7 @@ from datetime import timedelta
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.new_jobs import Place, child_run, new_waits, node_job, summary_of
 from perdure.model.event import Event, NewEvent, decode_event, encode_event
-from perdure.model.happening import Happening, MigrationAsked
+from perdure.model.happening import AttemptFailed, Happening, MigrationAsked
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, NewJob
 from perdure.model.outcome import Retried
@@ -52,6 +52,8 @@ class Plan:
         self._events: list[NewEvent] = []
         self._fresh: dict[int, bytes] = {}
         self._settled: dict[Claim, Schedule | Retried | None] = {}
+        self._repeated: dict[Claim, str] = {}
+        """The keys of jobs that go back to the queue."""
         self._schedules: list[Schedule] = []
         self._waits: list[NewWait] = []
         self._children: list[StartChild] = []
@@ -98,6 +100,8 @@ class Plan:
                     break
         self._add(decision)
         self._settled[claim] = then
+        if isinstance(happening, AttemptFailed):
+            self._repeated[claim] = happening.key.text
 
     def settles(self, claim: Claim) -> bool:
         return claim in self._settled
@@ -188,13 +192,14 @@ class Plan:
         self._version = decision.version or self._version
 
     def _give_up(self, is_meant: Callable[[str], bool]) -> None:
-        """Do not start what an earlier decision of this plan started."""
+        """Do not start what an earlier decision of this plan started, or starts again."""
         self._schedules = [each for each in self._schedules if not is_meant(each.key.text)]
         self._waits = [each for each in self._waits if not is_meant(each.key)]
         self._children = [each for each in self._children if not is_meant(each.key.text)]
         for claim, what in self._settled.items():
-            if isinstance(what, Schedule) and is_meant(what.key.text):
-                self._settled[claim] = None
+            if what is not None:
+                key = what.key.text if isinstance(what, Schedule) else self._repeated[claim]
+                self._settled[claim] = None if is_meant(key) else what
 
     def _job(self, aging: timedelta, schedule: Schedule, id: JobId | None = None) -> NewJob:
         return node_job(self._place, self.run.id, self._graph, aging, schedule, id)
