@@ -34,8 +34,14 @@ LISTS = [
     ("workers",),
     ("depth",),
 ]
-OF_A_JOB = [("jobs", "show")]
-OF_A_RUN = [("runs", "show"), ("runs", "events"), ("runs", "explain"), ("runs", "lineage")]
+OF_A_JOB = [("jobs", "show"), ("jobs", "explain")]
+OF_A_RUN = [
+    ("runs", "show"),
+    ("runs", "events"),
+    ("runs", "explain"),
+    ("runs", "timeline"),
+    ("runs", "lineage"),
+]
 SHOWN_MAX = 1
 """Jobs and runs that are shown by commands, which cost more than calls."""
 

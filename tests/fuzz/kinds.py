@@ -200,6 +200,7 @@ async def _commands(url: str) -> AsyncIterator[Try]:
             answer = await asyncio.to_thread(perdure, *line)
             assert answer.exit_code in (0, 1, 2), (line, answer)
             assert "Traceback" not in answer.error, (line, answer)
+            look_for_secrets(f"perdure {line}", answer, url)
             return answer.exit_code == 0
 
         yield attempt

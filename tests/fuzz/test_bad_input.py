@@ -7,7 +7,10 @@ import inspect
 import pytest
 
 from perdure import AsyncClient
+from tests.cli.test_command_tree import all_commands
 from tests.fuzz.calls import LEFT_OUT, METHODS
+from tests.fuzz.commands import COMMANDS
+from tests.fuzz.commands import LEFT_OUT as COMMANDS_LEFT_OUT
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.running import fuzz
 
@@ -38,6 +41,10 @@ def test_every_method_of_a_client_is_tried() -> None:
     public = {name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction)}
 
     assert METHODS.keys() | LEFT_OUT.keys() == {name for name in public if name[0] != "_"}
+
+
+def test_every_command_is_tried() -> None:
+    assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == {name for name, _ in all_commands()}
 
 
 @pytest.mark.parametrize("kind, backend", CASES)
