@@ -77,4 +77,5 @@ class TestCommand:
         assert main(["--seed", "1", "--mutant", "event_numbered_twice"]) == 1
 
         shown = capsys.readouterr().out
-        assert "see it: python -m perdure.testing.simulate --seed 1 --trace" in shown
+        command = "--seed 1 --mutant event_numbered_twice --trace"
+        assert f"see it: python -m perdure.testing.simulate {command}" in shown

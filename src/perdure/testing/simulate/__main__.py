@@ -30,7 +30,9 @@ def _one(seed: int, mutant: str | None, is_traced: bool) -> int:
 
     with mutated(mutant):
         history = simulate(seed, _tell if is_traced else None)
-    lines = list(failure_lines(history)) if history.findings else [f"seed {seed}: all is well"]
+    lines = (
+        list(failure_lines(history, mutant)) if history.findings else [f"seed {seed}: all is well"]
+    )
     for line in lines:
         _tell(line)
     _tell(f"history {history.digest}, {history.steps} steps, {history.seconds:.1f} s")

@@ -22,7 +22,6 @@ class Caretaker:
     def __init__(self, world: World) -> None:
         self.actor = world.process("caretaker")
         self._world = world
-        self.is_settled = False
 
     async def run(self) -> None:
         world = self._world
@@ -31,7 +30,6 @@ class Caretaker:
             await self._go_round()
             await asyncio.sleep(ROUND_SECONDS)
             if self._is_all_over():
-                self.is_settled = True
                 break
         await self._client.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perdure.testing.simulate.history import simulate
-from perdure.testing.simulate.many import spread
+from perdure.testing.simulate.many import command, spread
 from perdure.testing.simulate.mutants import MUTANTS, mutated
 
 FINDING_MAX = 160
@@ -58,6 +58,8 @@ def hunt(only: str, processes: int, tell: Callable[[str], None]) -> int:
         seed = "ESCAPED  " if catch.seed is None else f"seed {catch.seed:4}"
         tell(f"{seed}  {catch.mutant}: {MUTANTS[catch.mutant].what}")
         tell(f"           {catch.finding[:FINDING_MAX]}")
+        if catch.seed is not None:
+            tell(f"           see it: {command(catch.seed, catch.mutant)}")
     for line in table(catches):
         tell(line)
     escaped = [catch for catch in catches if catch.seed is None]

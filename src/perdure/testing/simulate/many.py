@@ -63,14 +63,20 @@ def simulate_many(seeds: Sequence[int], processes: int, tell: Callable[[str], No
     return tally
 
 
-def failure_lines(history: History) -> Iterator[str]:
+def failure_lines(history: History, mutant: str | None = None) -> Iterator[str]:
     """What was found in a history, and how to see it happen."""
     yield f"seed {history.seed} failed:"
     for finding in history.findings[:FINDINGS_MAX]:
         yield f"    {finding}"
     if (more := len(history.findings) - FINDINGS_MAX) > 0:
         yield f"    and {more} more"
-    yield f"  see it: python -m perdure.testing.simulate --seed {history.seed} --trace"
+    yield f"  see it: {command(history.seed, mutant)}"
+
+
+def command(seed: int, mutant: str | None = None) -> str:
+    """What shows the history of a seed step by step."""
+    broken = "" if mutant is None else f" --mutant {mutant}"
+    return f"python -m perdure.testing.simulate --seed {seed}{broken} --trace"
 
 
 def spread(work: Callable[[T], R], items: Sequence[T], processes: int) -> Iterator[R]:

@@ -13,7 +13,6 @@ class Trace:
     """Takes lines as they come; hashes them all, and shows them if somebody wants to see."""
 
     def __init__(self, loop: SimulatedLoop, show: Callable[[str], None] | None = None) -> None:
-        self.line_count = 0
         self._loop = loop
         self._show = show
         self._hash = hashlib.blake2b(digest_size=16)
@@ -21,7 +20,6 @@ class Trace:
     def __call__(self, what: str) -> None:
         actor = ACTING.get(self._loop.home).name
         line = f"{self._loop.now:12.6f}  {actor:<12}  {what}"
-        self.line_count += 1
         self._hash.update(line.encode())
         if self._show is not None:
             self._show(line)
