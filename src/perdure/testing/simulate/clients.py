@@ -10,6 +10,7 @@ from typing import Any
 from perdure.client.client import AsyncClient
 from perdure.client.reporting import Reception
 from perdure.errors import PerdureError
+from perdure.model.job import FINISHED
 from perdure.testing.check import witness
 from perdure.testing.simulate.actors import Actor
 from perdure.testing.simulate.flows import PEOPLE, SIGNALS
@@ -46,7 +47,7 @@ class SimulatedClient:
             (2, "fork", self._fork),
             (3, "migrate", self._migrate),
             (2, "wait", self._wait),
-            (2, "act on a job", self._act_on_job),
+            (4, "act on a job", self._act_on_job),
             (1, "act on the queue", self._act_on_queue),
             (3, "act on a schedule", self._act_on_schedule),
             (1, "look", self._look),
@@ -106,8 +107,8 @@ class SimulatedClient:
             options["delay"] = f"{draw.randint(1, 5)}s"
         if draw.random() < 0.2:
             options["priority"] = draw.randint(1, 5)
-        if draw.random() < 0.1:
-            options["deadline"] = f"{draw.randint(5, 20)}s"
+        if draw.random() < 0.25:
+            options["deadline"] = f"{draw.choice((1, 2, 5, 20))}s"
         if draw.random() < 0.15:
             options["fingerprint"] = f"print-{draw.randrange(3)}"
             options["on_conflict"] = draw.choice(("return", "raise", "replace"))
@@ -223,8 +224,11 @@ class SimulatedClient:
                 self._client.resume,
             )
         )
-        self._asked.acted_on.add(job)
-        await act(job)
+        if act == self._client.retry:
+            self._asked.revived.add(job)
+        moved = await act(job)
+        if act == self._client.abort and moved.before not in FINISHED:
+            self._asked.aborted.add(job)
         self._world.trace(f"{act.__name__} of job {job}")
 
     async def _act_on_queue(self) -> None:

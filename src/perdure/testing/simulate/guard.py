@@ -14,6 +14,8 @@ from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommi
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest
 from perdure.store.memory.state import State
+from perdure.testing.simulate.fences import Fences
+from perdure.testing.simulate.queue_order import ill_chosen
 from perdure.testing.simulate.tasks import (
     KEYED_SEATS,
     SEATS,
@@ -44,6 +46,7 @@ class Guard:
         self._now = now
         self._trace = trace
         self._find = find
+        self._fences = Fences(state, now, find)
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
         self._revived: set[JobId] = set()
@@ -54,9 +57,15 @@ class Guard:
         self._taps: deque[datetime] = deque()
         self._ticks: set[tuple[str, datetime, datetime]] = set()
 
+    def sees(self, name: str) -> None:
+        if name not in QUIET:
+            self._fences.before()
+
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.calls[name] += 1
         self._trace(_told(name, args, answer))
+        if name not in QUIET:
+            self._fences.after(name, args, answer)
         match name, answer:
             case "claim_jobs", Claimed():
                 self._saw_claim(args[0], answer)
@@ -85,6 +94,8 @@ class Guard:
             if job.lane.task == "tapped":
                 self._taps.append(now)
         self._check_limits(now)
+        for finding in ill_chosen(self._state, request, claimed, now):
+            self._find(finding)
 
     def _check_limits(self, now: datetime) -> None:
         live: Counter[str] = Counter()

@@ -48,7 +48,12 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
     with _quiet(), _one_of_its_kind(seed):
         world = World(seed, show)
         asked = Asked(world.witness)
-        with simulated_clock(world.loop, world.seed), threadless(), _listening(world):
+        with (
+            simulated_clock(world.loop, world.seed),
+            threadless(),
+            _listening(world),
+            world.spacing(),
+        ):
             try:
                 world.loop.run_until_complete(_live(world, asked))
             except Exception as error:  # whatever it is, it belongs to this seed
@@ -86,8 +91,6 @@ async def _live(world: World, asked: Asked) -> None:
     world.weather.calm()
     for client in clients:
         world.loop.kill(client.actor.process)  # or one that waits for the store would go on
-    for line in world.lines:
-        line.out_until = 0.0
     crew.relieve()
     caretaker = Caretaker(world)
     care = world.spawn(caretaker.actor, caretaker.run())

@@ -30,7 +30,9 @@ Carry = Callable[[], Awaitable[Any]]
 
 
 class Watcher(Protocol):
-    """Who sees every call that reached the store, right after it was carried out."""
+    """Who sees every call that reached the store, right before and after it is carried out."""
+
+    def sees(self, name: str) -> None: ...
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None: ...
 
@@ -47,8 +49,6 @@ class Line:
         self._trace = trace
         self._watcher = watcher
         self._draw = random.Random(f"{loop.seed} line of {actor.name}")
-        self.out_until = 0.0
-        """No call is answered before."""
 
     async def call(self, state: State, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
         if self._loop.in_thread:  # where nothing can be waited for
@@ -102,8 +102,8 @@ class Line:
         return hear
 
     async def _travel_there(self, name: str, args: tuple[Any, ...], carry: Carry) -> None:
-        if self.out_until > self._loop.now:
-            await asyncio.sleep(self.out_until - self._loop.now)
+        if self._weather.out_until > self._loop.now:
+            await asyncio.sleep(self._weather.out_until - self._loop.now)
         if not self._weather.latency:
             return
         try:
@@ -120,6 +120,7 @@ class Line:
 
     async def _carried_out(self, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
         """The answer of the store, or the error that it is."""
+        self._watcher.sees(name)
         try:
             answer = await carry()
         except Exception as error:

@@ -31,8 +31,10 @@ class Asked:
     forked: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
     """Ids of runs that another may have taken the place of."""
-    acted_on: set[str] = field(default_factory=set)
-    """Jobs that somebody stopped, held up or started anew."""
+    aborted: set[str] = field(default_factory=set)
+    """Jobs that a client was told are aborted."""
+    revived: set[str] = field(default_factory=set)
+    """Jobs that somebody asked to try again, whether or not it was heard."""
 
     def accepted_run(self, id: str) -> None:
         self.runs.append(id)

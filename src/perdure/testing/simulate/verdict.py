@@ -150,5 +150,8 @@ def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
         failure = job.history[-1].failure
         if failure.type not in JOBS_MAY_FAIL_BY and job.lane.task not in STRICT_TASKS:
             yield f"it failed, which it should not have: {failure.type}: {failure.message}"
+    is_stopped = job.id in asked.aborted and job.id not in asked.revived
+    if is_stopped and job.status is not Status.CANCELLED:
+        yield f"it was aborted, and is {job.status}"
     if job.attempt < 0:
         yield f"it has {job.attempt} attempts"

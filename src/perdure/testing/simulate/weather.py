@@ -25,6 +25,8 @@ class Weather:
     """Having broken, it is not tried again: ``StoreError``, and nobody knows what was written."""
     refused: float = 0.0
     """``StoreError``, and nothing is written."""
+    out_until: float = 0.0
+    """Nobody's call is answered before, also of those who come meanwhile."""
     hint_lost: float = 0.0
     hint_twice: float = 0.0
     hint_unnamed: float = 0.0

@@ -73,7 +73,7 @@ class Crew:
             "lease": f"{self.lease}s",
             "poll": f"{draw.choice((1, 5))}s",
             "concurrency": draw.choice((1, 2, 5, 20)),
-            "deaths_max": draw.choice((3, 50)),
+            "deaths_max": draw.choice((1, 2, 3, 50)),
             "abort_grace": "200ms",
             "hold_off": draw.choice(("0s", "500ms")),
         }

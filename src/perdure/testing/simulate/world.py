@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from perdure.rules import snapshot
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
 from perdure.testing.check.witness import HeardWitness
@@ -24,6 +26,8 @@ from perdure.testing.simulate.weather import drawn_weather
 
 RATES = (1.0, 1.0, 1.0, 0.97, 1.05)
 SKEW_SECONDS = 30.0
+SPACINGS = (3, 10, snapshot.SPACING)
+"""Events between snapshots: simulated runs are too short for those of real ones."""
 
 
 class World:
@@ -48,7 +52,6 @@ class World:
         )
         """Of each flow the version that is known by its name."""
         self.guard = Guard(self.state, self.now, self.trace, self.find)
-        self.lines: list[Line] = []
 
     def now(self) -> datetime:
         """The store's time, which is the true one."""
@@ -60,6 +63,15 @@ class World:
             return
         self.trace(f"FOUND {finding}")
         self.findings.append(finding)
+
+    @contextmanager
+    def spacing(self) -> Iterator[None]:
+        """Let snapshots be taken more often within the block."""
+        before, snapshot.SPACING = snapshot.SPACING, self.draw.choice(SPACINGS)
+        try:
+            yield
+        finally:
+            snapshot.SPACING = before
 
     def process(self, name: str) -> Actor:
         """A new process, with a clock that may be wrong."""
@@ -75,7 +87,6 @@ class World:
 
     def store_of(self, actor: Actor) -> SimulatedStore:
         line = Line(actor, self.weather, self.loop, self.trace, self.guard)
-        self.lines.append(line)
         return SimulatedStore(self.state, self.now, line)
 
     def plain_store(self) -> MemoryStore:
@@ -92,5 +103,4 @@ class World:
     def cut_off(self, seconds: float) -> None:
         """Let the store be out of reach for everybody."""
         self.trace(f"the store is out of reach for {seconds:.3f} s")
-        for line in self.lines:
-            line.out_until = self.loop.now + seconds
+        self.weather.out_until = max(self.weather.out_until, self.loop.now + seconds)
