@@ -185,7 +185,8 @@ class TestLiveStore:
             runs = [await client.submit(chain_flow, 1, id=f"r{n}") for n in range(RUNS)]
             jobs = [await client.enqueue(print_it, n) for n in range(JOBS)]
             await client.schedule("often", print_it, every="1s", args=[1])
-            ending = asyncio.gather(*(each.result(40) for each in (*runs, *jobs)))
+            results = [*(run.result(40) for run in runs), *(job.result(40) for job in jobs)]
+            ending = asyncio.gather(*results)
             while not ending.done():
                 findings += await check(store)
             await ending
