@@ -11,10 +11,11 @@ from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed, Settlement
+from perdure.testing.simulate.line import LATE_SECONDS_MAX
 from perdure.testing.simulate.loop import SimulatedLoop
 from perdure.testing.simulate.weather import Weather
 from tests.conformance.builders import WORKER, new_job, request
-from tests.testing.simulated import Seen, store_on
+from tests.testing.simulated import Seen, actor, spawn, store_on
 
 
 @pytest.fixture
@@ -127,3 +128,59 @@ def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
     assert heard(Weather()) == [HintKind.READY]
     assert heard(Weather(hint_twice=1.0)) == [HintKind.READY] * 2
     assert heard(Weather(hint_lost=1.0)) == []
+
+
+class TestOnTheWay:
+    def test_arrives_after_it_was_given_up(self, loop: SimulatedLoop) -> None:
+        seen = Seen()
+        store = store_on(loop, Weather(lost_before=1.0, late=1.0, given_up=1.0), seen)
+
+        with pytest.raises(StoreError, match="nobody knows"):
+            loop.run_until_complete(store.insert_jobs([new_job()]))
+        before = list(seen.names)
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert before == []
+        assert seen.names == ["insert_jobs"]
+
+    def test_arrives_after_its_repeat_and_counts_once(self, loop: SimulatedLoop) -> None:
+        weather, seen = Weather(lost_before=1.0, late=1.0), Seen()
+        store = store_on(loop, weather, seen)
+        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+
+        [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert inserted.is_new
+        assert seen.names == ["insert_jobs", "insert_jobs"]
+        assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+    def test_outlives_who_sent_it(self, loop: SimulatedLoop) -> None:
+        seen, sender = Seen(), actor("sender")
+        store = store_on(loop, Weather(latency=1.0), seen)
+
+        sent = spawn(loop, sender, store.insert_jobs([new_job()]))
+        loop.run_until_complete(asyncio.sleep(0.001))
+        before = list(seen.names)
+        loop.kill(sender.process)
+        loop.run_until_complete(asyncio.sleep(2))
+
+        assert before == []
+        assert seen.names == ["insert_jobs"]
+        assert not sent.done()
+
+
+def test_an_outage_is_for_everybody_who_comes_meanwhile(loop: SimulatedLoop) -> None:
+    weather, seen = Weather(), Seen()
+    early = store_on(loop, weather, seen)
+    weather.out_until = 7.0
+    late = store_on(loop, weather, seen)
+
+    for store in (early, late):
+        spawn(loop, actor("someone"), store.insert_jobs([new_job()]))
+    loop.run_until_complete(asyncio.sleep(6.9))
+    before = list(seen.names)
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert before == []
+    assert seen.names == ["insert_jobs"] * 2

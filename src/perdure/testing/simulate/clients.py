@@ -20,6 +20,8 @@ from perdure.testing.simulate.world import World
 
 SCHEDULES = ("tick", "tock")
 QUEUE = "default"
+PATIENCES = (None, None, None, None, 3.0, 0.2)
+"""Seconds after which a client waits no longer for an answer."""
 
 Act = Callable[[], Awaitable[Any]]
 
@@ -73,8 +75,12 @@ class SimulatedClient:
 
     async def _attempt(self, name: str, act: Act) -> None:
         """Do one thing; to be refused is part of it, to fail in another way is not."""
+        patience = self._draw.choice(PATIENCES)
         try:
-            await act()
+            async with asyncio.timeout(patience):
+                await act()
+        except TimeoutError:
+            self._world.trace(f"{name}: not waited for any longer")
         except PerdureError as error:
             self._world.trace(f"{name}: refused: {type(error).__name__}")
         except Exception as error:

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from perdure.errors import StoreError
 from perdure.model.hint import Hint
 from perdure.store.memory.state import State
 from perdure.store.wakeups import Listener
-from perdure.testing.simulate.actors import Actor
+from perdure.testing.simulate.actors import Actor, Process
 from perdure.testing.simulate.loop import SimulatedLoop
 from perdure.testing.simulate.repeats import repeated
 from perdure.testing.simulate.trace import Trace
 from perdure.testing.simulate.weather import Weather
+from perdure.testing.simulate.worker_parts import at_once
 
 RETRY_FIRST, RETRY_MAX = 0.05, 2.0
 CARRIED_OUT_ANYWAY = 0.3
 """How often the server goes on with a statement whose caller has left."""
+LATE_SECONDS_MAX = 10.0
 
-Carry = Callable[[], Awaitable[Any]]
+Carry = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Watcher(Protocol):
@@ -37,6 +41,19 @@ class Watcher(Protocol):
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None: ...
 
 
+@dataclass(slots=True)
+class Call:
+    """One call to the store, however often it is tried."""
+
+    state: State
+    name: str
+    args: tuple[Any, ...]
+    carry: Carry
+    is_repeated: bool = False
+    first: Any = None
+    """What the store answered when it was carried out, if it was."""
+
+
 class Line:
     """What all handles of one process share."""
 
@@ -44,6 +61,8 @@ class Line:
         self, actor: Actor, weather: Weather, loop: SimulatedLoop, trace: Trace, watcher: Watcher
     ) -> None:
         self._actor = actor
+        self._wire = Actor(Process(f"{actor.name}~"))
+        """What is on its way: it outlives who has sent it."""
         self._weather = weather
         self._loop = loop
         self._trace = trace
@@ -52,30 +71,27 @@ class Line:
 
     async def call(self, state: State, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
         if self._loop.in_thread:  # where nothing can be waited for
-            return await self._carried_out(name, args, carry)
-        first: Any = None
-        is_repeated = False
+            return _given(self._carried_out(name, args, carry))
+        call = Call(state, name, args, carry)
         for delay in _growing_delays(self._draw):
             fate = self._draw.random()
-            await self._travel_there(name, args, carry)
+            if self._weather.out_until > self._loop.now:
+                await asyncio.sleep(self._weather.out_until - self._loop.now)
             weather = self._weather
             if fate < weather.refused:
+                await self._travel_back()
                 self._trace(f"{name}: refused")
                 raise StoreError(f"the simulated store refused {name}, and nothing was written")
             fate -= weather.refused
             if fate < weather.lost_before:
-                self._trace(f"{name}: lost on the way there")
+                self._lose(call)
             else:
-                if is_repeated:
-                    answer = await self._repeated(state, name, args, first, carry)
-                else:
-                    answer = await self._carried_out(name, args, carry)
+                answer = await self._answer(call)
                 if fate - weather.lost_before >= weather.lost_after:
                     await self._travel_back()
                     return _given(answer)
                 self._trace(f"{name}: lost on the way back")
-                first = answer
-            is_repeated = True
+            call.is_repeated = True
             if weather.silence:
                 await asyncio.sleep(self._draw.random() * weather.silence)
             if weather.given_up and self._draw.random() < weather.given_up:
@@ -101,40 +117,67 @@ class Line:
 
         return hear
 
-    async def _travel_there(self, name: str, args: tuple[Any, ...], carry: Carry) -> None:
-        if self._weather.out_until > self._loop.now:
-            await asyncio.sleep(self._weather.out_until - self._loop.now)
-        if not self._weather.latency:
+    def _lose(self, call: Call) -> None:
+        """Let it never arrive, or long after it was given up or tried again."""
+        weather, draw = self._weather, self._draw
+        if draw.random() >= weather.late:
+            self._trace(f"{call.name}: lost on the way there")
             return
+        self._trace(f"{call.name}: on its way for long")
+
+        def arrive() -> None:
+            if weather.late:  # else it is calm, and what is not there by now got lost
+                self._trace(f"{call.name}: arrives late")
+                call.first = self._carried_out(call.name, call.args, call.carry)
+
+        self._send(draw.random() ** 3 * LATE_SECONDS_MAX, arrive)
+
+    async def _answer(self, call: Call) -> Any:
+        """What the store answers. Once sent it arrives, whatever becomes of who has sent it."""
+        if not self._weather.latency:
+            return self._arrived(call)
+        answered: asyncio.Future[Any] = self._loop.create_future()
+
+        def arrive() -> None:
+            answer = self._arrived(call)
+            if not answered.done():
+                answered.set_result(answer)
+
+        sent = self._send(self._draw.random() * self._weather.latency, arrive)
         try:
-            await asyncio.sleep(self._draw.random() * self._weather.latency)
+            return await answered
         except asyncio.CancelledError:
             if self._draw.random() < CARRIED_OUT_ANYWAY:
-                self._trace(f"{name}: cancelled, and carried out all the same")
-                await self._carried_out(name, args, carry)
+                self._trace(f"{call.name}: cancelled, and carried out all the same")
+            else:
+                sent.cancel()
             raise
+
+    def _send(self, seconds: float, arrive: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, arrive, context=self._wire.context())
 
     async def _travel_back(self) -> None:
         if self._weather.latency:
             await asyncio.sleep(self._draw.random() * self._weather.latency)
 
-    async def _carried_out(self, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
+    def _arrived(self, call: Call) -> Any:
+        carried_out = partial(self._carried_out, call.name, call.args, call.carry)
+        if call.is_repeated:
+            self._trace(f"{call.name}: once more")
+            call.first = repeated(call.state, call.name, call.args, call.first, carried_out)
+        else:
+            call.first = carried_out()
+        return call.first
+
+    def _carried_out(self, name: str, args: tuple[Any, ...], carry: Carry) -> Any:
         """The answer of the store, or the error that it is."""
         self._watcher.sees(name)
         try:
-            answer = await carry()
+            answer = at_once(carry())
         except Exception as error:
             answer = error
         self._watcher.saw(name, args, answer)
         return answer
-
-    async def _repeated(
-        self, state: State, name: str, args: tuple[Any, ...], first: Any, carry: Carry
-    ) -> Any:
-        self._trace(f"{name}: once more")
-        return await repeated(
-            state, name, args, first, lambda: self._carried_out(name, args, carry)
-        )
 
 
 def _given(answer: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,9 @@ class Asked:
             yield unclear
         except PerdureError as raised:
             error = raised
+            raise
+        except CancelledError:
+            unclear.append("nobody waited for the answer")
             raise
         finally:
             if not may_be_replaced(run) and not unclear:

@@ -6,7 +6,7 @@ first try wrote where it has none.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,10 +17,10 @@ from perdure.model.run import NewRun, Submitted
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.store.memory.state import State
 
-Again = Callable[[], Awaitable[Any]]
+Again = Callable[[], Any]
 
 
-async def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
+def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
     """The answer to a repeated call; ``first`` is the answer that was lost, if there was one."""
     if name == "submit_run" and isinstance(first, Submitted) and first.is_new:
         found = _still_there(state, args[0], first)
@@ -30,7 +30,7 @@ async def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, a
         written = _written(state, args[0], first)
         if written is not None:
             return written
-    answer = await again()
+    answer = again()
     if isinstance(answer, Claimed):
         return replace(answer, is_repeated=True)
     if name == "settle_jobs" and isinstance(answer, list):

@@ -19,6 +19,8 @@ class Weather:
     """The connection breaks on the way there; the backend tries again."""
     lost_after: float = 0.0
     """It breaks on the way back: the write counts, and is tried again."""
+    late: float = 0.0
+    """What is lost on the way there arrives after all, when it was given up or tried again."""
     silence: float = 0.0
     """Seconds at most until it is noticed that it broke: nothing comes, and nothing fails."""
     given_up: float = 0.0
@@ -48,6 +50,7 @@ def drawn_weather(draw: random.Random) -> Weather:
         latency=draw.choice(LATENCIES),
         lost_before=chance(),
         lost_after=chance(),
+        late=draw.choice((NEVER, 0.5)),
         silence=draw.choice((0.0, 0.0, 0.0, 10.0)),
         given_up=draw.choice((NEVER, NEVER, 0.5)),
         refused=draw.choice((NEVER, NEVER, RARELY)),
