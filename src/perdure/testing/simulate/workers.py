@@ -14,7 +14,8 @@ from perdure.worker.worker import Worker
 
 LEASES = (1, 2, 5)
 CALLBACKS_BEFORE_DEATH = 150
-STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage")
+STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage", "clock")
+CLOCK_SECONDS = 7_200.0
 RELIEF = 20
 """Jobs that those who come to help run at once."""
 
@@ -147,5 +148,8 @@ class Crew:
             case "stop":
                 self._world.trace(f"{worker.name} is asked to stop")
                 worker.stop(f"{draw.choice((0, 1, 5))}s")
+            case "clock":
+                worker.actor.process.wall_offset = draw.uniform(-CLOCK_SECONDS, CLOCK_SECONDS)
+                self._world.trace(f"the clock of {worker.name} jumps")
             case "outage":
                 self._world.cut_off(seconds)
