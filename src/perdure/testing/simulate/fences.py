@@ -6,8 +6,8 @@ before was written to. What may be written is said here once more, in other word
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.errors import IllegalTransition
@@ -17,10 +17,14 @@ from perdure.model.outcome import Retried, Settlement
 from perdure.model.worker import Renewal
 from perdure.store.memory.state import State
 from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.stored_run import Place, StoredRun
 
 Jobs = Mapping[JobId, StoredJob]
+Runs = Mapping[Place, StoredRun]
 
 _UNHELD = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+KEPT = timedelta(seconds=10)
+"""Whatever retention says, what has ended stays for so long, for those who wait for it."""
 _ABORTED = frozenset({Status.ABORTING, Status.CANCELLED})
 
 
@@ -34,10 +38,13 @@ class Fences:
         self._now = now
         self._find = find
         self._before: Jobs = {}
+        self._runs_before: Runs = {}
+        self.pruned: set[Hashable] = set()
 
     def before(self) -> None:
         """Remember how things are, right before a call is carried out."""
         self._before = dict(self._state.jobs)
+        self._runs_before = dict(self._state.records.runs)
 
     def after(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         """Look at what the call has changed, and whether it did what it is there for."""
@@ -67,6 +74,14 @@ class Fences:
                 self._saw_take_over(args[1], args[2], answer)
             case "expire_deadlines", list():
                 self._saw_deadlines(args[1], len(answer), changed)
+            case "prune_jobs", _:
+                gone = [self._before[id] for id in changed if id not in self._state.jobs]
+                self._check_ended([(job.id, job.finished_at) for job in gone])
+            case "prune_runs", _:
+                runs = self._state.records.runs
+                left = [run for place, run in self._runs_before.items() if place not in runs]
+                roots = [(run.place, run.finished_at) for run in left if run.parent is None]
+                self._check_ended(roots)
             case "abort_jobs", list():
                 self._saw_abort(answer)
 
@@ -154,6 +169,13 @@ class Fences:
                 is_late = job.deadline_at is not None and job.deadline_at <= now
                 if is_late and job.status in _UNHELD:
                     self._find(f"the deadline of job {job.id} passed, and it is {job.status}")
+
+    def _check_ended(self, gone: Iterable[tuple[Hashable, datetime | None]]) -> None:
+        """What is pruned has ended long enough ago."""
+        for id, finished_at in gone:
+            if finished_at is None or finished_at > self._now() - KEPT:
+                self._find(f"{id} was removed, and its end was {finished_at}")
+            self.pruned.add(id)
 
     def _saw_abort(self, moved: Sequence[Moved]) -> None:
         for each in moved:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,8 @@ from perdure.testing.simulate.tasks import (
 )
 from perdure.testing.simulate.trace import Trace
 
+PATIENCE, PATIENCE_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
+"""With whatever befalls the workers, and where nothing does."""
 SEATED = {"seated": SEATS}
 QUIET = frozenset({"survey", "check_claims", "register_worker", "lead", "now"})
 """Calls that say little and are made often: told without what they were about."""
@@ -42,6 +44,8 @@ class Guard:
         find: Callable[[str], None],
     ) -> None:
         self.calls: Counter[str] = Counter()
+        self.deadline_patience = PATIENCE
+        """How long after its deadline a job may still be claimed: somebody has to notice."""
         self._state = state
         self._now = now
         self._trace = trace
@@ -82,6 +86,11 @@ class Guard:
                     if result.state is CommitState.DONE:
                         self._saw_commit(commit)
 
+    @property
+    def pruned(self) -> Set[Hashable]:
+        """What was removed because it had ended long enough ago: ids of jobs, places of runs."""
+        return self._fences.pruned
+
     def _saw_claim(self, request: ClaimRequest, claimed: Claimed) -> None:
         now = self._now()
         for job in claimed.jobs:
@@ -91,6 +100,8 @@ class Guard:
             self._epochs[id] = epoch
             self._leases[id] = now + request.lease
             self._revived.discard(id)
+            if job.deadline_at is not None and job.deadline_at < now - self.deadline_patience:
+                self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
             if job.lane.task == "tapped":
                 self._taps.append(now)
         self._check_limits(now)

@@ -17,6 +17,7 @@ from perdure.store.memory import (
     jobs,
     limits,
     operators,
+    runs,
     settling,
 )
 from perdure.store.memory import transaction as transactions
@@ -24,6 +25,8 @@ from perdure.store.memory.housekeeping import MemoryHousekeeping
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.transaction import Transaction
 from perdure.testing.simulate.breaking import Change, mutant
+from perdure.worker.housekeeping import keeper
+from perdure.worker.housekeeping import prune as pruning
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 
@@ -131,6 +134,14 @@ def _deadlines_ignored() -> list[Change]:
     return [(MemoryHousekeeping, "expire_deadlines", none)]
 
 
+@mutant("workers do not look for deadlines that passed")
+def _deadlines_unwatched() -> list[Change]:
+    async def none(*_: Any) -> int:
+        return 0
+
+    return [(keeper, "expire_jobs", none)]
+
+
 @mutant("an abort is accepted, and nothing happens")
 def _abort_ignored() -> list[Change]:
     return [(operators, "_abort", lambda transaction, job: job)]
@@ -146,6 +157,19 @@ def _finished_aborted() -> list[Change]:
         (operators, "starts_from", from_anywhere),
         (transactions, "allows", lambda *_: True),
     ]
+
+
+@mutant("what has just ended is removed before those who wait for it could see it")
+def _pruned_too_soon() -> list[Change]:
+    return [(pruning, "WAITER_GRACE", timedelta(0))]
+
+
+@mutant("runs are removed when they have not ended")
+def _live_runs_pruned() -> list[Change]:
+    def over(transaction: Transaction, group: Any, until: datetime) -> Any:
+        return [run.place for run in transaction.state.records.runs.values() if not run.parent]
+
+    return [(runs, "_over", over)]
 
 
 # What is written down of runs

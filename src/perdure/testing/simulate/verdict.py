@@ -70,7 +70,7 @@ async def checked(world: World) -> list[str]:
     """What the checker finds, at this very moment."""
     world.loop.alone = world.loop.home
     try:
-        settings = CheckSettings(limits=LIMITS)
+        settings = CheckSettings(limits=LIMITS, allows_pruned=world.is_pruned)
         found = await check(world.plain_store(), list(world.witness.lines), settings)
     finally:
         world.loop.alone = None
@@ -79,10 +79,10 @@ async def checked(world: World) -> list[str]:
 
 def _lost(world: World, asked: Asked) -> Iterator[str]:
     for id in asked.runs:
-        if ("default", RunId(id)) not in world.state.records.runs:
+        if ("default", RunId(id)) not in (world.state.records.runs.keys() | world.guard.pruned):
             yield f"run {id} was accepted, and is gone"
     for id in asked.jobs:
-        if id not in world.state.jobs:
+        if id not in (world.state.jobs.keys() | world.guard.pruned):
             yield f"job {id} was accepted, and is gone"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.errors import StoreError
 from perdure.testing.simulate.actors import Actor
+from perdure.testing.simulate.guard import PATIENCE_AT_REST
 from perdure.testing.simulate.world import World
 from perdure.worker.events import JobReleased
 from perdure.worker.worker import Worker
@@ -16,6 +17,8 @@ LEASES = (1, 2, 5)
 CALLBACKS_BEFORE_DEATH = 150
 STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage", "clock")
 CLOCK_SECONDS = 7_200.0
+PRUNING = 0.25
+"""How often nothing is kept for longer than waiters need it."""
 RELIEF = 20
 """Jobs that those who come to help run at once."""
 
@@ -78,8 +81,13 @@ class Crew:
             "abort_grace": "200ms",
             "hold_off": draw.choice(("0s", "500ms")),
         }
+        if draw.random() < PRUNING:
+            world.is_pruned = True
+            self.settings |= dict.fromkeys(("keep_completed", "keep_failed", "keep_dead"), "0s")
         self._unrest = draw.choice((0.0, 1.0, 3.0, 8.0))
         """Seconds between two strokes of fate, at most; 0: none at all."""
+        if not self._unrest and not world.weather.silence:
+            world.guard.deadline_patience = PATIENCE_AT_REST
         self.workers: list[SimulatedWorker] = []
 
     async def suffer(self, until: float) -> None:

@@ -42,6 +42,8 @@ class World:
         self.witness = HeardWitness(now=lambda: self.loop.now)
         self.findings: list[str] = []
         self.is_over = False
+        self.is_pruned = False
+        """Whether what has ended is removed after a while."""
         self.tasks = Tasks(self.seed, self.witness, self.trace, self.find)
         self.flows: dict[str, SimulatedFlow] = {
             each.text: each for each in Drawing(self.draw, self.tasks).flows()
