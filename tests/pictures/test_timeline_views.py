@@ -68,7 +68,7 @@ class TestText:
             "… a-review-by…-board                    ░░░░░░░░░         3s",
             "– refund                                             skipped",
             "",
-            "█ work   ░ wait   ↻ retried   ▁-█ items at once",
+            "█ queued or at work   ░ wait   ↻ retried   ▁-█ items at once",
             "↻ charge, attempt 1, at 4s: OSError: no route <b>",
         ]
 
@@ -139,9 +139,9 @@ class TestSvg:
 
         told = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}rect")]
         assert [text for text in told if text] == [
-            "a: work, completed",
-            "charge: work, retried, OSError: no\nroute <b>",
-            "a: work, attempt 2, completed",
+            "a: queued or at work, completed",
+            "charge: queued or at work, retried, OSError: no\nroute <b>",
+            "a: queued or at work, attempt 2, completed",
             "a: wait, goes on",
         ]
         path = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}path")]

@@ -175,7 +175,10 @@ def show_timeline(
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show when each node of a run worked and when it waited: a row for each, up to now."""
+    """Show when each node of a run was queued or at work, and when it waited: a row for each.
+
+    Time in the queue and the pause before another attempt are not told apart from work.
+    """
     from perdure.cli.timeline_view import write_timeline
 
     with connected(store, namespace) as client:

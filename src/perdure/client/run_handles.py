@@ -119,7 +119,7 @@ class AsyncRunHandle:
         return picture_of_run(self.id, run.graph, run.state)
 
     async def timeline(self) -> Timeline:
-        """When each of its nodes was at work and when it waited, up to now."""
+        """When each of its nodes was queued or at work and when it waited, up to now."""
         store = await self._access.store.opened()
         [loaded] = await store.load_runs([await self._after(0)])
         if loaded is None:

@@ -1,4 +1,4 @@
-"""When each node of a run was at work and when it waited, read from the log alone.
+"""When each node of a run was queued or at work and when it waited, read from the log alone.
 
 A stretch of work begins when its job is queued, because that is what a log knows: what a worker
 does between two commits is nobody's to see. Of a map, all items are in the row of their node.
@@ -50,6 +50,11 @@ class Doing(StrEnum):
     """For a time, a signal, a person, somebody outside."""
     CHILD = "child"
     UNDO = "undo"
+
+    @property
+    def label(self) -> str:
+        """In words for people: a log does not know when a worker took a job."""
+        return "queued or at work" if self is Doing.WORK else self.value
 
 
 class Ending(StrEnum):

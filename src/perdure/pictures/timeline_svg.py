@@ -108,7 +108,7 @@ def _bar(bar: Bar, x: float, width: float, y: float, hatch: str) -> str:
     is_wait = bar.doing in (Doing.WAIT, Doing.CHILD)
     style = STYLES[Mark.WAITING if is_wait else _MARKS[bar.ending]]
     fill = f"url(#{hatch})" if is_wait else style.fill
-    told = [f"{bar.key}: {bar.doing}", f"attempt {bar.attempt}" if bar.attempt > 1 else ""]
+    told = [f"{bar.key}: {bar.doing.label}", f"attempt {bar.attempt}" if bar.attempt > 1 else ""]
     told += [bar.ending.value or "goes on", bar.error]
     tooltip = escaped(", ".join(filter(None, told)))
     return (

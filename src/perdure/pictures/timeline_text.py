@@ -152,7 +152,7 @@ def _wrapped_legend(timeline: Timeline, glyphs: Glyphs, width: int) -> Iterator[
     bars = [bar for row in timeline.rows for bar in row.bars]
     doings = {bar.doing for bar in bars}
     endings = {bar.ending for bar in bars}
-    told = [f"{glyphs.doings[each]} {each}" for each in Doing if each in doings]
+    told = [f"{glyphs.doings[each]} {each.label}" for each in Doing if each in doings]
     told += [f"{glyphs.endings[each]} {each}" for each in glyphs.endings if each in endings]
     if any(row.items is not None for row in timeline.rows):
         told.append(f"{glyphs.levels[0]}-{glyphs.levels[-1]} items at once")
