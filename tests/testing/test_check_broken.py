@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
+from perdure.model.ids import RunId
 from perdure.store.memory.store import MemoryStore
 from perdure.testing.check import check
 from perdure.testing.check.checker import RUN_RULES
 from perdure.testing.check.rules import jobs, limits, schedules, witnessed
-from tests.testing.breaks_at_work import AT_WORK
+from tests.testing.breaks_at_work import AT_WORK, change_schedule
 from tests.testing.breaks_in_logs import IN_LOGS
 from tests.testing.breaks_in_rows import IN_ROWS
 from tests.testing.breaks_of_decisions import DECISIONS
-from tests.testing.broken import Break, Broken, Case
+from tests.testing.broken import NAMESPACE, Break, Broken, Case
 from tests.testing.history import Made, Maker
 
 CASES = [*IN_LOGS, *AT_WORK, *IN_ROWS, *DECISIONS]
@@ -33,6 +35,15 @@ def names(cases: list[Case]) -> Iterator[str]:
 
 async def test_the_history_itself_is_sound(made: Made) -> None:
     broken = Broken(made)
+
+    assert await check(broken.store, broken.lines, broken.settings) == []
+
+
+async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
+    broken = Broken(made)
+    [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
+    other = replace(triggered, run=RunId("chain"))
+    change_schedule(broken, history=(triggered, other), started=2)
 
     assert await check(broken.store, broken.lines, broken.settings) == []
 
