@@ -27,6 +27,7 @@ from perdure.client.blocking import RunHandle
 from perdure.client.run_records import EventRecord
 from perdure.client.run_results import run_ended_badly
 from perdure.client.run_sights import RunSight
+from perdure.errors import without_password
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.run import RunStatus, WaitKind
 
@@ -148,10 +149,13 @@ def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
 
 
 def options_of(store: str | None, namespace: str) -> str:
-    """What a command needs to find the same runs, besides what it finds by itself."""
+    """What a command needs to find the same runs, besides what it finds by itself.
+
+    A password is left for the reader to fill in: advice ends up in logs and in chats.
+    """
     words = []
     if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
-        words += ["--store", shlex.quote(store)]
+        words += ["--store", shlex.quote(without_password(store))]
     if namespace != DEFAULT_NAMESPACE:
         words += ["--namespace", shlex.quote(namespace)]
     return "".join(f" {word}" for word in words)
