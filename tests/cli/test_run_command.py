@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,12 +16,28 @@ from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 from tests.cli.keyboard import Keyboard
+from tests.cli.records import record_worker
 
 YAML = """
 flow: labels
 nodes:
   - id: stick
     task: label
+"""
+RELAY = """
+from perdure import Flow, task
+
+@task
+def label(parcels: object) -> str:
+    return "made here"
+
+@task(queue="parcels")
+def pack(parcels: object) -> str:
+    return "packed here"
+
+shipping = Flow("shipping").then(label).build()
+packing = Flow("packing").then(pack).build()
+relay = Flow("relay").flow(packing).build()
 """
 NAPS = """
 from perdure import Context, Flow, task
@@ -39,6 +57,14 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "shop", raising=False)
+
+
+@pytest.fixture
+def relay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Flows whose tasks say that they ran here, one of them with a child on a queue of its own."""
+    (folder / "relay.py").write_text(RELAY)
+    monkeypatch.delitem(sys.modules, "relay", raising=False)
+    return importlib.import_module("relay")
 
 
 @task
@@ -77,13 +103,38 @@ class TestRun:
         assert (shown.json["status"], shown.json["result"]) == ("completed", "L-1")
         assert [node["id"] for node in shown.json["nodes"]] == ["label"]
 
-    def test_leaves_the_work_to_a_live_worker(
-        self, perdure: Commands, working: Worker, client: Client
+    def test_works_beside_a_worker_that_was_killed_a_moment_ago(
+        self, perdure: Commands, url: str
     ) -> None:
-        shown = perdure("run", "shop:orders", "13")
+        record_worker(url, sample.shipping)
 
-        assert shown.exit_code == 1
-        assert [worker.info.id for worker in client.workers()] == [working.id]
+        shown = perdure("run", "shop:shipping", "5")
+
+        assert shown.exit_code == 0
+        assert shown.out.splitlines()[-1] == 'result "L-1"'
+
+    def test_serves_queues_of_child_flows_that_live_workers_do_not(
+        self, perdure: Commands, url: str, relay: ModuleType
+    ) -> None:
+        elsewhere = Worker(url, flows=[relay.relay], queues=["default"]).start()
+        try:
+            shown = perdure("run", "relay:relay", "5")
+        finally:
+            elsewhere.shutdown()
+            elsewhere.join()
+
+        assert shown.exit_code == 0
+        assert shown.out.splitlines()[-1] == 'result "packed here"'
+
+    def test_leaves_the_work_to_others_if_told_to(
+        self, perdure: Commands, working: Worker, relay: ModuleType
+    ) -> None:
+        assert relay.shipping.graph.text in {flow.graph.text for flow in working.flows}
+
+        shown = perdure("run", "relay:shipping", "5", "--no-worker")
+
+        assert shown.exit_code == 0
+        assert shown.out.splitlines()[-1] == 'result "L-1"'
 
     def test_keeps_runs_in_a_file_here_unless_told_otherwise(self, folder: Path) -> None:
         shown = Commands(None)("run", "shop:shipping", "5", "--id", "parcel-5")

@@ -22,7 +22,6 @@ from perdure.cli.worker import AllowScripts
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.client.blocking import Client
     from perdure.model.flow import BuiltFlow
     from perdure.worker.worker import Worker
 
@@ -54,13 +53,12 @@ def run(
         ),
     ] = None,
     worker: Annotated[
-        bool | None,
+        bool,
         typer.Option(
             "--worker/--no-worker",
-            help="Work on it here, or leave it to others.",
-            show_default="work on it unless a live worker has the flow",
+            help="Work on it here, beside other workers, or leave it to them.",
         ),
-    ] = None,
+    ] = True,
     allow_scripts: AllowScripts = False,
     store: StoreOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
@@ -79,10 +77,9 @@ def run(
         flow = flow_at(target, app)
         value = parsed_json(input, "INPUT")
     with connected(url, namespace, is_new=True) as client:
-        hand = None if worker is False else _hand(flow, url, namespace, allow_scripts)
+        # Whoever else is there: the record cannot tell whether another takes all of its jobs.
+        hand = _hand(flow, url, namespace, allow_scripts) if worker else None
         begun = client.submit(flow, value, id=id, on_conflict=on_conflict.value)
-        if worker is None and _is_served(client, flow):
-            hand = None
         with _at_work(hand):
             code = see_through(begun, options_of(url, namespace), as_json=as_json)
     raise typer.Exit(code)
@@ -93,17 +90,6 @@ def _hand(flow: BuiltFlow, url: str, namespace: str, allow_scripts: bool) -> Wor
     from perdure.worker.worker import Worker
 
     return Worker(url, flows=[flow], namespace=namespace, grace=GRACE, allow_scripts=allow_scripts)
-
-
-def _is_served(client: Client, flow: BuiltFlow) -> bool:
-    """Whether a live worker has this version of the flow."""
-    from perdure import clock
-
-    now = clock.system_clock()
-    return any(
-        flow.graph.text in each.info.flows and now - each.seen_at <= each.info.lease
-        for each in client.workers()
-    )
 
 
 @contextmanager
