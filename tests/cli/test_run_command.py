@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ import pytest
 from perdure import Client, Flow, Worker, task
 from perdure.cli.following import options_of
 from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE
+from perdure.cli.run import _at_work
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
@@ -255,6 +257,30 @@ class TestInTerminal:
         assert keyboard.exit_code == 130
         assert client.run("nap-1").status == "running"
         assert [job.status for job in client.jobs()] == ["waiting"]
+
+
+class ImpatientReader(io.StringIO):
+    """Somebody who presses Ctrl-C as soon as there is something to read."""
+
+    def write(self, text: str) -> int:
+        raise KeyboardInterrupt
+
+
+def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
+    url: str, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "naps.py").write_text(NAPS)
+    monkeypatch.delitem(sys.modules, "naps", raising=False)
+    naps = importlib.import_module("naps").naps
+    run = client.submit(naps, id="nap-1")
+
+    with _at_work(Worker(url, flows=[naps], grace="1h")):
+        for sight in run.sights():
+            if any(job.progress.percent for job in sight.jobs):
+                break
+        monkeypatch.setattr(sys, "stderr", ImpatientReader())
+
+    assert [job.status for job in client.jobs()] == ["waiting"]
 
 
 def test_commands_need_no_options_for_what_they_find_by_themselves(

@@ -102,13 +102,13 @@ def _at_work(worker: Worker | None) -> Iterator[None]:
     try:
         yield
     finally:
-        hand.shutdown()
-        if hand.stats().running:
-            typer.echo(
-                f"What runs here has {GRACE} to finish; Ctrl-C gives it back at once.", err=True
-            )
         try:
+            hand.shutdown()
+            if hand.stats().running:
+                typer.echo(
+                    f"What runs here has {GRACE} to finish; Ctrl-C gives it back at once.", err=True
+                )
             hand.join()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # at any time from here on
             hand.shutdown(grace=0)
             hand.join()
