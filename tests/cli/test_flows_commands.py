@@ -1,6 +1,10 @@
-"""``perdure flows show``: a flow as it is in the code at hand."""
+"""``perdure flows``: a flow as it is in the code or in a file at hand."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from perdure import Flow
 from perdure.cli.flow_view import node_columns
@@ -8,6 +12,18 @@ from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 
 MODULE = "tests.cli.sample_flows"
+YAML = """
+flow: labels
+nodes:
+  - id: stick
+    task: label
+"""
+
+
+@pytest.fixture
+def file(folder: Path) -> str:
+    (folder / "labels.yaml").write_text(YAML, encoding="utf-8")
+    return str(folder / "labels.yaml")
 
 
 class TestShow:
@@ -54,3 +70,46 @@ class TestShow:
 
         assert shown.exit_code == 2
         assert "is 'Task', not a flow that was built" in shown.error
+
+
+class TestOfAFile:
+    def test_is_shown(self, file: str) -> None:
+        shown = Commands(None)("flows", "show", file, "--app", MODULE)
+
+        assert shown.exit_code == 0
+        assert ["flow", "labels"] in shown.rows
+        assert ["stick", "task", "label", "default"] in shown.rows
+
+    def test_is_drawn(self, file: str) -> None:
+        flow = Flow.from_yaml(YAML, tasks=[sample.label])
+
+        drawn = Commands(None)("flows", "graph", file, "--app", MODULE)
+
+        assert drawn.out == flow.mermaid()
+
+    def test_is_listed(self, file: str) -> None:
+        [listed] = Commands(None)("flows", "list", file, "--app", MODULE, "--json").json
+
+        assert (listed["name"], listed["nodes"]) == ("labels", 1)
+
+    @pytest.mark.parametrize("command", ["show", "graph", "list"])
+    def test_without_an_app_says_that_one_is_needed(self, file: str, command: str) -> None:
+        refused = Commands(None)("flows", command, file)
+
+        assert refused.exit_code == 2
+        assert "there is no task 'label'" in refused.error
+        assert "--app MODULE says where the tasks, kinds and flows are" in refused.error
+
+    def test_that_names_no_code_is_not_told_of_an_app(self, folder: Path) -> None:
+        (folder / "odd.yaml").write_text("flow: odd\nodd: 1\nnodes: []\n", encoding="utf-8")
+
+        refused = Commands(None)("flows", "show", str(folder / "odd.yaml"))
+
+        assert refused.exit_code == 2
+        assert "--app" not in refused.error
+
+    def test_an_app_alone_is_refused(self) -> None:
+        refused = Commands(None)("flows", "list", "--app", MODULE)
+
+        assert refused.exit_code == 2
+        assert "name the file too" in refused.error

@@ -33,7 +33,7 @@ class Commands(LazyGroup):
         "queues": Entry("perdure.cli.queues:app", "Hold queues back, and let them go on."),
         "schedules": Entry("perdure.cli.schedules:app", "Look at schedules and act on them."),
         "flows": Entry(
-            "perdure.cli.flows:app", "Look at flows, in a module of yours or in a store."
+            "perdure.cli.flows:app", "Look at flows, in a module or file of yours or in a store."
         ),
         "inbox": Entry(
             "perdure.cli.inbox:inbox", "List open approvals, the longest open first, or show one."

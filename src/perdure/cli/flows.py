@@ -1,4 +1,4 @@
-"""``perdure flows``: look at flows, in the code at hand and in a store."""
+"""``perdure flows``: look at flows, in the code and files at hand and in a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli.exits import EXIT_CODES, errors_told
-from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.options import AppOption, JsonOption, NamespaceOption, StoreOption, connected
 from perdure.cli.pictures import (
     GraphFormat,
     GraphFormatOption,
@@ -15,11 +15,12 @@ from perdure.cli.pictures import (
     chosen_format,
     write_graph,
 )
+from perdure.errors import InvalidInput
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 
 app = typer.Typer(
     name="flows",
-    help=f"Look at flows, in a module of yours or in a store.\n\n{EXIT_CODES}",
+    help=f"Look at flows, in a module or file of yours or in a store.\n\n{EXIT_CODES}",
     no_args_is_help=True,
 )
 
@@ -29,24 +30,27 @@ def list_flows(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODULE[:NAME]",
-            help="Those that it has, with the flows they start; without it, those of the store.",
+            metavar="FLOWS",
+            help="MODULE[:NAME] or a file: what it has, with the flows they start; else the store.",
             show_default=False,
         ),
     ] = None,
+    app: AppOption = None,
     store: StoreOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """List flows and their versions: of a module, or with counts of their runs, of a store."""
+    """List flows and their versions: of a module, of a file, or with their runs, of a store."""
     from perdure import clock
     from perdure.cli import flow_view, present
-    from perdure.cli.loading import load_flows
+    from perdure.cli.loading import flows_at
     from perdure.cli.terminal import make_console, print_table
 
-    if target is not None:
+    if target is not None or app is not None:
         with errors_told():
-            flows = load_flows(target)
+            if target is None:
+                raise InvalidInput("--app is for flows in files: name the file too")
+            flows = flows_at(target, app)
         fields: object = [flow_view.listed_fields(each) for each in flows]
         columns = flow_view.module_columns(flows)
     else:
@@ -67,19 +71,20 @@ def show_flow(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE[:FLOW]",
-            help="A flow that was built; a module alone means the only one in it.",
+            metavar="FLOW",
+            help="MODULE[:FLOW] of a flow that was built, or a file: ship.yaml.",
         ),
     ],
+    app: AppOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a flow's version, its nodes, and a picture of it as text, in Mermaid's language."""
     from perdure.cli import flow_view, present
-    from perdure.cli.loading import load_flow
+    from perdure.cli.loading import flow_at
     from perdure.cli.terminal import make_console
 
     with errors_told():
-        flow = load_flow(target)
+        flow = flow_at(target, app)
         if as_json:
             typer.echo(present.as_json(flow_view.flow_fields(flow)))
         else:
@@ -91,18 +96,19 @@ def draw_flow(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE[:FLOW]",
-            help="A flow that was built; a module alone means the only one in it.",
+            metavar="FLOW",
+            help="MODULE[:FLOW] of a flow that was built, or a file: ship.yaml.",
         ),
     ],
+    app: AppOption = None,
     format: GraphFormatOption = None,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a flow: in Mermaid's language, as SVG, or as JSON to draw it yourself."""
-    from perdure.cli.loading import load_flow
+    from perdure.cli.loading import flow_at
     from perdure.pictures.picture import picture_of
 
     with errors_told():
         chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)
-        write_graph(picture_of(load_flow(target).graph), chosen, output)
+        write_graph(picture_of(flow_at(target, app).graph), chosen, output)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from perdure.client.declared.library import FILE_ENDINGS, Library, kinds_among
 from perdure.client.flow import Flow
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
@@ -61,7 +61,14 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
         return load_flow(target)
     from perdure.client.declared.loading import load_with
 
-    return load_with(target, library_at(app) if app else Library())
+    library = Library() if app is None else library_at(app)
+    try:
+        return load_with(target, library)
+    except InvalidFlow as error:
+        if app is None and library.missing:
+            hint = "--app MODULE says where the tasks, kinds and flows are that it names"
+            raise InvalidFlow(error.flow, (*error.errors, hint)) from error
+        raise
 
 
 def library_at(target: str) -> Library:
@@ -73,8 +80,18 @@ def library_at(target: str) -> Library:
 
 def load_flows(target: str) -> tuple[BuiltFlow, ...]:
     """The flows that ``target`` has code for, with those that they start."""
-    found = load(target)
-    named = {text: flow for each in found.flows for text, flow in each.with_children().items()}
+    return _with_children(load(target).flows, target)
+
+
+def flows_at(target: str, app: str | None) -> tuple[BuiltFlow, ...]:
+    """The same of a module, or of the flow in a file, for which ``app`` has what it names."""
+    if app is None and not target.endswith(FILE_ENDINGS):
+        return load_flows(target)
+    return _with_children([flow_at(target, app)], target)
+
+
+def _with_children(flows: Sequence[BuiltFlow], target: str) -> tuple[BuiltFlow, ...]:
+    named = {text: flow for each in flows for text, flow in each.with_children().items()}
     if not named:
         raise InvalidInput(f"{target!r} has no flows, so there is nothing to check")
     return tuple(named.values())

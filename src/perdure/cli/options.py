@@ -37,6 +37,10 @@ StoreOption = Annotated[
 NamespaceOption = Annotated[
     str, typer.Option("--namespace", metavar="NAME", help="Whose; '*' looks at all.")
 ]
+AppOption = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE[:NAME]", help="Of a file: where the tasks, kinds and flows are."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who does it; kept in the run's log.")

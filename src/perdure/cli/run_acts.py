@@ -10,6 +10,7 @@ import typer
 from perdure.cli.acting import act_on_each, fields_of, given
 from perdure.cli.exits import errors_told
 from perdure.cli.options import (
+    AppOption,
     ByOption,
     JsonOption,
     NamespaceOption,
@@ -55,12 +56,7 @@ def submit_run(
         OnConflict,
         typer.Option(metavar="POLICY", help=f"If the id is taken: {', '.join(OnConflict)}."),
     ] = OnConflict.FAIL,
-    app: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE[:NAME]", help="Of a file: where the tasks, kinds and flows are."
-        ),
-    ] = None,
+    app: AppOption = None,
     store: StoreOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,

@@ -39,6 +39,8 @@ class Library:
         self.made_up: dict[str, AnyTask] = {}
         """Tasks that are not there, by name."""
         self.made_up_flows: set[str] = set()
+        self.missing: set[str] = set()
+        """What was asked for by name, is not there, and was refused."""
         self._is_open = is_open
         self._tasks: dict[str, AnyTask] = {}
         self._flows: dict[str, BuiltFlow] = {}
@@ -56,6 +58,7 @@ class Library:
         if name in self._tasks:
             return self._tasks[name]
         if not self._is_open:
+            self.missing.add(name)
             near = nearest(name, self._tasks) or _known(self._tasks)
             raise InvalidInput(f"there is no task {name!r}{near}")
         return self.made_up.setdefault(name, task(name=name)(_any_call))
@@ -82,6 +85,7 @@ class Library:
         if self._is_open:
             self.made_up_flows.add(name)
             return _made_up_flow(name)
+        self.missing.add(name)
         near = nearest(name, self._names()) or _known(self._names())
         raise InvalidInput(f"there is no flow {name!r}{near}")
 

@@ -53,6 +53,7 @@ class StepMaker:
         if make is not None:
             return make(self, id, node)
         if kind not in self._library.kinds:
+            self._library.missing.add(kind)
             raise NodeRefused(("kind",), self._unknown_kind(kind))
         found = self._library.kinds[kind]
         options = self._options(id, node)
