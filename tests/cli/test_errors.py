@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
+from perdure.cli.exits import EXIT_CODES, ExitCode
 from tests.cli.commands import Answer, Commands
 from tests.cli.processes import run_cli
 
@@ -23,6 +25,9 @@ def assert_told(answer: Answer, exit_code: int, *words: str) -> None:
 
 
 class TestExitCodes:
+    def test_help_tells_all_of_them(self) -> None:
+        assert {int(each) for each in re.findall(r"\d+", EXIT_CODES)} == set(ExitCode)
+
     def test_a_job_that_is_not_there_is_refused_with_1(
         self, perdure: Commands, client: Client
     ) -> None:

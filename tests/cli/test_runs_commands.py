@@ -204,6 +204,16 @@ class TestEvents:
         assert shown.exit_code == 1
         assert shown.rows[-1][3] == "run_failed"
 
+    def test_following_a_run_that_was_cancelled_exits_as_watching_it_does(
+        self, perdure: Commands, waiting: RunHandle
+    ) -> None:
+        waiting.cancel(by="ann")
+
+        followed = perdure("runs", "events", "order-5", "--follow")
+
+        assert followed.exit_code == 4
+        assert perdure("runs", "watch", "order-5").exit_code == 4
+
 
 class TestExplain:
     def test_says_what_a_run_waits_for(self, perdure: Commands, waiting: RunHandle) -> None:
@@ -257,6 +267,10 @@ class TestExplain:
             (
                 "client.decide('a:b', 'pay', by=..., roles=['x y'])",
                 "perdure decide a:b pay --role 'x y'",
+            ),
+            (
+                "client.decide('a:b', 'pay', by=..., roles=['x', 'y'])",
+                "perdure decide a:b pay --role x --role y",
             ),
             ("start a worker with queues=['a', 'b']", "perdure worker MODULE --queues a,b"),
             ("start a worker with tags=['gpu']", "perdure worker MODULE --tags gpu"),

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 
 EXIT_CODES = """Exit codes: 0 done; 1 it failed or was refused; 2 the command
 cannot be understood; 3 the store cannot be reached or used; 4 or 5 the run that
-was followed was cancelled or skipped."""
+was followed was cancelled or skipped; 130 interrupted with Ctrl-C."""
 
 
 def tell_error(message: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli import run_acts
-from perdure.cli.exits import EXIT_CODES, ExitCode
+from perdure.cli.exits import EXIT_CODES
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
 from perdure.cli.pictures import (
     GraphFormat,
@@ -108,9 +108,11 @@ def show_events(
 ) -> None:
     """Show what happened in a run, an event a line.
 
-    With --follow it exits with 0 if the run completed, and with 1 if it ended in any other way.
+    With --follow it exits with 0 if the run completed, 1 if it failed, 4 if it was cancelled, 5 if
+    it was skipped.
     """
     from perdure.cli.event_view import EventLines
+    from perdure.cli.following import exit_code_after
     from perdure.cli.present import as_json_line
     from perdure.cli.reading import ReadingCodec
     from perdure.cli.terminal import make_console
@@ -126,8 +128,8 @@ def show_events(
             else:
                 lines.print(event)
             status = event.status
-        if follow and status is not RunStatus.COMPLETED:
-            raise typer.Exit(ExitCode.REFUSED)
+    if follow and status is not None:
+        raise typer.Exit(exit_code_after(status))
 
 
 @app.command("watch")
