@@ -256,6 +256,13 @@ class TestWhatSomebodyStopped:
         )
         assert symptom.help == "perdure queues resume mail --namespace team-a"
 
+    def test_a_paused_queue_whose_name_a_shell_would_take_apart(self) -> None:
+        queue = QueueInfo(namespace="default", queue="big mail", paused_at=NOW, paused_by=None)
+
+        symptom = the_one(vitals(paused_queues=(queue,)), Severity.WARNING)
+
+        assert symptom.help == "perdure queues resume 'big mail'"
+
     def test_the_dead_letter(self) -> None:
         depth = QueueDepth(namespace="default", queue="mail", status=Status.DEAD, count=1)
         symptom = the_one(vitals(depth=(depth,)), Severity.WARNING)

@@ -119,7 +119,8 @@ def _command(call: str, options: str, *, is_job: bool) -> str:
     words = [shlex.quote(each) for each in given if isinstance(each, str)]
     for keyword in parsed.keywords:
         if keyword.arg == "roles":
-            words += ["--role", *(shlex.quote(each) for each in ast.literal_eval(keyword.value))]
+            for role in ast.literal_eval(keyword.value):
+                words += ["--role", shlex.quote(role)]
     return " ".join(filter(None, ["perdure", name, *words, more])) + options
 
 

@@ -186,7 +186,8 @@ def _held_back(vitals: Vitals) -> Iterator[Symptom]:
             f"queue {queue.queue!r}{_within(queue.namespace)} was paused{by}, "
             f"{_span(vitals.now - queue.paused_at)} ago; {_counted(kept, 'job waits', 'jobs wait')}"
         )
-        yield _warning("queues", text, f"perdure queues resume {queue.queue}{_at(queue.namespace)}")
+        help = f"perdure queues resume {shlex.quote(queue.queue)}{_at(queue.namespace)}"
+        yield _warning("queues", text, help)
     for namespace in sorted({each.namespace for each in vitals.depth}):
         dead = _jobs(vitals, Status.DEAD, namespace)
         if dead:
