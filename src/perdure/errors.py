@@ -237,7 +237,8 @@ class RunExists(PerdureError):
     def __init__(self, run_id: str, flow: str, status: str) -> None:
         super().__init__(
             f"run {run_id!r} exists already: flow {flow!r}, {status}. Choose another id; "
-            'submit(...) also takes on_conflict="use_existing" or "terminate_existing"'
+            'submit(...) also takes on_conflict="use_existing" or "terminate_existing", '
+            "and the command --on-conflict"
         )
         self.run_id = run_id
         self.flow = flow
@@ -249,9 +250,10 @@ class RunEnded(PerdureError):
 
     def __init__(self, run_id: str, act: str, status: str) -> None:
         advice = (
-            "client.fork(id) begins a new run with its past"
+            "client.fork(id), or perdure runs fork, begins a new run with its past"
             if status in ("completed", "skipped")
-            else "client.retry(id) or client.fork(id) start it anew"
+            else "client.retry(id) or client.fork(id) start it anew, as do perdure runs retry and "
+            "perdure runs fork"
         )
         super().__init__(f"cannot {act} run {run_id!r}: it is {status}, which is final. {advice}")
         self.run_id = run_id

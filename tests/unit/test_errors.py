@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater, RunEnded
+from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater, RunEnded, RunExists
 from perdure.store.opening import store_at
 
 
@@ -32,13 +32,24 @@ class TestInvalidStoreUrl:
 class TestRunEnded:
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
     def test_advises_to_retry_what_can_be_retried(self, status: str) -> None:
-        assert "client.retry(id) or client.fork(id)" in str(RunEnded("order-3", "pause", status))
+        told = str(RunEnded("order-3", "pause", status))
+
+        assert "client.retry(id) or client.fork(id)" in told
+        assert "perdure runs retry and perdure runs fork" in told
 
     def test_advises_only_to_fork_what_is_completed(self) -> None:
         told = str(RunEnded("order-3", "pause", "completed"))
 
-        assert "client.fork(id)" in told
+        assert "client.fork(id), or perdure runs fork," in told
         assert "retry" not in told
+
+
+class TestRunExists:
+    def test_names_what_commands_take_too(self) -> None:
+        told = str(RunExists("order-3", "orders", "running"))
+
+        assert 'on_conflict="use_existing" or "terminate_existing"' in told
+        assert told.endswith("and the command --on-conflict")
 
 
 class TestRetryLater:
