@@ -60,8 +60,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
-    "transfer": VALUES | STORE_FACE | {"store.kept"},
-    "cli": VALUES | {"transfer", "client", "worker", "pictures"},
+    "transfer": VALUES | STORE_FACE | {"store.kept", "rules.serving"},
+    # It asks first whether the store is there: most commands must not create one.
+    "cli": VALUES | {"transfer", "client", "worker", "pictures", "store.opening", "rules.serving"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
     "public": PUBLIC_NAMES_FROM,

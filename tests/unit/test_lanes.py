@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.model.lane import Lane
-from perdure.rules.lanes import can_run
+from perdure.rules.serving import can_run
 
 texts = st.text(st.characters(codec="utf-8"))
 lanes = st.builds(

@@ -19,6 +19,7 @@ from perdure.model.key import Key
 from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
+from perdure.rules.serving import is_live
 
 PARTS_MAX = 8
 """How many items of a map are shown below it."""
@@ -208,7 +209,7 @@ def look_of(job: Job) -> Look:
 
 def is_silent(worker: WorkerState, now: datetime) -> bool:
     """It has missed signs of life, of which there are several in the span of a lease."""
-    return now - worker.seen_at > worker.info.lease / 2
+    return not is_live(worker, now, leases=0.5)
 
 
 def _progress(job: Job) -> tuple[float | None, str]:

@@ -21,6 +21,7 @@ from perdure.model.job import HELD
 from perdure.model.run import NodeStatus
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
+from perdure.rules.serving import is_live
 
 WIDE = 70
 """From this width on there is room for bars and notes beside the nodes."""
@@ -176,7 +177,7 @@ def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
 
 def _matters(worker: WorkerState, sight: RunSight, held: Counter[WorkerId | None]) -> bool:
     """Whether a worker is at work, or was a moment ago."""
-    return bool(held[worker.info.id]) or sight.now - worker.seen_at <= 4 * worker.info.lease
+    return bool(held[worker.info.id]) or is_live(worker, sight.now, leases=4)
 
 
 def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:

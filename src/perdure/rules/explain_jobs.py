@@ -15,20 +15,16 @@ from perdure.rules.explain_limits import full_limits
 from perdure.rules.explain_waits import moment
 
 _ERRANDS = {
+from perdure.rules.serving import has_code, has_tags, is_live
     "poll": "which asks after the work of an outside party",
     "notify": "which tells people of an approval",
 }
 """What jobs are for that stand beside a node, by the part of their key."""
 
 
-def alive(around: Surroundings, now: datetime) -> list[WorkerState]:
-    """The workers that have given a sign of life within their lease."""
-    return [each for each in around.workers if now - each.seen_at <= each.info.lease]
-
-
 def findings_of_jobs(flow: str, around: Surroundings, now: datetime) -> Iterator[Finding]:
     """Of the jobs around; ``flow`` is the version of their run's flow, and empty without a run."""
-    live = alive(around, now)
+    live = [each for each in around.workers if is_live(each, now)]
     pauses = {each.queue: each for each in around.paused_queues}
     for job in around.jobs:
         match job.status:
@@ -90,7 +86,7 @@ def _waiting(
         yield _finding(FindingKind.NO_WORKER, job, "no worker is live", _start_with(job))
         return
     what = flow or f"task {job.task!r}"
-    versed = [each for each in live if _has_code(each, job, flow)]
+    versed = [each for each in live if has_code(each.info, task=job.task, flow=flow)]
     if not versed:
         yield _without_version(job, flow, live) if flow else _without_task(job)
         return
@@ -100,7 +96,7 @@ def _waiting(
         help = f"start a worker with queues=[{job.queue!r}]"
         yield _finding(FindingKind.NO_QUEUE, job, text, help)
         return
-    able = [each for each in serving if _has_tags(each, job)]
+    able = [each for each in serving if has_tags(each.info.tags, job.tags)]
     if not able:
         tags = ", ".join(map(repr, job.tags))
         text = f"no live worker that has {what} and serves queue {job.queue!r} has tags {tags}"
@@ -136,15 +132,6 @@ def _without_version(job: Job, flow: str, live: Sequence[WorkerState]) -> Findin
     run = None if job.node is None else job.node.run
     help = f"start a worker with this version, or client.migrate({run!r}, to={name})"
     return _finding(FindingKind.NO_VERSION, job, text, help)
-
-
-def _has_code(worker: WorkerState, job: Job, flow: str) -> bool:
-    return flow in worker.info.flows if flow else job.task in worker.info.tasks
-
-
-def _has_tags(worker: WorkerState, job: Job) -> bool:
-    tags = worker.info.tags
-    return tags is None or set(job.tags) <= set(tags)
 
 
 def _start_with(job: Job) -> str:

@@ -12,6 +12,7 @@ from perdure.model.job import DEFAULT_NAMESPACE, Status
 from perdure.model.node_words import duration_text
 from perdure.model.worker import Survey, WorkerState
 from perdure.rules.idle_lanes import idle_lanes
+from perdure.rules.serving import is_live
 
 OVERDUE = timedelta(seconds=30)
 """How late work may be before somebody should look; workers look for it every few seconds."""
@@ -35,10 +36,6 @@ def judge(vitals: Vitals) -> tuple[Symptom, ...]:
         *_work(vitals, alive),
         *_held_back(vitals),
     )
-
-
-def is_live(worker: WorkerState, now: datetime) -> bool:
-    return now - worker.seen_at <= worker.info.lease
 
 
 def _ok(about: str, text: str) -> Symptom:

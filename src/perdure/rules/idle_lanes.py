@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perdure.model.lane import Lane
 from perdure.model.worker import Survey, WorkerState
-from perdure.rules.lanes import can_run
+from perdure.rules.serving import has_code, has_tags
 
 
 def idle_lanes(survey: Survey, alive: Sequence[WorkerState]) -> Iterator[tuple[str, str]]:
@@ -25,7 +25,7 @@ def idle_lanes(survey: Survey, alive: Sequence[WorkerState]) -> Iterator[tuple[s
 
 def _why_idle(lane: Lane, alive: Sequence[WorkerState]) -> tuple[str, str] | None:
     """Narrows down who could take them."""
-    able = [each for each in alive if _has_code(each, lane)]
+    able = [each for each in alive if has_code(each.info, task=lane.task, flow=lane.flow)]
     if not able:
         code = f"jobs of flow {lane.flow}" if lane.flow else f"jobs of task {lane.task!r}"
         return f"{code} wait, and no live worker has it", ""
@@ -34,17 +34,9 @@ def _why_idle(lane: Lane, alive: Sequence[WorkerState]) -> tuple[str, str] | Non
     if not serving:
         text = f"jobs wait in queue {lane.queue!r}, which no live worker that has {code} serves"
         return text, f" --queues {shlex.quote(lane.queue)}"
-    if not any(_can_run(each, lane) for each in serving):
+    if not any(has_tags(each.info.tags, lane.tags) for each in serving):
         tags = ", ".join(lane.tags)
         text = f"jobs of {code} wait for a worker with the tags {tags}, and none is live"
         wanted = shlex.quote(",".join(lane.tags))
         return text, f" --queues {shlex.quote(lane.queue)} --tags {wanted}"
     return None
-
-
-def _has_code(worker: WorkerState, lane: Lane) -> bool:
-    return lane.flow in worker.info.flows if lane.flow else lane.task in worker.info.tasks
-
-
-def _can_run(worker: WorkerState, lane: Lane) -> bool:
-    return can_run(lane, queues=worker.info.queues, tags=worker.info.tags)

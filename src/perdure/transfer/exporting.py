@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model.value import Value
+from perdure.rules import serving
 from perdure.store.contract import Store
 from perdure.store.kept import Contents, MovableStore
 from perdure.store.opening import store_at
@@ -67,9 +68,7 @@ def as_movable(store: Store) -> MovableStore:
 
 async def _check_idle(store: Store, contents: Contents) -> None:
     workers = [
-        worker.info.id
-        for worker in await store.workers(None)
-        if contents.at - worker.seen_at <= worker.info.lease
+        each.info.id for each in await store.workers(None) if serving.is_live(each, contents.at)
     ]
     if workers:
         more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""

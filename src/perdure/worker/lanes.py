@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from perdure.model.lane import Lane
-from perdure.rules.lanes import can_run
 from perdure.rules.limits import governing_rules
+from perdure.rules.serving import can_run
 from perdure.store.contract import LaneRequest
 from perdure.worker.nodes import Code
 from perdure.worker.settings import WorkerSettings

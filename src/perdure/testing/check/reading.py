@@ -9,6 +9,7 @@ from datetime import timedelta
 from perdure.errors import StoreError
 from perdure.model.graph import Graph
 from perdure.model.run import LoadedRun, Run, RunState, WaitFilter, WaitKind
+from perdure.rules.serving import is_live
 from perdure.store.contract import RunAfter, Store
 from perdure.testing.check.finding import Finding
 from perdure.testing.check.inside.reads import inside_of
@@ -47,7 +48,7 @@ class Reader:
             now = await self._store.now()
             workers = await self._store.workers(namespace)
             self._manned[namespace] = any(
-                now - each.seen_at <= each.info.lease * LEASES_UNSEEN for each in workers
+                is_live(each, now, leases=LEASES_UNSEEN) for each in workers
             )
         return GRACE if self._manned[namespace] else None
 
