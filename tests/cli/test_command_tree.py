@@ -105,12 +105,13 @@ def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Comm
     [
         each
         for each in COMMANDS
-        if "--store" in options_of(each) and each not in ON_THEIR_OWN | READS_FIRST
+        if "--store" in options_of(each) and each not in ON_THEIR_OWN | READS_FIRST | {"doctor"}
     ],
 )
 def test_a_store_that_cannot_be_reached_is_3(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """For a doctor it is what was looked for: told on stdout, with the same exit code."""
     monkeypatch.chdir(tmp_path)
     arguments = arguments_of(name)
     if name in those_that_take("FLOW", "MODULE[:FLOW]", "MODULE[:NAME]"):

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from perdure.cli.exits import ExitCode
-from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.exits import ExitCode, errors_told
+from perdure.cli.options import (
+    JsonOption,
+    NamespaceOption,
+    StoreOption,
+    required,
+    shared_store,
+)
+from perdure.errors import InvalidInput, StoreError, without_password
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from perdure.model.health import Health
 
 
 def doctor(
@@ -16,18 +28,35 @@ def doctor(
 ) -> None:
     """Look for what is wrong with a store and the work in it, and say what would help.
 
-    Exits with 1 if there is an error. A warning is something that somebody may have meant so.
+    Exits with 1 if there is an error, with 3 if it is the store itself. A warning is something
+    that somebody may have meant so.
     """
     from perdure.cli import health_view, present
     from perdure.cli.following import options_of
     from perdure.cli.terminal import make_console
 
-    with connected(store, namespace) as client:
-        health = client.health()
-        if as_json:
-            typer.echo(present.as_json(health_view.health_fields(health)))
-        else:
-            options = options_of(store, DEFAULT_NAMESPACE)
-            health_view.print_health(make_console(), health, options)
-        if not health.is_well:
-            raise typer.Exit(ExitCode.REFUSED)
+    with errors_told():
+        health, code = _examined(store, namespace)
+    if as_json:
+        typer.echo(present.as_json(health_view.health_fields(health)))
+    else:
+        options = options_of(store, DEFAULT_NAMESPACE)
+        health_view.print_health(make_console(), health, options)
+    raise typer.Exit(code)
+
+
+def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
+    """How it is. A store that cannot be used is what was looked for, so it is no failure here."""
+    from perdure.client.blocking import Client
+    from perdure.model.health import Health, Severity, Symptom
+
+    try:
+        with Client(shared_store(store), namespace=namespace) as client:
+            health = client.health()
+    except InvalidInput:
+        raise
+    except StoreError as error:
+        symptom = Symptom(severity=Severity.ERROR, about="store", text=str(error))
+        url = without_password(required(store))
+        return Health(url=url, symptoms=(symptom,)), ExitCode.STORE
+    return health, ExitCode.OK if health.is_well else ExitCode.REFUSED

@@ -9,12 +9,11 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import SplitResult, unquote, urlsplit
 
 import typer
 
 from perdure.cli.exits import errors_told
-from perdure.errors import InvalidInput, InvalidStoreUrl, StoreUnreachable, without_password
+from perdure.errors import InvalidInput, without_password
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
@@ -62,11 +61,18 @@ def required(store: str | None) -> str:
 
 
 def shared_store(store: str | None, *, is_new: bool = False) -> str:
-    """The URL of a store that others can use too, and that is there unless it may be made."""
+    """The URL of a store that others can use too, and that is there unless it may be made.
+
+    Looking creates and upgrades nothing.
+    """
+    import asyncio
+
+    from perdure.store.opening import require_store
+
     url = required(store)
     _check_outside(url)
     if not is_new:
-        _check_exists(url)
+        asyncio.run(require_store(url))
     return url
 
 
@@ -87,26 +93,11 @@ def connected(
 
 
 def _check_outside(url: str) -> None:
-    if _parts_of(url).scheme == "memory":
+    if url.lower().startswith("memory:"):
         raise InvalidInput(
             f"store {without_password(url)!r} lives inside one process; from outside nobody can "
             "look into it"
         )
-
-
-def _check_exists(url: str) -> None:
-    """Looking at a store must not create it: a mistyped path would look like an empty queue."""
-    parts = _parts_of(url)
-    path = unquote(parts.path.removeprefix("/"))
-    if parts.scheme == "sqlite" and path and not os.path.exists(path):
-        raise StoreUnreachable(url, f"there is no file {path!r}", "The first worker creates it.")
-
-
-def _parts_of(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise InvalidStoreUrl(url, str(error)) from error
 
 
 def login_name() -> str | None:

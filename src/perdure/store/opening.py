@@ -8,16 +8,19 @@ from perdure.clock import Clock
 from perdure.errors import InvalidStoreUrl
 from perdure.store.contract import Store
 
+_SCHEMES = {
+    "memory": "memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+}
+
 
 def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
     """The store a URL means, not opened yet. ``clock`` replaces the store's own, in tests."""
     if not isinstance(url, str):
         return url
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError as error:
-        raise InvalidStoreUrl(url, str(error)) from error
-    match scheme:
+    match _backend_of(url):
         case "memory":
             from perdure.store.memory.store import MemoryStore
 
@@ -26,10 +29,37 @@ def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
             from perdure.store.sqlite.store import SqliteStore
 
             return SqliteStore(url, clock=clock)
-        case "postgresql" | "postgres":
+        case _:
             from perdure.store.postgres.store import PostgresStore
 
             return PostgresStore(url, clock=clock)
+
+
+async def require_store(url: str) -> None:
+    """Raise unless the URL means a store with the tables of this version; for who only looks.
+
+    Opening a store creates what is missing. Looking must not: a mistyped URL would pass for an
+    empty store, and an older one would be upgraded under the workers that use it.
+    """
+    match _backend_of(url):
+        case "memory":
+            raise InvalidStoreUrl(url, "a store in memory is only seen by its own process")
+        case "sqlite":
+            from perdure.store.sqlite.presence import require_sqlite
+
+            require_sqlite(url)
         case _:
-            reason = f"{scheme!r} is not a store" if scheme else "it has no scheme"
-            raise InvalidStoreUrl(url, reason)
+            from perdure.store.postgres.presence import require_postgres
+
+            await require_postgres(url)
+
+
+def _backend_of(url: str) -> str:
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidStoreUrl(url, str(error)) from error
+    if scheme not in _SCHEMES:
+        reason = f"{scheme!r} is not a store" if scheme else "it has no scheme"
+        raise InvalidStoreUrl(url, reason)
+    return _SCHEMES[scheme]

@@ -58,6 +58,17 @@ def pending(
     return known[len(found) :]
 
 
+def require_all(known: Sequence[Migration], left: Sequence[Migration], where: str) -> None:
+    """Raise ``SchemaMismatch`` if steps are left, for those who may not apply them."""
+    if len(left) == len(known):
+        raise SchemaMismatch(f"{where} has no tables of Perdure. The first worker creates them")
+    if left:
+        raise SchemaMismatch(
+            f"the tables in {where} are at version {len(known) - len(left)}, this Perdure needs "
+            f"version {len(known)}. A worker of this version upgrades them"
+        )
+
+
 def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
     """The indexes that are there once all steps are done: by name, the statement that makes it."""
     made: dict[str, str] = {}

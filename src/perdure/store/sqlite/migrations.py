@@ -26,12 +26,12 @@ def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
     steps = load_migrations(PACKAGE, {"prefix": place.prefix})
 
     def attempt() -> None:
-        if not _pending(connection, place, steps):
+        if not pending_at(connection, place, steps):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have done it while this one waited for the lock.
-            for step in _pending(connection, place, steps):
+            for step in pending_at(connection, place, steps):
                 _apply(connection, place, step)
             connection.execute("COMMIT")
         except BaseException:
@@ -42,9 +42,10 @@ def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
     patiently(attempt, place.path, seconds_max=OPEN_SECONDS_MAX)
 
 
-def _pending(
+def pending_at(
     connection: sqlite3.Connection, place: SqlitePlace, steps: Sequence[Migration]
 ) -> Sequence[Migration]:
+    """The steps that the file still needs. It is only read."""
     ours = f"{place.prefix}migrations"
     taken = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if ours.lower() not in taken:

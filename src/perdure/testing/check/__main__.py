@@ -13,10 +13,9 @@ from datetime import timedelta
 import msgspec
 
 from perdure.errors import PerdureError
-from perdure.store.opening import store_at
+from perdure.store.opening import require_store, store_at
 from perdure.testing.check.checker import Checker
 from perdure.testing.check.finding import Finding
-from perdure.testing.check.presence import require_store
 from perdure.testing.check.settings import CheckSettings
 
 NOTHING_WRONG, FOUND, CANNOT_CHECK = 0, 1, 2
