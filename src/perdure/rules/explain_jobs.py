@@ -13,9 +13,9 @@ from perdure.model.key import Key
 from perdure.model.worker import WorkerState
 from perdure.rules.explain_limits import full_limits
 from perdure.rules.explain_waits import moment
+from perdure.rules.serving import has_code, has_tags, is_live
 
 _ERRANDS = {
-from perdure.rules.serving import has_code, has_tags, is_live
     "poll": "which asks after the work of an outside party",
     "notify": "which tells people of an approval",
 }
