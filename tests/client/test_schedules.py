@@ -30,7 +30,9 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from perdure.model.lane import Lane
+from perdure.model.schedule import Schedule
 from perdure.store.contract import Store
+from perdure.store.memory.store import MemoryStore
 from tests.client.flows import asking, keep, ordering, parent, shouting
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import worker_at
@@ -489,3 +491,26 @@ class TestBlockingClient:
             assert client.schedule_record("ask").started == 1
             client.delete_schedule("ask")
             assert client.schedules() == []
+
+
+class TestAnOutageWhileAScheduleIsChanged:
+    async def test_makes_no_tick_due_again_that_has_been(self, clock: ManualClock) -> None:
+        store = OutWhileRead("memory://", clock)
+        async with AsyncClient(store, tasks=[add]) as client:
+            await client.schedule("often", add, args=[1, 2], every="4s")
+            changed = await client.schedule("often", add, args=[1, 2], every="2s")
+
+        assert changed.next_at is not None
+        assert changed.next_at > clock()
+
+
+class OutWhileRead(MemoryStore):
+    """Answers what is asked about a schedule an hour late; by then its ticks have been."""
+
+    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
+        assert isinstance(self._clock, ManualClock)
+        self._clock.advance(HOUR)
+        return await super().get_schedule(namespace, name)
+
+    def twin(self) -> OutWhileRead:
+        return OutWhileRead(self.url, self._clock)

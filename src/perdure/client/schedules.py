@@ -170,8 +170,9 @@ class AsyncSchedules(AsyncRuns):
         if request.flow is not None:
             await self._acts.graphs.save(store, namespace, request.flow)
         while True:
-            now = await store.now()
             before = await store.get_schedule(namespace, request.name)
+            # Not asked before: a time from before an outage would make ticks due that have been.
+            now = await store.now()
             after = _requested(namespace, request, before, now)
             if before is not None and after == before:
                 return schedule_record(before)
