@@ -108,6 +108,7 @@ class TestInsertJobs:
             lease_until=None,
             input=b'{"text":"hello"}',
             output=None,
+            limit_keys=("user-7",),
         )
 
     async def test_answers_in_the_order_of_the_jobs(self, store: Store) -> None:

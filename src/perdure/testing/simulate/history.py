@@ -120,7 +120,8 @@ def _listening(world: World) -> Iterator[None]:
     log, ear = logging.getLogger("perdure"), _Ear(world)
     before = log.propagate, log.level
     log.addHandler(ear)
-    log.propagate, log.level = False, logging.ERROR
+    log.propagate = False
+    log.setLevel(logging.ERROR)
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -131,7 +132,8 @@ def _listening(world: World) -> Iterator[None]:
         yield
     finally:
         log.removeHandler(ear)
-        log.propagate, log.level = before
+        log.propagate = before[0]
+        log.setLevel(before[1])
 
 
 @contextmanager
