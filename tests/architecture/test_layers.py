@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transfer": VALUES | STORE_FACE | {"store.kept", "rules.serving"},
     # It asks first whether the store is there: most commands must not create one.
     "cli": VALUES | {"transfer", "client", "worker", "pictures", "store.opening", "rules.serving"},
+    "__main__": {"cli"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
     "public": PUBLIC_NAMES_FROM,

@@ -108,6 +108,48 @@ class TestExitCodes:
         assert_told(perdure("depth", "--namespace", ""), 2, "namespace")
 
 
+class TestOutput:
+    @pytest.mark.parametrize("flags", [[], ["--json"]])
+    def test_without_room_is_one_line(self, flags: list[str], client: Client, url: str) -> None:
+        client.pause_queue("mail")
+
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "perdure", "depth", *flags, "--store", url],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert line.startswith("perdure: cannot write: No space left on device")
+
+    def test_of_an_export_needs_a_file(
+        self, perdure: Commands, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client.open()
+        monkeypatch.chdir(tmp_path)
+
+        assert_told(perdure("export", "-"), 2, "needs a file, not stdout")
+        assert not Path("-").exists()
+
+
+def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.split()[0]) == (0, "perdure")
+
+
 class TestWithoutTheExtra:
     def test_says_what_to_install(self, tmp_path: Path) -> None:
         (tmp_path / "run.py").write_text(

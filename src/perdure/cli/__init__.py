@@ -15,8 +15,10 @@ def main() -> None:
     """Run the command line, or say how to install it."""
     need_extra("the command line")
     from perdure.cli.app import app
+    from perdure.cli.output import output_told
 
-    app(prog_name="perdure")
+    with output_told():
+        app(prog_name="perdure")
 
 
 def need_extra(what: str) -> None:

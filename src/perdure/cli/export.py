@@ -11,6 +11,7 @@ import typer
 
 from perdure.cli.exits import errors_told
 from perdure.cli.options import JsonOption, StoreOption, shared_store
+from perdure.errors import InvalidInput
 
 
 def export(
@@ -32,6 +33,8 @@ def export(
     from perdure.transfer.exporting import export_store
 
     with errors_told():
+        if str(file) == "-":
+            raise InvalidInput("export needs a file, not stdout: name one, such as work.jsonl.gz")
         url = shared_store(store)
         with transferring.bar("exporting") as tell:
             done = asyncio.run(export_store(url, file, is_live=live, tell=tell))
