@@ -108,6 +108,25 @@ class TestExitCodes:
         assert_told(perdure("depth", "--namespace", ""), 2, "namespace")
 
 
+class TestOptions:
+    def test_a_value_that_is_none_of_those_there_are(self, perdure: Commands) -> None:
+        told = perdure("runs", "list", "--status", "bogus")
+
+        assert_told(told, 2, "invalid value for '--status': 'bogus' is not one of 'running'")
+
+    @pytest.mark.parametrize("before", [[], ["runs"]])
+    def test_of_a_command_that_stand_before_it(self, before: list[str], perdure: Commands) -> None:
+        told = perdure(*before, "--store", "sqlite:///work.db", "list")
+
+        path = " ".join(["perdure", *before])
+        assert_told(told, 2, f"it goes after the command, as in {path} COMMAND --store.")
+
+    def test_an_id_of_no_approval_is_quoted_once(self, perdure: Commands, client: Client) -> None:
+        client.open()
+
+        assert_told(perdure("inbox", "nope"), 1, "there is no approval 'nope': the id")
+
+
 class TestOutput:
     @pytest.mark.parametrize("flags", [[], ["--json"]])
     def test_without_room_is_one_line(self, flags: list[str], client: Client, url: str) -> None:

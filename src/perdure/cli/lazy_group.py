@@ -18,6 +18,8 @@ from typer.main import get_command
 from perdure.cli.exits import ExitCode, tell_error
 
 _UsageError: Any = typer.BadParameter.__base__
+_OF_COMMANDS = frozenset({"--store", "--namespace", "--json"})
+"""Options that nearly every command has, and no group of them."""
 
 
 class Entry(NamedTuple):
@@ -70,11 +72,17 @@ def _usage_told() -> Iterator[None]:
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # it shows the help of a group
             raise
-        message = error.format_message().rstrip(".?")
+        message = error.format_message().rstrip(".?").replace(": Value error, ", ": ")
         path = error.ctx.command_path if error.ctx else "perdure"
         end = "?" if "Did you mean" in message else "."
+        if getattr(error, "option_name", None) in _OF_COMMANDS and _is_group(error.ctx):
+            end = f": it goes after the command, as in {path} COMMAND {error.option_name}."
         tell_error(f"{message[:1].lower()}{message[1:]}{end} See {path} --help")
         raise typer.Exit(ExitCode.USAGE) from error
+
+
+def _is_group(ctx: Any) -> bool:
+    return ctx is not None and isinstance(ctx.command, TyperGroup)
 
 
 class _Loaded(Mapping[str, Any]):

@@ -137,7 +137,8 @@ class Approvals:
         """The run and the node that an id names."""
         run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
         if not run_name or not name:
-            raise ApprovalNotFound(spelled(id), "the id of an approval is RUN:NODE")
+            shown = id if isinstance(id, str) else spelled(id)
+            raise ApprovalNotFound(shown, "the id of an approval is RUN:NODE")
         try:
             run = await self._acts.found(run_id(run_name))
         except RunNotFound:
