@@ -44,6 +44,11 @@ def only(told: Explanation) -> Finding:
     return finding
 
 
+def ready(clock: ManualClock) -> str:
+    """What is said of a job that became ready just now."""
+    return f"; the job is ready since {clock().isoformat(sep=' ', timespec='seconds')}"
+
+
 async def register(store: Store, **fields: Any) -> None:
     """A live worker that has the tasks of these tests."""
     known: dict[str, Any] = {
@@ -61,13 +66,13 @@ async def register(store: Store, **fields: Any) -> None:
 
 
 class TestAJob:
-    async def test_waits_for_a_worker(self, client: AsyncClient) -> None:
+    async def test_waits_for_a_worker(self, client: AsyncClient, clock: ManualClock) -> None:
         job = await client.enqueue(add, 1)
 
         told = await job.explain()
 
         assert (told.job, told.run, told.status) == (job.id, None, Status.WAITING)
-        assert told.summary == "It does not run: no worker is live."
+        assert told.summary == f"It does not run: no worker is live{ready(clock)}."
         assert only(told).kind is FindingKind.NO_WORKER
         assert only(told).help == "start a worker with this task"
 
@@ -76,18 +81,22 @@ class TestAJob:
 
         assert await client.explain(job.id) == await job.explain()
 
-    async def test_has_no_worker_with_its_task(self, client: AsyncClient, store: Store) -> None:
+    async def test_has_no_worker_with_its_task(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
         await register(store, tasks=("other",))
         job = await client.enqueue(add, 1)
 
-        assert only(await job.explain()).text == "no live worker has task 'add'"
+        assert only(await job.explain()).text == f"no live worker has task 'add'{ready(clock)}"
 
-    async def test_has_no_worker_in_its_queue(self, client: AsyncClient, store: Store) -> None:
+    async def test_has_no_worker_in_its_queue(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
         await register(store, tasks=("embed",))
         job = await client.enqueue(embed, "text")
 
         assert only(await job.explain()).text == (
-            "no live worker that has task 'embed' serves queue 'embeddings'"
+            f"no live worker that has task 'embed' serves queue 'embeddings'{ready(clock)}"
         )
 
     async def test_has_no_worker_with_its_tags(self, client: AsyncClient, store: Store) -> None:
@@ -162,25 +171,36 @@ class TestAJob:
         assert found.text.endswith(": the next live worker takes it over")
 
     async def test_backs_off_after_an_error(
-        self, client: AsyncClient, worker: PlayedWorker, clock: ManualClock
+        self, client: AsyncClient, worker: PlayedWorker, store: Store, clock: ManualClock
     ) -> None:
         job = await client.enqueue(add, 1)
         claimed = await worker.claim()
         failure = describe(ValueError("no route"))
         await worker.settle(claimed, Retried(failure=failure, delay=HOUR))
+        failed = clock().isoformat(sep=" ", timespec="seconds")
         due = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
+        await register(store)
 
         assert only(await job.explain()) == Finding(
             kind=FindingKind.RETRY,
-            text=f"attempt 2 of task 'add' is due at {due}, after ValueError: no route",
+            text=f"attempt 2 of task 'add' is due at {due}, by itself; the last one failed at "
+            f"{failed}: ValueError: no route",
         )
 
-    async def test_has_its_time_ahead(self, client: AsyncClient, clock: ManualClock) -> None:
+    async def test_has_its_time_ahead(
+        self, client: AsyncClient, store: Store, clock: ManualClock
+    ) -> None:
         job = await client.enqueue(add, 1, delay="1h")
         due = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
 
         assert only(await job.explain()) == Finding(
-            kind=FindingKind.SCHEDULED, text=f"task 'add' is to start at {due}"
+            kind=FindingKind.SCHEDULED,
+            text=f"task 'add' is to start at {due}, once a live worker can take it",
+            help="start a worker with this task",
+        )
+        await register(store)
+        assert only(await job.explain()) == Finding(
+            kind=FindingKind.SCHEDULED, text=f"task 'add' is to start at {due}, by itself"
         )
 
     async def test_is_disabled(self, client: AsyncClient) -> None:
@@ -253,7 +273,7 @@ class TestAJobOfARun:
         assert told.summary.startswith("Attempt 1 of task 'read_order' runs on worker ")
 
     async def test_tells_that_its_run_is_paused(
-        self, client: AsyncClient, worker: PlayedWorker
+        self, client: AsyncClient, worker: PlayedWorker, clock: ManualClock
     ) -> None:
         await client.submit(ordering, 3, id="order-3")
         [job] = await client.jobs()
@@ -261,7 +281,8 @@ class TestAJobOfARun:
 
         told = await client.explain(job.id)
 
-        assert told.summary == "It is paused by ann."
+        since = clock().isoformat(sep=" ", timespec="seconds")
+        assert told.summary == f"It is paused by ann since {since}."
         assert only(told).help == "client.unpause('order-3')"
 
 
@@ -284,7 +305,7 @@ class TestLimits:
         assert only(told) == Finding(
             kind=FindingKind.LIMITED,
             text=f"limit 'api' is full: 1 of 1 run, held by job {holder.id} on worker "
-            f"played-worker since {since}",
+            f"played-worker since {since}{ready(clock)}",
             help=f"client.explain({holder.id!r})",
         )
 
@@ -322,6 +343,7 @@ class TestLimits:
 
         assert only(await job.explain()).text == (
             f"limit 'api' is used up: 1 started within 0:01:00; the next one may start at {opens}"
+            f"{ready(clock)}"
         )
 
     async def test_one_that_spaces_starts_tells_when_the_next_is(
@@ -336,6 +358,7 @@ class TestLimits:
 
         assert only(await job.explain()).text == (
             f"limit 'api' lets one start every 0:01:00; the next one may start at {opens}"
+            f"{ready(clock)}"
         )
 
     async def test_a_closed_one_tells_until_when(
@@ -347,7 +370,7 @@ class TestLimits:
         until = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
 
         assert only(await job.explain()).text == (
-            f"limit 'api' is closed until {until}, as a job asked that met it"
+            f"limit 'api' is closed until {until}, as a job asked that met it{ready(clock)}"
         )
 
     async def test_one_with_room_holds_nothing_back(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from perdure import AsyncClient, Finding, FindingKind, Flow, RunNotFound, RunStatus
+from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, late, ordering, parent
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
+
+
+def told(clock: ManualClock) -> str:
+    return clock().isoformat(sep=" ", timespec="seconds")
 
 
 async def kinds_and_texts(client: AsyncClient, id: str) -> list[tuple[FindingKind, str]]:
@@ -16,12 +23,18 @@ async def kinds_and_texts(client: AsyncClient, id: str) -> list[tuple[FindingKin
 
 
 class TestExplain:
-    async def test_says_that_there_is_no_worker(self, client: AsyncClient) -> None:
+    async def test_says_that_there_is_no_worker(
+        self, client: AsyncClient, clock: ManualClock
+    ) -> None:
+        since = told(clock)
         await client.submit(ordering, 3, id="order-3")
+        clock.advance(timedelta(hours=1))
 
         explanation = await client.explain("order-3")
 
-        assert explanation.summary == "Nothing runs: no worker is live."
+        assert explanation.summary == (
+            f"Nothing runs: no worker is live; the job is ready since {since}."
+        )
         [finding] = explanation.findings
         assert (finding.kind, finding.key) == (FindingKind.NO_WORKER, "read_order")
 
@@ -73,15 +86,18 @@ class TestExplain:
         assert "child run 'above/asking' (" in child[0][1]
         assert timer[0][0] is FindingKind.TIMER
 
-    async def test_tells_why_it_is_paused(self, client: AsyncClient) -> None:
+    async def test_tells_why_it_is_paused(self, client: AsyncClient, clock: ManualClock) -> None:
         await client.submit(ordering, 3, id="order-3")
+        clock.advance(timedelta(hours=1))
+        since = told(clock)
         await client.pause("order-3", reason="maintenance", by="ann")
+        clock.advance(timedelta(hours=1))
 
         [found] = (await client.explain("order-3")).findings
 
         assert found == Finding(
             kind=FindingKind.PAUSED,
-            text="it is paused by ann: maintenance",
+            text=f"it is paused by ann since {since}: maintenance",
             help="client.unpause('order-3')",
         )
 

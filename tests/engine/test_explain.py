@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.job import Job, NodeRef, Progress, QueueInfo, Status
+from perdure.model.job import FailedAttempt, Job, NodeRef, Progress, QueueInfo, Status
 from perdure.model.run import AnswerState, ApprovalState, LiveKind, RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.rules.explain import FINDINGS_MAX, explain_run
@@ -124,13 +124,20 @@ class TestJobs:
     def test_waiting_for_another_attempt(self) -> None:
         again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
         failure = Failure(type="OSError", message="no route")
-        told = explain(Played(GRAPH), jobs=(again,), failures={again.id: failure})
+        failed = FailedAttempt(attempt=1, worker=None, at=NOW - MINUTE, failure=failure)
+        around = {"jobs": (again,), "failures": {again.id: failed}}
+        told = explain(Played(GRAPH), workers=(worker(GRAPH.text),), **around)
+        alone = explain(Played(GRAPH), **around)
 
         assert only(told).kind is FindingKind.RETRY
         assert only(told).text == (
-            "attempt 2 of task 'charge' is due at 2030-01-01 12:01:00+00:00, "
-            "after OSError: no route"
+            "attempt 2 of task 'charge' is due at 2030-01-01 12:01:00+00:00, by itself; "
+            "the last one failed at 2030-01-01 11:59:00+00:00: OSError: no route"
         )
+        assert only(told).help == ""
+        assert ", once a live worker can take it; the last one failed" in only(alone).text
+        assert only(alone).help == "start a worker with this flow"
+        assert only(explain(Played(GRAPH), workers=(worker("other@1"),), **around)) == only(alone)
 
     def test_the_queue_is_paused(self) -> None:
         pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
@@ -145,7 +152,9 @@ class TestJobs:
         dead = worker(GRAPH.text, seen_at=NOW - MINUTE)
         told = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
 
-        assert told.summary == "Nothing runs: no worker is live."
+        assert told.summary == (
+            "Nothing runs: no worker is live; the job is ready since 2030-01-01 11:59:00+00:00."
+        )
         assert only(told).kind is FindingKind.NO_WORKER
 
     def test_no_live_worker_has_the_version_and_the_nearest_is_named(self) -> None:
@@ -155,7 +164,7 @@ class TestJobs:
         assert only(told).kind is FindingKind.NO_VERSION
         assert told.summary == (
             f"Nothing runs: no live worker has {GRAPH.text}; the nearest version that a live "
-            "worker has is orders@new."
+            "worker has is orders@new; the job is ready since 2030-01-01 11:59:00+00:00."
         )
         assert only(told).help == (
             "start a worker with this version, or client.migrate('run', to=orders)"
@@ -166,6 +175,7 @@ class TestJobs:
 
         assert only(told).text == (
             f"no live worker has {GRAPH.text}, nor any other version of flow 'orders'"
+            "; the job is ready since 2030-01-01 11:59:00+00:00"
         )
 
     def test_no_live_worker_serves_the_queue(self) -> None:
@@ -173,7 +183,10 @@ class TestJobs:
         told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
 
         assert only(told).kind is FindingKind.NO_QUEUE
-        assert only(told).text == f"no live worker that has {GRAPH.text} serves queue 'mail'"
+        assert only(told).text == (
+            f"no live worker that has {GRAPH.text} serves queue 'mail'"
+            "; the job is ready since 2030-01-01 11:59:00+00:00"
+        )
         assert only(told).help == "start a worker with queues=['mail']"
 
     def test_no_live_worker_has_the_tags(self) -> None:
@@ -325,10 +338,16 @@ class TestWaits:
         run = Played(chain(delay("d")))
         told = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),))
         late = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),))
+        served = explain(
+            run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),), workers=(worker(),)
+        )
 
         assert only(told).text == (
-            "it waits since 2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00"
+            "it waits since 2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00; "
+            "then it goes on once a worker is live"
         )
+        assert only(served).text.endswith("; then it goes on by itself")
+        assert only(served).help == ""
         assert "which has passed: the next live worker sees to it" in only(late).text
 
     def test_a_child(self) -> None:
@@ -353,6 +372,9 @@ class TestTheRun:
 
         assert told.summary == "It is paused by ops: maintenance."
         assert only(told).help == "client.unpause('run')"
+        assert explain(run, paused_at=NOW).summary == (
+            "It is paused by ops since 2030-01-01 12:00:00+00:00: maintenance."
+        )
 
     def test_failed(self) -> None:
         run = Played(GRAPH)

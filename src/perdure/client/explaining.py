@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
+from perdure.engine.cached_run import CachedRun
 from perdure.errors import JobNotFound, PerdureError, RunNotFound
+from perdure.model.event import RunPaused, decode_event
 from perdure.model.explanation import Explanation, Surroundings
-from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import FINISHED, Job, Status
+from perdure.model.job import FINISHED, FailedAttempt, Job, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.payload import Codec
 from perdure.model.run import RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerState
 from perdure.rules.explain import FINDINGS_MAX, explain_job, explain_job_of_run, explain_run
 from perdure.rules.explain_limits import HOLDERS_TOLD, rules_for
-from perdure.store.contract import Store
+from perdure.store.contract import RunBefore, Store
 
 
 async def explain(acts: RunActs, id: RunId) -> Explanation:
@@ -52,6 +54,7 @@ async def _explained_run(acts: RunActs, id: RunId) -> Explanation:
         jobs=tuple(jobs),
         waits=tuple(waits),
         failures=await _failures(store, jobs),
+        paused_at=await _paused_at(store, run),
         workers=tuple(workers),
         paused_queues=tuple(await store.paused_queues(run.namespace)),
         children=await _children(store, run.namespace, waits),
@@ -103,11 +106,24 @@ def _waits(job: Job) -> bool:
     return job.status is Status.WAITING
 
 
-async def _failures(store: Store, jobs: list[Job]) -> dict[JobId, Failure]:
+async def _paused_at(store: Store, run: CachedRun) -> datetime | None:
+    """When it was paused, if that is among the last things that happened in it."""
+    if not run.state.is_paused:
+        return None
+    [events] = await store.latest_events(
+        [RunBefore(namespace=run.namespace, id=run.id, number=run.state.number + 1)], FINDINGS_MAX
+    )
+    for each in events:
+        if isinstance(decode_event(run.id, each.number, each.data), RunPaused):
+            return each.at
+    return None
+
+
+async def _failures(store: Store, jobs: list[Job]) -> dict[JobId, FailedAttempt]:
     """What the last attempt left behind of each job that waits for another one, or ended."""
     failed = [job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED]
     asked = failed[:FINDINGS_MAX]
-    return {id: past[-1].failure for id in asked if (past := await store.failed_attempts(id))}
+    return {id: past[-1] for id in asked if (past := await store.failed_attempts(id))}
 
 
 def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import Job, QueueInfo, Status
+from perdure.model.job import FailedAttempt, Job, QueueInfo, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.run import RunStatus, Wait
 from perdure.model.value import Value
@@ -86,8 +86,10 @@ class Surroundings(Value):
     """Of the child runs that it waits for."""
     details: Mapping[str, Any] = {}
     """What is kept with the waits, by their keys, as far as it can be read."""
-    failures: Mapping[JobId, Failure] = {}
-    """Why jobs that wait for another attempt failed last."""
+    failures: Mapping[JobId, FailedAttempt] = {}
+    """How jobs that wait for another attempt failed last, and those that ended."""
+    paused_at: datetime | None = None
+    """Since when the run is paused, if it is and its log still tells."""
     limit_uses: Mapping[LimitRule, LimitUse] = {}
     """What is in use under the limits that govern waiting jobs."""
     holders: Mapping[JobId, Job] = {}

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
-from perdure.model.failure import Failure
 from perdure.model.ids import RunId
-from perdure.model.job import FINISHED, Job, Status
+from perdure.model.job import FINISHED, FailedAttempt, Job, Status
 from perdure.model.run import RunState, RunStatus
 from perdure.rules.explain_jobs import findings_of_jobs, told
 from perdure.rules.explain_waits import findings_beside, findings_of_waits, moment
@@ -46,7 +45,7 @@ _NAMES = {
 def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Explanation:
     """Why the run is where it is."""
     found = [
-        *_of_run(run, state),
+        *_of_run(run, state, around.paused_at),
         *findings_of_jobs(f"{state.flow}@{state.version}", around, now),
         *findings_of_waits(run, state, around, now),
         *findings_beside(run, state, around, now),
@@ -61,11 +60,14 @@ def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime
 # The run as a whole
 
 
-def _of_run(run: RunId, state: RunState) -> Iterator[Finding]:
+def _of_run(run: RunId, state: RunState, paused_at: datetime | None) -> Iterator[Finding]:
     if state.is_paused:
-        why = _reason(state) if state.ends_as is None else ""
+        since = "" if paused_at is None else f" since {moment(paused_at)}"
+        why = _reason(state, since) if state.ends_as is None else since
         yield Finding(
-            kind=FindingKind.PAUSED, text=f"it is paused{why}", help=f"client.unpause({run!r})"
+            kind=FindingKind.PAUSED,
+            text=f"it is paused{why}",
+            help=f"client.unpause({run!r})",
         )
     if state.ends_as is not None:
         left = ", ".join(map(repr, state.undoes[:FINDINGS_MAX]))
@@ -110,8 +112,8 @@ def _failed(state: RunState) -> str:
     return f"node {state.failed_node!r} failed: {told(state.failure)}"
 
 
-def _reason(state: RunState) -> str:
-    by = "" if state.by is None else f" by {state.by}"
+def _reason(state: RunState, since: str = "") -> str:
+    by = since if state.by is None else f" by {state.by}{since}"
     return by if state.reason is None else f"{by}: {state.reason}"
 
 
@@ -140,11 +142,11 @@ def explain_job_of_run(job: Job, of_run: Explanation) -> Explanation:
     )
 
 
-def _ended_job(job: Job, failure: Failure | None) -> Iterator[Finding]:
+def _ended_job(job: Job, failed: FailedAttempt | None) -> Iterator[Finding]:
     if job.status not in FINISHED or job.status is Status.COMPLETED:
         return
     when = "" if job.finished_at is None else f" at {moment(job.finished_at)}"
-    why = "" if failure is None else f", after {told(failure)}"
+    why = "" if failed is None else f", after {told(failed.failure)}"
     match job.status:
         case Status.DEAD:
             kind, what = FindingKind.FAILED, f"task {job.task!r} is in the dead letter{when}"

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from perdure.model.explanation import Finding, FindingKind, Surroundings
 from perdure.model.failure import Failure
-from perdure.model.job import Job, Status
+from perdure.model.job import FailedAttempt, Job, Status
 from perdure.model.key import Key
 from perdure.model.worker import WorkerState
 from perdure.rules.explain_limits import full_limits
@@ -31,7 +33,7 @@ def findings_of_jobs(flow: str, around: Surroundings, now: datetime) -> Iterator
             case Status.ACTIVE | Status.ABORTING:
                 yield _held(job, live, now)
             case Status.SCHEDULED:
-                yield _scheduled(job, around.failures.get(job.id))
+                yield _scheduled(job, flow, around.failures.get(job.id), live)
             case Status.WAITING if job.queue in pauses:
                 pause = pauses[job.queue]
                 by = "" if pause.paused_by is None else f" by {pause.paused_by}"
@@ -39,7 +41,8 @@ def findings_of_jobs(flow: str, around: Surroundings, now: datetime) -> Iterator
                 help = f"client.resume_queue({job.queue!r})"
                 yield _finding(FindingKind.QUEUE_PAUSED, job, text, help)
             case Status.WAITING:
-                yield from _waiting(job, flow, live, around, now)
+                for found in _waiting(job, flow, live, around, now):
+                    yield _ready_since(job, found)
             case Status.DISABLED:
                 text = f"task {job.task!r} was disabled, and does not run until it is enabled"
                 help = f"client.enable({job.id!r})"
@@ -68,14 +71,31 @@ def _held(job: Job, live: Sequence[WorkerState], now: datetime) -> Finding:
     return _finding(FindingKind.LOST, job, f"{text}, and no worker is live", _start_with(job))
 
 
-def _scheduled(job: Job, failure: Failure | None) -> Finding:
-    due = moment(job.ready_at)
+def _scheduled(
+    job: Job, flow: str, failed: FailedAttempt | None, live: Sequence[WorkerState]
+) -> Finding:
+    """It needs nobody to act, as long as there is somebody to work."""
+    is_served = any(
+        has_code(each.info, task=job.task, flow=flow)
+        and job.queue in each.info.queues
+        and has_tags(each.info.tags, job.tags)
+        for each in live
+    )
+    how = "by itself" if is_served else "once a live worker can take it"
+    when = f"at {moment(job.ready_at)}, {how}"
+    help = "" if is_served else _start_with(job)
     if not job.attempt:
-        return _finding(FindingKind.SCHEDULED, job, f"{_task(job)} is to start at {due}")
-    text = f"attempt {job.attempt + 1} of {_task(job)} is due at {due}"
-    if failure is not None:
-        text += f", after {told(failure)}"
-    return _finding(FindingKind.RETRY, job, text)
+        return _finding(FindingKind.SCHEDULED, job, f"{_task(job)} is to start {when}", help)
+    text = f"attempt {job.attempt + 1} of {_task(job)} is due {when}"
+    if failed is not None:
+        text += f"; the last one failed at {moment(failed.at)}: {told(failed.failure)}"
+    return _finding(FindingKind.RETRY, job, text, help)
+
+
+def _ready_since(job: Job, found: Finding) -> Finding:
+    if found.kind is FindingKind.QUEUED:  # which says so itself
+        return found
+    return replace(found, text=f"{found.text}; the job is ready since {moment(job.ready_at)}")
 
 
 def _waiting(

@@ -15,6 +15,7 @@ from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import RunState, Wait, WaitKind
 from perdure.model.showing import shown
+from perdure.rules.serving import is_live
 
 
 def findings_of_waits(
@@ -25,8 +26,7 @@ def findings_of_waits(
         match wait.kind:
             case WaitKind.TIMER:
                 if not Key.parse(wait.key).part:  # else it stands beside another wait
-                    text = f"it waits{_since(wait)}, until {_due(wait, now)}"
-                    yield Finding(kind=FindingKind.TIMER, key=wait.key, text=text)
+                    yield _timer(wait, around, now)
             case WaitKind.SIGNAL:
                 yield _signal(run, wait, around.details.get(wait.key), now)
             case WaitKind.CHILD:
@@ -73,6 +73,15 @@ def _beside(run: RunId, key: str, part: str, of: str, wait: Wait | None, now: da
 
 def moment(at: datetime) -> str:
     return at.isoformat(sep=" ", timespec="seconds")
+
+
+def _timer(wait: Wait, around: Surroundings, now: datetime) -> Finding:
+    """It needs nobody to act, as long as there is somebody to work."""
+    text = f"it waits{_since(wait)}, until {_due(wait, now)}"
+    if wait.due_at is not None and wait.due_at > now:
+        is_served = any(is_live(each, now) for each in around.workers)
+        text += f"; then it goes on {'by itself' if is_served else 'once a worker is live'}"
+    return Finding(kind=FindingKind.TIMER, key=wait.key, text=text)
 
 
 def _signal(run: RunId, wait: Wait, detail: Any, now: datetime) -> Finding:
