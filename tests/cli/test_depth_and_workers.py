@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 from perdure import Client, Worker
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
+from tests.cli.records import record_worker
 
 
 class TestDepth:
@@ -53,5 +55,17 @@ class TestWorkers:
         assert found["PID"] == str(os.getpid())
         assert found["RUNS"] == "0/7"
         assert found["TAGS"] == "gpu"
-        assert [each["info"]["id"] for each in as_json] == ["w-1"]
+        assert found["STATE"] == "live"
+        assert [(each["info"]["id"], each["state"]) for each in as_json] == [("w-1", "live")]
         assert perdure("workers").out == "no workers\n"
+
+    def test_says_of_one_that_was_killed_that_it_is_silent(
+        self, perdure: Commands, client: Client, url: str
+    ) -> None:
+        record_worker(url, id="w-2", lease=timedelta(microseconds=1))
+
+        heads, row = perdure("workers").rows
+        [as_json] = perdure("workers", "--json").json
+
+        assert row[heads.index("STATE")] == "silent"
+        assert (as_json["info"]["id"], as_json["state"]) == ("w-2", "silent")

@@ -77,7 +77,7 @@ class Commands(LazyGroup):
         ),
         "depth": Entry("perdure.cli.queues:depth", "Count the jobs in each status, by queue."),
         "workers": Entry(
-            "perdure.cli.queues:workers", "List the live workers, and how much they run."
+            "perdure.cli.queues:workers", "List the workers: live or silent, how much they run."
         ),
     }
 

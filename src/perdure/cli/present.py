@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,7 @@ from perdure.model.job import Job, Progress, Status
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
+from perdure.rules.serving import is_live
 
 NOT_REACHED = "-"
 """The status of a node that its run has not come to."""
@@ -147,6 +149,15 @@ def _listed_depth(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) 
     ]
 
 
+def worker_fields(worker: WorkerState, now: datetime) -> dict[str, Any]:
+    """A worker as JSON shows it."""
+    return {"state": _state(worker, now), **msgspec.structs.asdict(worker)}
+
+
+def _state(worker: WorkerState, now: datetime) -> str:
+    return "live" if is_live(worker, now) else "silent"
+
+
 def worker_columns(
     workers: Sequence[WorkerState], now: datetime, *, is_across: bool
 ) -> list[Column]:
@@ -158,6 +169,7 @@ def worker_columns(
         Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
         Column(title="HOST", cells=[info.host for info in infos], rank=5, room_min=8),
         Column(title="PID", cells=[str(info.pid) for info in infos], rank=3, is_number=True),
+        Column(title="STATE", cells=[_state(worker, now) for worker in workers]),
         Column(title="RUNS", cells=running, is_number=True),
         Column(title="UP", cells=[ago(each.started_at, now) for each in workers], is_number=True),
         Column(

@@ -85,18 +85,16 @@ def workers(
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """List the live workers, and how much they run."""
-    from perdure import clock
+    """List the workers: live or silent, how much they run."""
     from perdure.cli import present
     from perdure.cli.terminal import make_console, print_table
 
     with connected(store, namespace) as client:
-        found = client.workers()
+        found, now = client.workers(), client.now()
         if as_json:
-            typer.echo(present.as_json(found))
+            typer.echo(present.as_json([present.worker_fields(each, now) for each in found]))
         elif not found:
             typer.echo("no workers")
         else:
             is_across = namespace == ALL_NAMESPACES
-            columns = present.worker_columns(found, clock.system_clock(), is_across=is_across)
-            print_table(make_console(), columns)
+            print_table(make_console(), present.worker_columns(found, now, is_across=is_across))

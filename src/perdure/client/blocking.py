@@ -183,6 +183,7 @@ class Client(OpenableFace[AsyncClient]):
     depth = waits_for(AsyncClient.depth)
     failures = waits_for(AsyncClient.failures)
     workers = waits_for(AsyncClient.workers)
+    now = waits_for(AsyncClient.now)
     abort = waits_for(AsyncClient.abort)
     abort_group = waits_for(AsyncClient.abort_group)
     disable = waits_for(AsyncClient.disable)

@@ -260,6 +260,11 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         store = await self._access.store.opened()
         return await store.workers(self._access.visible)
 
+    async def now(self) -> datetime:
+        """The store's time, in which it tells when workers were seen and jobs are due."""
+        store = await self._access.store.opened()
+        return await store.now()
+
     async def abort(self, id: str) -> AbortOutcome:
         """Stop a job: cancelled at once, or told to stop if it runs. Says so if it was finished."""
         store = await self._access.store.opened()
