@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 from perdure.testing.simulate.__main__ import main
-from perdure.testing.simulate.history import simulate
+from perdure.testing.simulate.history import listening, simulate
 from perdure.testing.simulate.many import simulate_many
+from perdure.testing.simulate.world import World
 
 SEEDS = range(50_000, 50_045)
 FEW = (7, 8, 9)
@@ -63,6 +66,17 @@ def test_nothing_is_found_in_many_histories() -> None:
     assert tally.histories == len(SEEDS)
     assert tally.runs > len(SEEDS)
     assert tally.jobs > len(SEEDS)
+
+
+def test_loggers_say_afterwards_what_they_said_before() -> None:
+    log = logging.getLogger("perdure.client")
+    assert log.isEnabledFor(logging.WARNING)
+
+    world = World(1)
+    with closing(world.loop), listening(world):
+        assert not log.isEnabledFor(logging.WARNING)
+
+    assert log.isEnabledFor(logging.WARNING)
 
 
 class TestCommand:

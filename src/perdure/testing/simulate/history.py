@@ -51,7 +51,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
         with (
             simulated_clock(world.loop, world.seed),
             threadless(),
-            _listening(world),
+            listening(world),
             world.spacing(),
         ):
             try:
@@ -116,7 +116,8 @@ class _Ear(logging.Handler):
 
 
 @contextmanager
-def _listening(world: World) -> Iterator[None]:
+def listening(world: World) -> Iterator[None]:
+    """Take what is logged, and what no task caught, for findings instead of printing it."""
     log, ear = logging.getLogger("perdure"), _Ear(world)
     before = log.propagate, log.level
     log.addHandler(ear)
