@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-
-from perdure import clock
 
 HEAVY = [
     "asyncio",
@@ -28,14 +27,24 @@ def run_python(program: str, *arguments: str) -> str:
 
 
 def seconds_for(program: str, *arguments: str) -> float:
-    """The best of a few: whatever else the machine does only adds to it."""
+    """Of a processor, the best of five: whatever else the machine does only adds to it."""
+    environment = {**os.environ}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as it is for users from the second time on
 
     def once() -> float:
-        began = clock.monotonic()
-        run_python(program, *arguments)
-        return clock.monotonic() - began
+        command = [sys.executable, "-c", program, *arguments]
+        child = os.posix_spawn(
+            sys.executable,
+            command,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+        )
+        _, status, used = os.wait4(child, 0)
+        assert status == 0
+        return used.ru_utime + used.ru_stime
 
-    return min(once() for _ in range(4))
+    once()
+    return min(once() for _ in range(5))
 
 
 HELP = "from perdure.cli import main; main()"
@@ -50,6 +59,10 @@ def test_help_loads_nothing_that_only_commands_need() -> None:
     )
 
     assert run_python(program, "--help").splitlines()[-1] == "LOADED []"
+
+
+def test_help_takes_a_fifth_of_a_second() -> None:
+    assert seconds_for(HELP, "--help") < 0.2
 
 
 def test_help_takes_little_longer_than_to_load_typer() -> None:
