@@ -49,6 +49,20 @@ class TestExplain:
 
         assert "  It belongs to run order-5.\n" in told.out
 
+    def test_says_once_that_it_is_completed(self, perdure: Commands, waiting: RunHandle) -> None:
+        waiting.signal("approval")
+        waiting.result(timeout=30)
+
+        assert perdure("explain", "order-5").out == "order-5 is completed.\n"
+
+    def test_says_once_that_it_was_cancelled(self, perdure: Commands, waiting: RunHandle) -> None:
+        perdure("runs", "cancel", "order-5", "--by", "ann", "--reason", "too late")
+
+        told = perdure("explain", "order-5").out
+
+        assert told.startswith("order-5 was cancelled by ann: too late.\n")
+        assert told.count("cancelled") == 1
+
     def test_a_job_can_be_started_anew_as_it_says(self, perdure: Commands, client: Client) -> None:
         job = client.enqueue(sample_tasks.add, 1, 2)
         job.abort()

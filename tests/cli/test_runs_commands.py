@@ -288,8 +288,8 @@ class TestExplain:
 
         shown = perdure("runs", "explain", "order-5")
 
-        assert shown.out.startswith("order-5 is paused. ")
-        assert shown.out.count("paused by ann since ") == 1
+        assert shown.out.startswith("order-5 is paused by ann since ")
+        assert shown.out.count("paused") == 1
         assert shown.out.count(": stock taking") == 1
 
     def test_tells_a_failure_once_and_in_one_line(

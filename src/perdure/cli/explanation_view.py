@@ -63,9 +63,7 @@ def explanation_fields(explanation: Explanation, options: str) -> dict[str, Any]
 
 def print_explanation(console: Console, explanation: Explanation, options: str) -> None:
     """A sentence, and below it what was found, with what would help."""
-    line = Text(f"{explanation.job or explanation.run} is ")
-    line.append(explanation.status.value, style=STYLES[explanation.status])
-    console.print(line.append(f". {_flat(explanation.summary)}"), soft_wrap=True)
+    console.print(_first_line(explanation), soft_wrap=True)
     if explanation.job is not None and explanation.run is not None:
         console.print(Text(f"  It belongs to run {explanation.run}."), soft_wrap=True)
     for finding in explanation.findings[:FINDINGS_SHOWN]:
@@ -76,6 +74,19 @@ def print_explanation(console: Console, explanation: Explanation, options: str) 
     if len(explanation.findings) > FINDINGS_SHOWN:
         more = len(explanation.findings) - FINDINGS_SHOWN
         console.print(Text(f"  and {more} more: --json has them", style="dim"))
+
+
+def _first_line(explanation: Explanation) -> Text:
+    """Its status and the sentence; where that begins with the status, it is told once."""
+    status, summary = explanation.status.value, _flat(explanation.summary)
+    said = next((each for each in ("is", "was") if _begins(summary, f"It {each} {status}")), "")
+    line = Text(f"{explanation.job or explanation.run} {said or 'is'} ")
+    line.append(status, style=STYLES[explanation.status])
+    return line.append(summary[len(f"It {said} {status}") :] if said else f". {summary}")
+
+
+def _begins(summary: str, words: str) -> bool:
+    return summary.startswith((f"{words} ", f"{words}.", f"{words}:"))
 
 
 def _print_finding(console: Console, finding: Finding, summary: str) -> None:
