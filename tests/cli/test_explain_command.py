@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from perdure import Client, Flow
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows, sample_tasks
@@ -48,6 +50,18 @@ class TestExplain:
         told = perdure("jobs", "explain", job.id)
 
         assert "  It belongs to run order-5.\n" in told.out
+
+    def test_tells_times_as_they_are_here_and_how_long_ago(
+        self, perdure: Commands, waiting: RunHandle
+    ) -> None:
+        [finding] = perdure("explain", "order-5", "--json").json["findings"]
+        since = datetime.fromisoformat(finding["text"].split(" since ")[1].split(",")[0])
+
+        told = perdure("explain", "order-5").out
+
+        assert f" since {since.astimezone():%Y-%m-%d %H:%M:%S} (" in told
+        assert "s ago)" in told
+        assert "+00:00" not in told
 
     def test_says_once_that_it_is_completed(self, perdure: Commands, waiting: RunHandle) -> None:
         waiting.signal("approval")

@@ -31,6 +31,7 @@ def explain(
 def show_explanation(
     explanation: Explanation, store: str | None, namespace: str, *, as_json: bool
 ) -> None:
+    from perdure import clock
     from perdure.cli import explanation_view, present
     from perdure.cli.following import options_of
     from perdure.cli.terminal import make_console
@@ -40,4 +41,5 @@ def show_explanation(
         fields = explanation_view.explanation_fields(explanation, options)
         typer.echo(present.as_json(fields))
     else:
-        explanation_view.print_explanation(make_console(), explanation, options)
+        now = clock.system_clock()
+        explanation_view.print_explanation(make_console(), explanation, options, now)

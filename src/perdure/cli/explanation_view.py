@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from perdure.cli.present import STYLES
+from perdure.cli.present import STYLES, moment
 from perdure.model.explanation import Explanation, Finding, FindingKind
 
 _STUCK = frozenset(
@@ -33,6 +34,7 @@ FINDINGS_SHOWN = 10
 """So that an explanation fits one screen."""
 
 _TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _CALL = re.compile(rf"""client\.\w+\((?:[^()'"]|{_TEXT})*\)""")
 _WORKER = re.compile(r"start a worker with (?:this \w+|queues=(\[.*?\])|tags=(\[.*?\]))")
 _COMMANDS: dict[str, tuple[str, str]] = {
@@ -61,13 +63,15 @@ def explanation_fields(explanation: Explanation, options: str) -> dict[str, Any]
     return {**asdict(explanation), "findings": findings}
 
 
-def print_explanation(console: Console, explanation: Explanation, options: str) -> None:
+def print_explanation(
+    console: Console, explanation: Explanation, options: str, now: datetime
+) -> None:
     """A sentence, and below it what was found, with what would help."""
-    console.print(_first_line(explanation), soft_wrap=True)
+    console.print(_first_line(explanation, now), soft_wrap=True)
     if explanation.job is not None and explanation.run is not None:
         console.print(Text(f"  It belongs to run {explanation.run}."), soft_wrap=True)
     for finding in explanation.findings[:FINDINGS_SHOWN]:
-        _print_finding(console, finding, explanation.summary)
+        _print_finding(console, finding, explanation.summary, now)
         command = command_of(explanation, finding, options)
         if command:
             console.print(Text(f"    → {command}", style="dim"), soft_wrap=True)
@@ -76,20 +80,21 @@ def print_explanation(console: Console, explanation: Explanation, options: str) 
         console.print(Text(f"  and {more} more: --json has them", style="dim"))
 
 
-def _first_line(explanation: Explanation) -> Text:
+def _first_line(explanation: Explanation, now: datetime) -> Text:
     """Its status and the sentence; where that begins with the status, it is told once."""
     status, summary = explanation.status.value, _flat(explanation.summary)
     said = next((each for each in ("is", "was") if _begins(summary, f"It {each} {status}")), "")
     line = Text(f"{explanation.job or explanation.run} {said or 'is'} ")
     line.append(status, style=STYLES[explanation.status])
-    return line.append(summary[len(f"It {said} {status}") :] if said else f". {summary}")
+    rest = summary[len(f"It {said} {status}") :] if said else f". {summary}"
+    return line.append(_with_local_times(rest, now))
 
 
 def _begins(summary: str, words: str) -> bool:
     return summary.startswith((f"{words} ", f"{words}.", f"{words}:"))
 
 
-def _print_finding(console: Console, finding: Finding, summary: str) -> None:
+def _print_finding(console: Console, finding: Finding, summary: str, now: datetime) -> None:
     """Where a finding is told in the sentence already, with its node if any, it is enough."""
     told = _flat(finding.text)
     names_its_node = not finding.key or finding.kind is FindingKind.FAILED
@@ -98,7 +103,8 @@ def _print_finding(console: Console, finding: Finding, summary: str) -> None:
     line = Text("  ")
     line.append(finding.key, style="bold")
     line.append(": " if finding.key else "")
-    line.append(told, style="red" if finding.kind in _STUCK else "")
+    style = "red" if finding.kind in _STUCK else ""
+    line.append(_with_local_times(told, now), style=style)
     console.print(line, soft_wrap=True)
 
 
@@ -142,6 +148,11 @@ def _worker_command(found: re.Match[str], options: str) -> str:
         if listed is not None:
             words += [option, shlex.quote(",".join(ast.literal_eval(listed)))]
     return " ".join(words) + options
+
+
+def _with_local_times(text: str, now: datetime) -> str:
+    """Moments as other views show them, with how long ago they were."""
+    return _MOMENT.sub(lambda found: moment(datetime.fromisoformat(found[0]), now), text)
 
 
 def _flat(text: str) -> str:
