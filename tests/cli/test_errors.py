@@ -134,7 +134,7 @@ class TestOutput:
 
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                [sys.executable, "-m", "perdure", "depth", *flags, "--store", url],
+                [sys.executable, "-m", "perdure.cli", "depth", *flags, "--store", url],
                 stdout=full,
                 stderr=subprocess.PIPE,
                 text=True,
