@@ -27,7 +27,7 @@ def run_python(program: str, *arguments: str) -> str:
 
 
 def seconds_for(program: str, *arguments: str) -> float:
-    """Of a processor, the best of five: whatever else the machine does only adds to it."""
+    """Of a processor, the best of fifteen: whatever else the machine does only adds to it."""
     environment = {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as it is for users from the second time on
 
@@ -44,7 +44,7 @@ def seconds_for(program: str, *arguments: str) -> float:
         return used.ru_utime + used.ru_stime
 
     once()
-    return min(once() for _ in range(5))
+    return min(once() for _ in range(15))
 
 
 HELP = "from perdure.cli import main; main()"

@@ -35,6 +35,7 @@ from tests.client.flows import asking, keep, ordering
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.runs import worker_at
 from tests.client.tasks import add, embed
+from tests.worker.harness import until
 
 HOUR = timedelta(hours=1)
 
@@ -417,7 +418,12 @@ class TestWorkersTell:
     async def test_which_limits_they_keep(self, client: AsyncClient, store: Store) -> None:
         """A real one, whose word explaining goes by."""
         flow = Flow("calling").then(keep).then(limited).build()
+
+        async def is_registered() -> bool:
+            return bool(await client.workers())
+
         async with worker_at(store, [flow, asking]):
+            await until(is_registered)
             [worker] = await client.workers()
 
         assert worker.info.task_limits == (
