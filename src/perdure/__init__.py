@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perdure.public import *  # noqa: F403
+    from perdure.public import __all__ as __all__
 else:  # not seen by checkers of types, for whom a name that is not there must be a mistake
 
     def __getattr__(name: str) -> Any:
