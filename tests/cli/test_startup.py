@@ -26,8 +26,8 @@ def run_python(program: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def seconds_for(program: str, *arguments: str) -> float:
-    """Of a processor, the best of fifteen: whatever else the machine does only adds to it."""
+def seconds_for(program: str, *arguments: str, goal: float = 0.0) -> float:
+    """Of a processor, the best of some, until one is good enough: others only add to it."""
     environment = {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as it is for users from the second time on
 
@@ -44,9 +44,15 @@ def seconds_for(program: str, *arguments: str) -> float:
         return used.ru_utime + used.ru_stime
 
     once()
-    return min(once() for _ in range(15))
+    best = once()
+    for _ in range(TRIES_MAX):
+        if best < goal:
+            break
+        best = min(best, once())
+    return best
 
 
+TRIES_MAX = 8
 HELP = "from perdure.cli import main; main()"
 
 
@@ -62,11 +68,13 @@ def test_help_loads_nothing_that_only_commands_need() -> None:
 
 
 def test_help_takes_a_fifth_of_a_second() -> None:
-    assert seconds_for(HELP, "--help") < 0.2
+    assert seconds_for(HELP, "--help", goal=0.2) < 0.2
 
 
 def test_help_takes_little_longer_than_to_load_typer() -> None:
-    assert seconds_for(HELP, "--help") < 2.5 * seconds_for("import typer, typer.main")
+    most = 2.5 * seconds_for("import typer, typer.main")
+
+    assert seconds_for(HELP, "--help", goal=most) < most
 
 
 def test_completing_a_command_loads_none_of_them() -> None:
