@@ -155,6 +155,7 @@ METHODS: dict[str, Method] = {
     ),
     "lineage": Method((RUN_ID,)),
     "migrate": Method((RUN_ID,), {"to": FLOW}, {"by": WHO}),
+    "now": Method(),
     "pause": Method((RUN_ID,), names={"reason": TEXT, "by": WHO}),
     "pause_queue": Method((NAME,), names={"by": WHO}),
     "pause_schedule": Method((SCHEDULE,), names={"by": WHO}),
