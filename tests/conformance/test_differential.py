@@ -49,7 +49,7 @@ async def subject(
     await store.close()
 
 
-SEQUENCES = 40
+SEQUENCES = 25
 OPERATIONS_EACH = 60
 
 

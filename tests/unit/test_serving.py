@@ -40,7 +40,6 @@ class TestIsLive:
         assert is_live(WORKER, SEEN + leases * LEASE, leases=leases)
         assert not is_live(WORKER, SEEN + leases * LEASE + MOMENT, leases=leases)
 
-    @pytest.mark.xdist_group("source")
     def test_is_asked_here_alone(self) -> None:
         """Stores keep leases and may read them; everybody else asks this rule."""
         elsewhere = {
