@@ -13,7 +13,7 @@ PYTHON     ?=
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 
 # Test processes that run side by side.
-WORKERS ?= 3
+WORKERS ?= 4
 # More arguments for pytest, for example: make test ARGS="-x tests/conformance -k claim"
 ARGS    ?=
 

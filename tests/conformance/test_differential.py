@@ -49,7 +49,7 @@ async def subject(
     await store.close()
 
 
-SEQUENCES = 25
+SEQUENCES = 16
 OPERATIONS_EACH = 60
 
 

@@ -82,7 +82,7 @@ def test_any_text(text: str) -> None:
 @given(DATA | FLOWS)
 @example({"flow": "f", "nodes": [{"id": "a", "kind": "route", "ports": None}]})
 @example({"flow": "f", "nodes": [{"id": "a", "kind": "task", "ports": None}]})
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_data(data: Any) -> None:
     check_round_trip(from_dict(data))
 
@@ -102,7 +102,7 @@ def nearly_right(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(nearly_right())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_change_of_a_right_flow(data: dict[str, Any]) -> None:
     check_round_trip(from_dict(data))
 

@@ -30,7 +30,7 @@ from tests.engine.worlds import World
 SEEDS = st.integers(0, 2**31)
 INPUTS = st.sampled_from([0, [], [1, 2], [5, 6, 7], {"lines": [3, 4]}, None])
 UNCHECKED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-many = settings(max_examples=100, suppress_health_check=UNCHECKED)
+many = settings(max_examples=60, suppress_health_check=UNCHECKED)
 some = settings(max_examples=50, suppress_health_check=UNCHECKED)
 
 
