@@ -117,6 +117,7 @@ async def test_stop_on_sigterm_lets_work_finish(
     await worker.told("JobStarted", job.id)
     queued = await client.enqueue(wait_for_file, str(go))
     worker.send(signal.SIGTERM)
+    await worker.told("WorkerStopping")
     go.touch()
 
     assert await worker.ended() == 0

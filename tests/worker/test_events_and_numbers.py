@@ -30,6 +30,7 @@ from perdure.worker.events import (
     WorkerEvent,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from tests.worker.conftest import Hire
 from tests.worker.harness import WAIT_SECONDS, Gate, Running, soon, until
@@ -57,7 +58,8 @@ class TestEvents:
         await worker.stop()
 
         kinds = [type(event) for event in worker.events]
-        assert kinds == [WorkerStarted, JobStarted, JobProgressed, JobCompleted, WorkerStopped]
+        jobs = [JobStarted, JobProgressed, JobCompleted]
+        assert kinds == [WorkerStarted, *jobs, WorkerStopping, WorkerStopped]
         assert {event.worker for event in worker.events} == {worker.id}
         assert (completed.job_id, completed.task, completed.queue) == (job.id, "send", "mail")
         assert completed.attempt == 1
@@ -119,6 +121,8 @@ class TestEvents:
         await gate.reached()
         await worker.stop()
 
+        [stopping] = worker.all(WorkerStopping)
+        assert (stopping.running, stopping.grace) == (1, timedelta(0))
         assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
         assert isinstance(worker.events[-1], WorkerStopped)
 

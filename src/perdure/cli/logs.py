@@ -30,6 +30,7 @@ from perdure.worker.events import (
     WorkerEvent,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from perdure.worker.supervisor import (
     ProcessEnded,
@@ -48,6 +49,7 @@ Fields = Mapping[str, Any]
 
 _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     WorkerStarted: (logging.INFO, "worker started"),
+    WorkerStopping: (logging.INFO, "worker stopping"),
     WorkerStopped: (logging.INFO, "worker stopped"),
     JobStarted: (logging.DEBUG, "job started"),
     JobCompleted: (logging.INFO, "job completed"),
@@ -109,6 +111,8 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
             fields["error"] = _one_line(event.failure)
         case JobTakenOver():
             fields["holder"] = event.holder
+        case WorkerStopping():
+            fields |= {"running": event.running, "grace": _seconds(event.grace)}
         case StopAsked():
             fields["grace"] = _seconds(event.grace)
         case ProcessStarted() | ProcessKilled():

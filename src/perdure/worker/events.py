@@ -24,6 +24,13 @@ class WorkerStarted(WorkerEvent):
     pass
 
 
+class WorkerStopping(WorkerEvent):
+    """It starts nothing more, and lets what runs finish within the grace."""
+
+    running: int
+    grace: timedelta
+
+
 class WorkerStopped(WorkerEvent):
     pass
 

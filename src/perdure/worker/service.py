@@ -45,6 +45,7 @@ from perdure.worker.events import (
     JobStarted,
     WorkerStarted,
     WorkerStopped,
+    WorkerStopping,
 )
 from perdure.worker.housekeeping.keeper import Housekeeper
 from perdure.worker.housekeeping.schedules import ScheduleDuty
@@ -193,6 +194,9 @@ class Service:
                 self._slots.ended(attempt)
         ending = self._loop.call_later(self._grace.total_seconds(), self._stop_running)
         self._endings.append(ending)
+        if not self._stop_asked.is_set():
+            running, grace = self._slots.running, self._grace
+            self._report.emit(WorkerStopping(worker=self.worker_id, running=running, grace=grace))
         self._stop_asked.set()
 
     def scale(self, concurrency: int) -> None:
