@@ -39,7 +39,7 @@ test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
 	@echo "==> Looking for PostgreSQL"
 	@$(PY) tests/postgres_server.py
 	@echo "==> Running the tests in $(WORKERS) processes"
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
 	@$(PY) -m tests.fuzz $(ARGS)

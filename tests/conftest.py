@@ -37,6 +37,13 @@ def pytest_configure_node(node: Any) -> None:
         raise pytest.UsageError(str(error)) from error
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.spreading import Spreading
+
+    return Spreading(config, log)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[SHARED_SERVER].close()
 

@@ -208,7 +208,7 @@ class PostgresServer:
         done = subprocess.run(
             [
                 *(self._binaries.directory / "initdb", "--pgdata", self._root / "data"),
-                *("--username", "postgres", "--pwfile", password_file, "--auth", "password"),
+                *("--username", "postgres", "--pwfile", password_file, "--auth", "md5"),
                 *("--encoding", "UTF8", "--no-locale", "--no-sync"),
             ],
             stdout=subprocess.PIPE,

@@ -27,8 +27,7 @@ ON_POSTGRESQL = {
     "idle transaction",
 }
 
-# One after the other on one of the test processes: each keeps several cores busy.
-pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 async def test_chaos_on_sqlite_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:

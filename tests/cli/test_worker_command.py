@@ -74,6 +74,7 @@ class TestWorker:
         assert ("job completed", "info", retried.id) in told
         assert ("job started", "debug", failing.id) in told
         assert ("a task spoke", "info", None) in told
+        assert ("worker stopping", "info", None) in told
         assert ("worker stopped", "info", None) in told
         [failed] = [line for line in lines if line["message"] == "job failed"]
         assert failed["error"] == "RuntimeError: boom"

@@ -227,9 +227,7 @@ async def last_due(client: AsyncClient) -> datetime:
     return max(found)
 
 
-async def schedule_both(
-    client: AsyncClient, store: Store
-) -> tuple[list[datetime], list[datetime]]:
+async def schedule_both(client: AsyncClient, store: Store) -> tuple[list[datetime], list[datetime]]:
     """Two schedules that tick for as long as the timers wait; the ticks of each."""
     start_at = (await store.now()).replace(microsecond=0) + SECOND
     end_at = start_at + (TICKS - 1) * SECOND

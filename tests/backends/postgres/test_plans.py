@@ -119,10 +119,6 @@ FILLED_IN = {
 }
 
 
-# In one process, so that each of the three large stores is filled once.
-pytestmark = pytest.mark.xdist_group("postgres-plans")
-
-
 @pytest.fixture(scope="module")
 def filled_schemas(postgres_server_url: str) -> Iterator[dict[str, str]]:
     """By what the planner knows of them; filled when the first test asks."""

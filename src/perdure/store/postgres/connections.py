@@ -18,6 +18,7 @@ import asyncpg
 
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.store.postgres.address import Address
+from perdure.store.postgres.learned_types import LearnedConnection
 
 Connection = Any  # asyncpg.Connection; asyncpg has no type hints
 Record = Any  # asyncpg.Record; read by position
@@ -227,6 +228,7 @@ async def connect(
         statement_cache_size=address.statement_cache,
         max_cached_statement_lifetime=0,
         server_settings=settings,
+        connection_class=LearnedConnection,
     )
     _notice_silence(connection)
     return connection
