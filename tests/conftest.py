@@ -5,7 +5,9 @@ Under pytest-xdist the controller starts the server and tells its workers the UR
 
 from __future__ import annotations
 
+import gc
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.postgres_schemas import Schemas, drop_schema, with_query
+from tests.postgres_schemas import Schemas, create_tables, drop_schema, with_query
 from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
 
 # On a busy machine a slow example says nothing about the code; the timeout per test remains.
@@ -42,6 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.spreading import Spreading
 
     return Spreading(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: searched for garbage again and again, it is slow."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -89,8 +97,24 @@ def memory_url() -> str:
     return f"memory://{secrets.token_hex(8)}"
 
 
+@pytest.fixture(scope="session")
+def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with all tables and no rows; to copy it is quicker than to create them."""
+    path = tmp_path_factory.mktemp("sqlite") / "empty.db"
+    create_tables(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(bare_sqlite_url: str, empty_sqlite: Path, tmp_path: Path) -> str:
+    """A SQLite database of the test's own, with all tables and no rows."""
+    shutil.copyfile(empty_sqlite, tmp_path / "work.db")
+    return bare_sqlite_url
+
+
+@pytest.fixture
+def bare_sqlite_url(tmp_path: Path) -> str:
+    """A SQLite database of the test's own, which is not created."""
     return f"sqlite:///{tmp_path}/work.db"
 
 

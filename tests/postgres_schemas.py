@@ -60,9 +60,7 @@ class Schemas:
             return self._free.pop()
         name = f"t_{secrets.token_hex(8)}"
         url = with_query(self._server_url, schema=name)
-        # In a thread of its own, since the loop of the test may be running in this one.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _create_tables(url)).result()
+        create_tables(url)
         self._shapes[name] = self._shape(name)
         return name
 
@@ -113,6 +111,13 @@ class Schemas:
                 self._connection.execute("SELECT setval(%s::regclass, 1, false)", [sequence])
 
 
+def create_tables(url: str) -> None:
+    """Create what a store of any kind needs."""
+    # In a thread of its own, since the loop of the test may be running in this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _open_and_close(url)).result()
+
+
 def drop_schema(server_url: str, schema: str) -> None:
     with _connect(server_url) as connection:
         _drop(connection, schema)
@@ -132,7 +137,7 @@ def _drop(connection: psycopg.Connection, schema: str) -> None:
     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
-async def _create_tables(url: str) -> None:
+async def _open_and_close(url: str) -> None:
     store = store_at(url)
     await store.open()
     await store.close()

@@ -73,9 +73,9 @@ async def _schemas(url: str) -> int:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_older_tables_are_left_as_they_are(
-    kind: str, sqlite_url: str, bare_postgres_url: str
+    kind: str, bare_sqlite_url: str, bare_postgres_url: str
 ) -> None:
-    url = sqlite_url if kind == "sqlite" else bare_postgres_url
+    url = bare_sqlite_url if kind == "sqlite" else bare_postgres_url
     asyncio.run(restore(url, 2))
 
     for _ in range(2):

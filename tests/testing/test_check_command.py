@@ -156,11 +156,11 @@ class TestOnlyReads:
     def test_leaves_an_older_store_as_it_is(
         self,
         kind: str,
-        sqlite_url: str,
+        bare_sqlite_url: str,
         bare_postgres_url: str,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        url = sqlite_url if kind == "sqlite" else bare_postgres_url
+        url = bare_sqlite_url if kind == "sqlite" else bare_postgres_url
         asyncio.run(restore(url, 2))
 
         assert main([url]) == 2

@@ -27,6 +27,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def sqlite_url(bare_sqlite_url: str) -> str:
+    """A place without tables: an earlier database is loaded into it."""
+    return bare_sqlite_url
+
+
+@pytest.fixture
 def postgres_url(bare_postgres_url: str) -> str:
     """A place without tables: an earlier database is loaded into it."""
     return bare_postgres_url
