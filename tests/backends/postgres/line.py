@@ -21,6 +21,8 @@ class Line:
         self._loses_answer_to = b""
         self._silent_from = b""
         self._silenced = 0
+        self._holds_back_from = b""
+        self._let_through = asyncio.Event()
         self._server: asyncio.Server | None = None
         self.accepted = 0
         self.went_silent = asyncio.Event()
@@ -67,6 +69,16 @@ class Line:
         """Silence all connections as soon as a message holds ``text``, which is swallowed too."""
         self._silent_from = text.encode()
 
+    def hold_back_from(self, text: str) -> None:
+        """Cut off whoever sends the next message that holds ``text``, and keep that on its way.
+
+        It arrives when it is let through.
+        """
+        self._holds_back_from = text.encode()
+
+    def let_through(self) -> None:
+        self._let_through.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         number = self.accepted
@@ -78,7 +90,7 @@ class Line:
         is_losing = asyncio.Event()
         for source, sink in ((reader, far_writer), (far_reader, writer)):
             task = asyncio.create_task(
-                self._forward(source, sink, is_losing, number, is_answer=sink is writer)
+                self._forward(source, sink, writer, is_losing, number, is_answer=sink is writer)
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -87,6 +99,7 @@ class Line:
         self,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
+        sender: asyncio.StreamWriter,
         is_losing: asyncio.Event,
         number: int,
         *,
@@ -102,6 +115,10 @@ class Line:
                     self.silence()
                 if number <= self._silenced:
                     continue
+                if not is_answer and self._holds_back_from and self._holds_back_from in data:
+                    self._holds_back_from = b""
+                    sender.transport.abort()
+                    await self._let_through.wait()
                 if not is_answer and self._loses_answer_to and self._loses_answer_to in data:
                     self._loses_answer_to = b""
                     is_losing.set()

@@ -114,18 +114,16 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
         """The answer to a try that was committed without one; None if there was none."""
         run, job = commit.run, commit.job
         submitted = inserted = None
+        # First, since it waits for a try that is about to be committed.
+        revision = await self._revision_of(connection, commit.schedule)
         if run is not None:
-            place = run.namespace, run.id
-            if await connection.fetch(self._statements["is_submitted"], *place, submission):
-                found = await self._existing(connection, run)
-                submitted = None if found is None else Submitted(run=found, is_new=True)
+            found = await self._own(connection, run, submission)
+            submitted = None if found is None else Submitted(run=found, is_new=True)
         if job is not None and await connection.fetch(self._statements["job_is_in"], job.id):
             inserted = Inserted(id=job.id, is_new=True)
         is_ours = submitted is not None or inserted is not None
-        if not is_ours:
-            revision = await self._revision_of(connection, commit.schedule)
-            if revision != commit.schedule.revision:
-                return None
+        if not is_ours and revision != commit.schedule.revision:
+            return None
         return ScheduleAnswer(
             state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted
         )

@@ -30,13 +30,7 @@ class PostgresSubmits(Access):
         submission = randbits(63)
 
         async def work(connection: Connection, is_repeated: bool) -> tuple[Submitted, Moves]:
-            if is_repeated and await connection.fetch(
-                self._statements["is_submitted"], run.namespace, run.id, submission
-            ):
-                found = await self._existing(connection, run)
-                if found is not None:
-                    return Submitted(run=found, is_new=True), Moves()
-            return await self._submit(connection, run, submission)
+            return await self._submit(connection, run, submission, is_repeated)
 
         submitted, moves = await self._connections.run(work)
         self._publish_moves(moves)
@@ -61,21 +55,23 @@ class PostgresSubmits(Access):
         return count
 
     async def _submit(
-        self, connection: Connection, run: NewRun, submission: int
+        self, connection: Connection, run: NewRun, submission: int, is_repeated: bool
     ) -> tuple[Submitted, Moves]:
         """Add the run, or do with the one that has its id what ``on_existing`` says."""
         while True:
             moves = Moves()
             if _needs_transaction(run):
                 async with Transacting(connection):
-                    checked = await self._cooled(connection, run)
-                    added = await self._add(connection, checked, submission, moves)
+                    added = await self._add_cooled(connection, run, submission, moves)
+                    if added is None and is_repeated:  # its own jobs may be claimed already
+                        added = await self._own(connection, run, submission)
                     if added is None and run.on_existing == "terminate_existing":
                         await self._remove(connection, [(run.namespace, run.id)], moves)
-                        checked = await self._cooled(connection, run)
-                        added = await self._add(connection, checked, submission, moves)
+                        added = await self._add_cooled(connection, run, submission, moves)
             else:
                 added = await self._add(connection, run, submission, moves)
+                if added is None and is_repeated:
+                    added = await self._own(connection, run, submission)
             if added is not None:
                 return Submitted(run=added, is_new=True), moves
             existing = await self._existing(connection, run)
@@ -107,6 +103,11 @@ class PostgresSubmits(Access):
         await starting.add_runs(run.children)
         return added
 
+    async def _add_cooled(
+        self, connection: Connection, run: NewRun, submission: int, moves: Moves
+    ) -> Run | None:
+        return await self._add(connection, await self._cooled(connection, run), submission, moves)
+
     async def _cooled(self, connection: Connection, run: NewRun) -> NewRun:
         """The run, or what is added instead while its flow is cooling down."""
         if run.cooldown is None:
@@ -118,6 +119,16 @@ class PostgresSubmits(Access):
         )
         last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
         return cooled(run, rows[0][3], last) if rows else run
+
+    async def _own(self, connection: Connection, run: NewRun, submission: int) -> Run | None:
+        """The run as this very submission has added it, if it is there.
+
+        Asked after trying to add it: an earlier try may be committed only while that waits.
+        """
+        row = await connection.fetchrow(
+            self._statements["get_submitted"], run.namespace, run.id, submission
+        )
+        return None if row is None else run_rows.run(row)
 
     async def _existing(self, connection: Connection, run: NewRun) -> Run | None:
         row = await connection.fetchrow(self._statements["get_run"], run.namespace, run.id)

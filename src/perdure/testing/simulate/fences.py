@@ -40,6 +40,8 @@ class Fences:
         self._before: Jobs = {}
         self._runs_before: Runs = {}
         self.pruned: set[Hashable] = set()
+        self.let_go: dict[JobId, datetime] = {}
+        """When jobs that had been set aside went back to the queue."""
 
     def before(self) -> None:
         """Remember how things are, right before a call is carried out."""
@@ -49,6 +51,7 @@ class Fences:
     def after(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         """Look at what the call has changed, and whether it did what it is there for."""
         changed = self._changed()
+        self._note_let_go(changed)
         if isinstance(answer, Exception):
             if isinstance(answer, IllegalTransition):
                 self._find(f"{name}: {answer}")
@@ -89,6 +92,13 @@ class Fences:
         """Jobs that were there, and were written to or removed."""
         jobs = self._state.jobs
         return [id for id, job in self._before.items() if jobs.get(id) is not job]
+
+    def _note_let_go(self, changed: Sequence[JobId]) -> None:
+        for id in changed:
+            after = self._state.jobs.get(id)
+            was_aside = self._before[id].status in (Status.DISABLED, Status.PAUSED)
+            if was_aside and after is not None and after.status is Status.WAITING:
+                self.let_go[id] = self._now()
 
     def _is_current(self, claim: Claim) -> bool:
         job = self._before.get(claim.id)

@@ -100,8 +100,10 @@ class Guard:
             self._epochs[id] = epoch
             self._leases[id] = now + request.lease
             self._revived.discard(id)
-            if job.deadline_at is not None and job.deadline_at < now - self.deadline_patience:
-                self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
+            if job.deadline_at is not None:
+                noticeable_at = max(job.deadline_at, self._fences.let_go.get(id, job.deadline_at))
+                if noticeable_at < now - self.deadline_patience:
+                    self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
             if job.lane.task == "tapped":
                 self._taps.append(now)
         self._check_limits(now)

@@ -20,7 +20,7 @@ from perdure.store.memory.state import State
 from perdure.store.wakeups import Listener
 from perdure.testing.simulate.actors import Actor, Process
 from perdure.testing.simulate.loop import SimulatedLoop
-from perdure.testing.simulate.repeats import repeated
+from perdure.testing.simulate.repeats import is_undone_without_caller, repeated
 from perdure.testing.simulate.trace import Trace
 from perdure.testing.simulate.weather import Weather
 from perdure.testing.simulate.worker_parts import at_once
@@ -50,6 +50,8 @@ class Call:
     args: tuple[Any, ...]
     carry: Carry
     is_repeated: bool = False
+    is_answered: bool = False
+    """Whether who sent it has an answer."""
     first: Any = None
     """What the store answered when it was carried out, if it was."""
 
@@ -88,6 +90,7 @@ class Line:
             else:
                 answer = await self._answer(call)
                 if fate - weather.lost_before >= weather.lost_after:
+                    call.is_answered = True
                     await self._travel_back()
                     return _given(answer)
                 self._trace(f"{name}: lost on the way back")
@@ -126,9 +129,13 @@ class Line:
         self._trace(f"{call.name}: on its way for long")
 
         def arrive() -> None:
-            if weather.late:  # else it is calm, and what is not there by now got lost
-                self._trace(f"{call.name}: arrives late")
-                call.first = self._carried_out(call.name, call.args, call.carry)
+            if not weather.late:  # it is calm: what is not there by now got lost
+                return
+            if call.is_answered and is_undone_without_caller(call.name, call.args):
+                self._trace(f"{call.name}: undone")
+                return
+            self._trace(f"{call.name}: arrives late")
+            call.first = self._carried_out(call.name, call.args, call.carry)
 
         self._send(draw.random() ** 3 * LATE_SECONDS_MAX, arrive)
 

@@ -41,6 +41,15 @@ def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: 
     return answer
 
 
+def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a try cannot count once the next one was answered.
+
+    To put a run in the place of another takes several statements under locks that the next try
+    waits for: whichever of them comes late, the last one of all was never sent.
+    """
+    return name == "submit_run" and args[0].on_existing == "terminate_existing"
+
+
 def _settled_already(state: State, settlement: Settlement) -> Status | None:
     """A job with our epoch that nobody holds was settled by us: who takes it away raises it."""
     job = state.jobs.get(settlement.claim.id)

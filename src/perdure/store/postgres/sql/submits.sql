@@ -49,9 +49,10 @@ SELECT id, namespace, flow, version, status, number, parent_run, parent_key, cre
        updated_at, finished_at, summary
 FROM added;
 
--- name: is_submitted
--- Whether the run of this id is the one of this submission.
-SELECT
+-- name: get_submitted
+-- The run of this id, if it is the one of this submission.
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary
 FROM {schema}.runs
 WHERE id = $2
   AND namespace = $1
