@@ -57,7 +57,7 @@ class Guard:
         """Jobs whose lease ran out and was renewed before anybody took them over. A limit does not
         count them meanwhile, so that another may have got their place."""
         self._ended: dict[tuple[str, str, datetime], int] = {}
-        """How many events ended runs had; when they began tells runs of one id apart."""
+        """How many events ended runs had; when they began tells most runs of one id apart."""
         self._taps: deque[datetime] = deque()
         self._ticks: set[tuple[str, datetime, datetime]] = set()
 
@@ -176,7 +176,9 @@ class Guard:
             self._find(f"run {run.id} has {len(log)} events, and says it has {run.number}")
         this = (*place, run.created_at)
         before = self._ended.get(this)
-        if before is not None and len(log) > before:
+        if before is not None and commit.expected < before:  # begun anew at the same moment
+            del self._ended[this]
+        elif before is not None and len(log) > before:
             if kind_of(log[before].event.data) != "RunRetried":
                 self._find(f"run {run.id} had ended, and got more events")
             del self._ended[this]
