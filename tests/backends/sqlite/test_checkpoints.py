@@ -20,11 +20,13 @@ async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path: Path) -> N
     store = store_at(f"sqlite:///{path}")
     await store.open()
     try:
-        for _ in range(6 * BYTES // len(LARGE)):
+        largest = 0
+        for _ in range(8 * BYTES // len(LARGE)):
             await insert(store, lane=LANE, input=LARGE)
+            largest = max(largest, wal_bytes(path))
 
-        assert path.stat().st_size > 2 * BYTES
-        assert wal_bytes(path) < 3 * BYTES
+        assert path.stat().st_size > 4 * BYTES
+        assert largest < 3 * BYTES
     finally:
         await store.close()
 

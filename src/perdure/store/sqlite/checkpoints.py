@@ -17,7 +17,7 @@ them saves most of the copying."""
 PAGES_PER_COMMIT = 3
 ROWS_PER_PAGE = 8
 BYTES = 16 * 1024 * 1024
-"""Growth of the WAL's file since the last time, for rows that are large."""
+"""What is kept of the WAL's file, and how far it may grow beyond that, for rows that are large."""
 LOOK_EVERY = 8
 """Commits between two looks at the file's size."""
 
@@ -30,6 +30,11 @@ class Checkpoints:
         self._commits = 0
         self._bytes = 0
         self._are_due = False
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether one is due and was not made yet: what is written now only adds to it."""
+        return self._are_due
 
     def are_due(self, connection: sqlite3.Connection) -> bool:
         """Whether it is time for one; asked after every commit."""
@@ -48,10 +53,13 @@ class Checkpoints:
         self._rows = self._seen_rows = connection.total_changes
         self._commits = 0
         self._are_due = False
+        is_all_moved = False
         with suppress(sqlite3.Error):
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        # The file keeps its size, and is filled again from its beginning.
-        self._bytes = self._wal_bytes()
+            [(_, pages, moved)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            is_all_moved = pages == moved
+        # If all was, the file is filled again from its beginning, and cut where it was larger than
+        # what is kept; else it grows on.
+        self._bytes = min(self._wal_bytes(), BYTES) if is_all_moved else self._wal_bytes()
 
     def _wal_bytes(self) -> int:
         try:

@@ -7,6 +7,7 @@ from math import inf
 
 from perdure.errors import PerdureError, SchemaMismatch, StoreError
 from perdure.store.sqlite.busy import patiently, primary_code
+from perdure.store.sqlite.checkpoints import BYTES
 from perdure.store.sqlite.place import SqlitePlace
 
 SQLITE_MIN = (3, 35)
@@ -17,10 +18,9 @@ OPEN_SECONDS_MAX = 15.0
 
 _STATEMENTS_CACHED = 512
 _CACHE_KIB = 32 * 1024
-_WAL_BYTES_KEPT = 64 * 1024 * 1024
 
 _PRAGMAS = (
-    f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}",
+    f"PRAGMA journal_size_limit = {BYTES}",
     # The writer's thread does it: the commit of a small write must not wait for the disk.
     "PRAGMA wal_autocheckpoint = 0",
     f"PRAGMA cache_size = -{_CACHE_KIB}",

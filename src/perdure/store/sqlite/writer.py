@@ -64,6 +64,8 @@ class Writer:
         """Do a small operation here, and return its answer; nothing if it must wait its turn."""
         if not self._may_write_now or not self._requests.empty():
             return ()
+        if self._checkpoints.are_waiting:
+            return ()  # else the thread, which makes it, could wait for its turn for long
         if not self._turn.acquire(blocking=False):
             return ()
         try:
