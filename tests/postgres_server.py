@@ -205,6 +205,7 @@ class PostgresServer:
         password_file = self._root / "password"
         password_file.write_text(self._password, encoding="ascii")
         give_to(self._account, password_file)
+        # To check a password kept as SCRAM costs more than all the rest of connecting.
         done = subprocess.run(
             [
                 *(self._binaries.directory / "initdb", "--pgdata", self._root / "data"),

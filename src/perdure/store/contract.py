@@ -194,8 +194,8 @@ class RunStore(Protocol):
         - A run with a ``cooldown`` is added as skipped, without anything that it would start,
           when a run of its flow with one began, or was completed, less than that ago. Children and
           skipped runs do not count. However many are submitted at once, one of them begins.
-        - The same first event submitted again under "fail" counts as submitted, if the answer to
-          the first try was lost on the way.
+        - A submission whose answer was lost, and that is tried again, counts once: it neither
+          conflicts with itself nor takes its own place.
         """
 
     @abstractmethod

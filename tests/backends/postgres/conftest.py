@@ -48,3 +48,12 @@ async def line(postgres_url: str) -> AsyncIterator[Line]:
     """A wire to the server that the test can cut."""
     async with Line(postgres_url) as line:
         yield line
+
+
+@pytest.fixture
+async def wired(line: Line) -> AsyncIterator[PostgresStore]:
+    """A store at the end of the wire."""
+    store = PostgresStore(line.url)
+    await store.open()
+    yield store
+    await store.close()

@@ -365,15 +365,6 @@ class TestLostAnswers:
         assert (await read_run(store)).number == 3
 
 
-@pytest.fixture
-async def wired(line: Line, store: PostgresStore) -> AsyncIterator[PostgresStore]:
-    """A store at the other end of a wire that can be cut."""
-    wired = PostgresStore(line.url)
-    await wired.open()
-    yield wired
-    await wired.close()
-
-
 def node_of(job: ClaimedJob) -> RunId:
     assert job.node is not None
     return job.node.run

@@ -57,15 +57,6 @@ async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-@pytest.fixture
-async def wired(line: Line) -> AsyncIterator[PostgresStore]:
-    """A store at the end of the wire."""
-    store = PostgresStore(line.url)
-    await store.open()
-    yield store
-    await store.close()
-
-
 class TestOpen:
     async def test_fails_at_once_when_nobody_answers(self) -> None:
         with socket.socket() as free:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
@@ -20,14 +19,6 @@ from tests.conformance.run_builders import RUN, new_run
 from tests.conformance.schedule_builders import TICK, save, start
 
 WAITS = (NewWait(key="ask", kind=WaitKind.SIGNAL, name="go"),)
-
-
-@pytest.fixture
-async def wired(line: Line) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(line.url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.mark.parametrize("policy", ["fail", "use_existing", "terminate_existing"])

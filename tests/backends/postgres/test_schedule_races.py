@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter
@@ -28,14 +25,6 @@ from tests.conformance.schedule_builders import (
 )
 
 DONE, CONFLICT = ScheduleCommitState.DONE, ScheduleCommitState.CONFLICT
-
-
-@pytest.fixture
-async def wired(line: Line) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(line.url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 class TestLostAnswers:

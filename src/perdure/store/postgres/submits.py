@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from secrets import randbits
 from typing import Any
 
@@ -60,18 +61,15 @@ class PostgresSubmits(Access):
         """Add the run, or do with the one that has its id what ``on_existing`` says."""
         while True:
             moves = Moves()
+            add = partial(self._add_once, connection, run, submission, moves, is_repeated)
             if _needs_transaction(run):
                 async with Transacting(connection):
-                    added = await self._add_cooled(connection, run, submission, moves)
-                    if added is None and is_repeated:  # its own jobs may be claimed already
-                        added = await self._own(connection, run, submission)
+                    added = await add()
                     if added is None and run.on_existing == "terminate_existing":
                         await self._remove(connection, [(run.namespace, run.id)], moves)
-                        added = await self._add_cooled(connection, run, submission, moves)
+                        added = await add()
             else:
-                added = await self._add(connection, run, submission, moves)
-                if added is None and is_repeated:
-                    added = await self._own(connection, run, submission)
+                added = await add()
             if added is not None:
                 return Submitted(run=added, is_new=True), moves
             existing = await self._existing(connection, run)
@@ -80,6 +78,21 @@ class PostgresSubmits(Access):
             if existing is not None and run.on_existing == "fail":
                 raise RunExists(existing.id, existing.flow, existing.status)
             # Removed meanwhile, or another one has come since it was removed: once more.
+
+    async def _add_once(
+        self,
+        connection: Connection,
+        run: NewRun,
+        submission: int,
+        moves: Moves,
+        is_repeated: bool,
+    ) -> Run | None:
+        """The run, added now or by an earlier try, whose jobs may be claimed by now."""
+        cooled_run = await self._cooled(connection, run)
+        added = await self._add(connection, cooled_run, submission, moves)
+        if added is None and is_repeated:
+            added = await self._own(connection, run, submission)
+        return added
 
     async def _add(
         self, connection: Connection, run: NewRun, submission: int, moves: Moves
@@ -102,11 +115,6 @@ class PostgresSubmits(Access):
         await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
         await starting.add_runs(run.children)
         return added
-
-    async def _add_cooled(
-        self, connection: Connection, run: NewRun, submission: int, moves: Moves
-    ) -> Run | None:
-        return await self._add(connection, await self._cooled(connection, run), submission, moves)
 
     async def _cooled(self, connection: Connection, run: NewRun) -> NewRun:
         """The run, or what is added instead while its flow is cooling down."""
