@@ -8,7 +8,7 @@ from typing import Any
 from perdure.store.memory.state import State
 from perdure.testing.simulate.actors import Actor, Process
 from perdure.testing.simulate.clocks import moment
-from perdure.testing.simulate.line import Line
+from perdure.testing.simulate.line import Line, Watcher
 from perdure.testing.simulate.loop import SimulatedLoop
 from perdure.testing.simulate.store import SimulatedStore
 from perdure.testing.simulate.trace import Trace
@@ -37,7 +37,7 @@ def spawn(loop: SimulatedLoop, who: Actor, act: Coroutine[Any, Any, Any]) -> Any
 
 
 def store_on(
-    loop: SimulatedLoop, weather: Weather, seen: Seen, state: State | None = None
+    loop: SimulatedLoop, weather: Weather, seen: Watcher, state: State | None = None
 ) -> SimulatedStore:
     line = Line(actor("someone"), weather, loop, Trace(loop), seen)
     return SimulatedStore(state or State(), lambda: moment(loop.now), line)

@@ -79,6 +79,11 @@ def test_loggers_say_afterwards_what_they_said_before() -> None:
     assert log.isEnabledFor(logging.WARNING)
 
 
+@pytest.mark.parametrize("seed", [80, 1200, 1386, 2455])
+def test_nothing_is_found_where_something_once_was(seed: int) -> None:
+    assert simulate(seed).findings == ()
+
+
 class TestCommand:
     def test_shows_one_seed_step_by_step(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--seed", "3", "--trace"]) == 0

@@ -15,6 +15,7 @@ from perdure.testing.simulate.line import LATE_SECONDS_MAX
 from perdure.testing.simulate.loop import SimulatedLoop
 from perdure.testing.simulate.weather import Weather
 from tests.conformance.builders import WORKER, new_job, request
+from tests.conformance.run_builders import new_run
 from tests.testing.simulated import Seen, actor, spawn, store_on
 
 
@@ -154,6 +155,23 @@ class TestOnTheWay:
         assert inserted.is_new
         assert seen.names == ["insert_jobs", "insert_jobs"]
         assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+    def test_is_undone_after_its_repeat_where_it_takes_several_statements(
+        self, loop: SimulatedLoop
+    ) -> None:
+        """Else a run would take the place of itself, long after it has begun."""
+        weather, seen = Weather(), Seen()
+        store = store_on(loop, weather, seen)
+        loop.run_until_complete(store.submit_run(new_run()))
+        weather.lost_before = weather.late = 1.0
+        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+
+        again = new_run(on_existing="terminate_existing")
+        submitted = loop.run_until_complete(store.submit_run(again))
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert submitted.is_new
+        assert seen.names == ["submit_run", "submit_run"]
 
     def test_outlives_who_sent_it(self, loop: SimulatedLoop) -> None:
         seen, sender = Seen(), actor("sender")
