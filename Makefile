@@ -44,7 +44,7 @@ test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
 fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
 	@$(PY) -m tests.fuzz $(ARGS)
 
-check: $(DEV) ## Lint, formatting, types, import direction and sizes
+check: $(DEV) ## Lint, formatting, types and import direction
 	@echo "==> ruff check"
 	@$(PY) -m ruff check .
 	@echo "==> ruff format --check"

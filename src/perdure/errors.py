@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from perdure.model.failure import Failure
 
 
+# All of them in this one module: `Failure.type` and `Retry(on=...)` store the full name of a
+# class, `perdure.errors.X`, so a class that moves or is renamed no longer matches what is stored.
+
 MESSAGE_MAX = 20_000
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "perdure"
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -30,11 +28,6 @@ def modules(src: Path = SRC) -> list[Module]:
     found = [_parsed(file, src) for file in sorted(src.rglob("*.py"))]
     assert found, f"no source was found in {src}"
     return found
-
-
-def functions(module: Module) -> Iterator[tuple[str, Function]]:
-    """Yield every function and method with its qualified name, nested ones too."""
-    yield from _functions(module.tree, "")
 
 
 def imported_names(module: Module, package: str = "perdure") -> dict[str, str]:
@@ -82,16 +75,6 @@ def _parsed(file: Path, src: Path) -> Module:
     is_package = parts[-1] == "__init__"
     name = ".".join(parts[:-1] if is_package else parts)
     return Module(relative.as_posix(), name, is_package, text, ast.parse(text, filename=str(file)))
-
-
-def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, Function):
-            yield f"{prefix}{child.name}", child
-        if isinstance(child, Function | ast.ClassDef):
-            yield from _functions(child, f"{prefix}{child.name}.")
-        else:
-            yield from _functions(child, prefix)
 
 
 def _dotted(node: ast.expr) -> list[str]:
