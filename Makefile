@@ -20,7 +20,7 @@ ARGS    ?=
 # Tests start hundreds of processes: compiled once, each starts in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-TYPED := src bench examples tests
+TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -42,7 +42,7 @@ test: $(DEV) ## Run all tests, on memory, SQLite and a real PostgreSQL
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 fuzz: $(DEV) ## Try bad input of every kind for some minutes (ARGS="--seconds 600")
-	@$(PY) -m tests.fuzz $(ARGS)
+	@$(PY) -m proof.fuzz $(ARGS)
 
 check: $(DEV) ## Lint, formatting, types and import direction
 	@echo "==> ruff check"
@@ -66,21 +66,21 @@ bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
 	@$(PY) -m bench
 
 chaos: $(DEV) ## Kill, freeze, cut off and fill up under load, then check that nothing is lost
-	@$(PY) -m tests.chaos $(ARGS)
+	@$(PY) -m proof.chaos $(ARGS)
 
 # How many simulated histories, and the seed of the first one.
 SEEDS ?= 2000
 FIRST ?= 1
 
 simulate: $(DEV) ## Simulate clients, workers and engine from SEEDS=2000 seeds, FIRST=1 on
-	@$(PY) -m perdure.testing.simulate --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+	@$(PY) -m proof.simulate --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 simulate-mutants: $(DEV) ## Break the code in many small ways, and let the simulator find each out
-	@$(PY) -m perdure.testing.simulate --mutants $(ARGS)
+	@$(PY) -m proof.simulate --mutants $(ARGS)
 
 clean: ## Remove .venv, caches and builds
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src proof tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PY):
 	@set -e; \

@@ -7,7 +7,7 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER = (
     "tests/architecture/",  # the source is parsed once
     "tests/backends/postgres/test_plans.py",  # each of its large stores is filled once
-    "tests/chaos/test_short_chaos.py",  # each keeps several cores busy, and so do these:
+    "proof/tests/chaos/test_short_chaos.py",  # each keeps several cores busy, and so do these:
     "tests/crash/test_waiting_processes.py",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.architecture.source_tree import Module, dotted_references, modules
+from tests.architecture.source_tree import ROOT, Module, dotted_references, modules
 
 CLOCK = "clock.py"
 
@@ -24,6 +24,10 @@ def test_only_the_clock_reads_the_time() -> None:
     assert readers.pop(CLOCK, None), "the clock itself was not found reading the time"
 
     assert readers.keys() == READERS_ON_PURPOSE.keys(), readers  # stale excuses fail too
+
+
+def test_a_simulated_history_never_reads_the_time() -> None:
+    assert readings(modules(ROOT / "proof" / "simulate")) == []
 
 
 class TestTheCheckItself:

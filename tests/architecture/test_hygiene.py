@@ -82,7 +82,7 @@ def tracked_files() -> list[Path]:
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if listed.returncode != 0:  # an unpacked source archive: all that it holds counts as tracked
-        folders = ("src", "tests", "docs", "bench")
+        folders = ("src", "tests", "proof", "docs", "bench")
         files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
         return [path for path in [*ROOT.glob("*"), *files] if path.is_file()]
     paths = [ROOT / name for name in listed.stdout.split("\0") if name]

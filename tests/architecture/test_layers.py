@@ -6,7 +6,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.architecture.source_tree import Module, absolute_source, modules
+from tests.architecture.source_tree import (
+    ROOT,
+    Module,
+    absolute_source,
+    imported_names,
+    modules,
+)
 
 ANYTHING = "*"
 
@@ -91,6 +97,19 @@ def test_the_parts_were_found() -> None:
     found = {part_of(module.name) for module in modules()}
 
     assert {"model", "rules", "errors", "clock", "store.contract"} <= found
+
+
+def test_the_library_knows_nothing_of_the_repository_around_it() -> None:
+    around = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"src"}
+    assert {"bench", "proof", "tests"} <= around
+
+    found = [
+        f"{module.name} -> {name}"
+        for module in modules()
+        for name in imported_names(module).values()
+        if name.partition(".")[0] in around
+    ]
+    assert found == []
 
 
 class TestTheCheckItself:

@@ -1,0 +1,270 @@
+"""Clients: they ask for work, decide, report, signal and intervene, and note what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, StoreUnreachable
+from perdure.client.approval_records import ApprovalRecord
+from perdure.client.waits import WaitRecord
+from perdure.model.value import Value
+from perdure.testing.check.witness import new_nonce
+from proof.chaos.asks import Answer, Ask, asks
+from proof.chaos.child import store_told
+from proof.chaos.load import SUBMITTED, TASKS, brought_for
+from proof.chaos.naming import named, run_name
+from proof.chaos.notes import witness
+
+PATIENCE_SECONDS = 30.0
+"""After so long a client gives up, and does not know what became of what it asked."""
+HASTE_SECONDS = 0.01
+HASTY_SHARE = 0.05
+"""How many give up nearly at once, so that what is unclear is not rare."""
+RUNNING_MAX = 100
+WAITING_MAX = 200
+"""So much may be under way before clients wait: they bring load, not a heap."""
+LOOK_SECONDS = 0.3
+PAGE = 25
+CANCEL_SHARE, PAUSE_SHARE = 0.2, 0.4
+NUMBER_MAX = 1_000
+SEEN_MAX = 3
+FINAL = (RunStatus.COMPLETED, RunStatus.FAILED)
+"""How runs end for good: nobody here retries but what was cancelled."""
+Found = TypeVar("Found")
+_log = logging.getLogger("perdure.chaos")
+
+
+class Clients:
+    """All clients of one process."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._client = AsyncClient(store_told(settings))
+        self._name = f"{settings['name']}.{settings['generation']}"
+        self._rate: float = settings["rate"]
+        self._made = 0
+        self._quiet = Path(settings["quiet"])
+        self._has_room = True
+
+    async def run(self) -> None:
+        await self._open()
+        ask_at = partial(random.expovariate, self._rate)
+        look_at = partial(random.uniform, 0, LOOK_SECONDS)
+        loops: dict[Callable[[], Awaitable[None]], Callable[[], float]] = {
+            self._submit: ask_at,
+            self._enqueue: ask_at,
+            self._decide: look_at,
+            self._report: look_at,
+            self._signal: look_at,
+            self._intervene: look_at,
+            self._read_ends: look_at,
+            self._measure: look_at,
+        }
+        async with self._client, asyncio.TaskGroup() as group:
+            for loop, pause in loops.items():
+                group.create_task(self._repeated(loop, pause))
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                await self._client.open()
+                return
+            except StoreUnreachable:  # it is down just now
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _repeated(
+        self, loop: Callable[[], Awaitable[None]], pause: Callable[[], float]
+    ) -> None:
+        while True:
+            await asyncio.sleep(pause())
+            try:
+                await loop()
+            except PerdureError as error:  # of looking around; acts note their own
+                _log.info("%s: %r", loop.__name__, error)
+
+    # New work
+
+    async def _submit(self) -> None:
+        if not self._is_asking or not self._has_room:
+            return
+        flow, number = random.choice(SUBMITTED), random.randrange(NUMBER_MAX)
+        id = run_name(flow.name, number, self._unique())
+        ask = asks().begin("submit", run=id)
+        told = await answered(ask, lambda: self._client.submit(flow, number, id=id))
+        if told.error is not None:
+            witness().refused(told.error, run=id)
+        elif told.answer is Answer.ACCEPTED:
+            witness().accepted(run=id)
+
+    async def _enqueue(self) -> None:
+        if not self._is_asking or not self._has_room:
+            return
+        task, number = random.choice(TASKS), random.randrange(NUMBER_MAX)
+        group = f"{number}.{self._unique()}"
+        delay = random.choice([None, None, None, "700ms"])
+        told = await answered(
+            asks().begin("enqueue", group=group),
+            lambda: self._client.enqueue(task, number, group=group, delay=delay),
+        )
+        if told.answer is Answer.ACCEPTED:
+            witness().accepted(job=told.value.id)
+
+    @property
+    def _is_asking(self) -> bool:
+        """Until the harness has everybody only bring what runs wait for."""
+        return not self._quiet.exists()
+
+    async def _measure(self) -> None:
+        running = await self._client.count_runs(status=RunStatus.RUNNING)
+        waiting = await self._client.count(status=Status.WAITING)
+        self._has_room = running < RUNNING_MAX and waiting < WAITING_MAX
+
+    # What runs wait for
+
+    async def _decide(self) -> None:
+        for approval in await self._client.inbox(limit=PAGE):
+            await self._decide_on(approval)
+
+    async def _decide_on(self, approval: ApprovalRecord) -> None:
+        by = random.choice(approval.deciders or (self._name,))
+        decision = "approve" if approval.deciders else random.choice(approval.choices)
+        place = Place(act="decide", run=approval.run, key=approval.node, by=by)
+        data = {"by": place.nonce}
+        await acted(place, lambda: self._client.decide(approval.id, decision, by=by, data=data))
+
+    async def _report(self) -> None:
+        for wait in await self._client.waits(kind="outside", limit=PAGE):
+            await self._report_on(wait)
+
+    async def _report_on(self, wait: WaitRecord) -> None:
+        place = Place(act="report", run=wait.run, key=wait.key, by=self._name)
+        await acted(
+            place,
+            lambda: self._client.report(
+                wait.run,
+                wait.key,
+                status="completed",
+                result=place.brought,
+                key=place.nonce,
+                by=self._name,
+            ),
+        )
+
+    async def _signal(self) -> None:
+        for wait in await self._client.waits(kind="signal", limit=PAGE):
+            await self._signal_to(wait)
+
+    async def _signal_to(self, wait: WaitRecord) -> None:
+        place = Place(act="signal", run=wait.run, key=wait.name, by=self._name)
+        await acted(
+            place,
+            lambda: self._client.signal(wait.run, wait.name, place.brought, by=self._name),
+        )
+
+    # What came of it
+
+    async def _read_ends(self) -> None:
+        """Note what is told of some that ended: that must not change any more."""
+        status = random.choice(FINAL)
+        for run in _some(await self._client.runs(status=status, limit=PAGE)):
+            witness().saw_end(run.status, run=run.id)
+        for job in _some(await self._client.jobs(status=Status.COMPLETED, limit=PAGE)):
+            if job.node is None:  # else it goes with its run
+                witness().saw_end(job.status, job=job.id)
+
+    # What operators do
+
+    async def _intervene(self) -> None:
+        if not self._is_asking:
+            # Whoever paused a run may have been killed before it let it go on.
+            for run in await self._client.runs(status=RunStatus.PAUSED, limit=PAGE):
+                await self._move("unpause", run.id)
+            return
+        chance = random.random()
+        if chance < CANCEL_SHARE:
+            await self._move("cancel", await self._any(RunStatus.RUNNING))
+        elif chance < CANCEL_SHARE + PAUSE_SHARE:
+            id = await self._any(RunStatus.RUNNING)
+            await self._move("pause", id)
+            await asyncio.sleep(random.uniform(0, LOOK_SECONDS))
+            await self._move("unpause", id)
+        else:
+            await self._move("retry", await self._any(RunStatus.CANCELLED))
+
+    async def _any(self, status: RunStatus) -> str | None:
+        runs = await self._client.runs(status=status, limit=PAGE)
+        own = [run.id for run in runs if named(run.id)]  # a child's end would fail its parent
+        return random.choice(own) if own else None
+
+    async def _move(self, act: str, id: str | None) -> None:
+        if id is not None:
+            operation = getattr(self._client, act)
+            place = Place(act=act, run=id, by=self._name, nonce="")  # it brings nothing
+            await acted(place, lambda: operation(id, by=self._name))
+
+    def _unique(self) -> str:
+        self._made += 1
+        return f"{self._name}.{self._made}"
+
+
+def _some(found: Sequence[Found]) -> list[Found]:
+    return random.sample(found, min(SEEN_MAX, len(found)))
+
+
+class Place(Value):
+    """One act on a run."""
+
+    act: str
+    run: str
+    by: str
+    key: str = ""
+    nonce: str = msgspec.field(default_factory=new_nonce)
+
+    @property
+    def brought(self) -> dict[str, Any]:
+        """What a run that waits is given: what its input tells, signed."""
+        name = named(self.run)
+        assert name is not None, "only runs of clients wait for something from outside"
+        return {"n": brought_for(name.number), "by": self.nonce}
+
+
+class Told(Value):
+    """What became of one ask. Neither a value nor an error: nobody knows."""
+
+    answer: Answer
+    value: Any = None
+    error: PerdureError | None = None
+
+
+async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
+    """Act on a run, and let the witness say what was told."""
+    told = await answered(asks().begin(place.act, run=place.run), operation)
+    is_ignored = isinstance(told.value, ReportAnswer) and not told.value.is_accepted
+    if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first
+        return
+    witness().acted(
+        place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error
+    )
+
+
+async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Told:
+    seconds = HASTE_SECONDS if random.random() < HASTY_SHARE else PATIENCE_SECONDS
+    try:
+        async with asyncio.timeout(seconds):
+            told = Told(answer=Answer.ACCEPTED, value=await operation())
+    except PerdureError as error:
+        told = Told(answer=Answer.REFUSED, error=error)
+        _log.info("%s: %r", ask.act, error)
+    except TimeoutError:
+        told = Told(answer=Answer.UNCLEAR)
+    kind = "" if told.error is None else type(told.error).__name__
+    asks().write(replace(ask, answer=told.answer, error=kind))
+    return told

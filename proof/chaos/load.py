@@ -1,0 +1,247 @@
+"""The work that workers do in chaos: every kind of node, and what each run must come to.
+
+Bodies note outside the store that they began and ended, and sign what they give. They count, so
+that the result of every run is known beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from perdure import Concurrency, Context, Flow, Permanent, Rate, Retry, Task, task
+from perdure.model.flow import BuiltFlow
+from perdure.model.limit import LimitRule
+from proof.chaos.notes import witness
+
+Count = dict[str, Any]
+"""``n`` is the number, ``by`` who made it so."""
+
+LEASE_SECONDS = 2.0
+BRIEF_SECONDS = 0.03
+LONG_SECONDS = 1.5 * LEASE_SECONDS
+"""Longer than a lease: such a body ends only because its lease is renewed meanwhile."""
+FAULTY_SHARE = 0.3
+ROUNDS = 3
+
+CROWD, STREAM = "crowd", "stream"
+LIMITS = (
+    LimitRule(key=CROWD, live_max=2),
+    LimitRule(key=STREAM, starts_max=20, window=timedelta(seconds=1)),
+)
+
+OFTEN = Retry(1_000, first="20ms", max="200ms")
+
+
+@task
+async def work(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx) as execution:
+        await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
+        return one_more(value, execution.nonce)
+
+
+@task
+def work_in_thread(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx) as execution:
+        time.sleep(random.uniform(0, BRIEF_SECONDS))
+        return one_more(value, execution.nonce)
+
+
+@task(retries=OFTEN)
+async def flaky(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx) as execution:
+        if random.random() < FAULTY_SHARE:
+            raise ConnectionError("as outside services do now and then")
+        return one_more(value, execution.nonce)
+
+
+@task
+async def long_work(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx) as execution:
+        await asyncio.sleep(LONG_SECONDS)
+        return one_more(value, execution.nonce)
+
+
+@task
+async def in_steps(value: Any, ctx: Context) -> Count:
+    """What a step stored first is what counts, however often the body is executed."""
+    with witness().execution(ctx) as execution:
+        drawn = await ctx.step("draw", random.random)
+        await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
+        again = await ctx.step("draw", random.random)
+        if drawn != again:
+            raise Permanent(f"a step gave {drawn} and then {again}")
+        return one_more(value, execution.nonce)
+
+
+@task
+async def spread(value: Any, ctx: Context) -> list[Count]:
+    with witness().execution(ctx) as execution:
+        return [{"n": number_of(value), "by": execution.nonce}] * 3
+
+
+@task
+async def sum_up(values: Any, ctx: Context) -> Count:
+    """Of a list, or of branches by name."""
+    with witness().execution(ctx) as execution:
+        numbers = values.values() if isinstance(values, dict) else values
+        return {"n": sum(map(number_of, numbers)), "by": execution.nonce}
+
+
+@task
+async def go_round(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx) as execution:
+        count = one_more(value, execution.nonce)
+        return {**count, "done": ctx.iteration == ROUNDS}
+
+
+@task
+async def ask_outside(value: Any, ctx: Context) -> Count:
+    """Leaves its work to a client process, and goes on with what that one reports."""
+    with witness().execution(ctx) as execution:
+        report = await ctx.pause(checkpoint=number_of(value))
+        return one_more(report.result, execution.nonce)
+
+
+@task
+async def result(value: Any, ctx: Context) -> int:
+    """The last of a run: a plain number, which is the same whoever gives it."""
+    with witness().execution(ctx):
+        return number_of(value)
+
+
+@task
+async def decision(answer: dict[str, Any], ctx: Context) -> str:
+    with witness().execution(ctx):
+        made: str = answer["decision"]
+        return made
+
+
+@task
+async def fail(value: Any, ctx: Context) -> None:
+    with witness().execution(ctx):
+        raise Permanent("as it always does")
+
+
+@task
+async def take_back(told: Any, ctx: Context) -> None:
+    with witness().execution(ctx):
+        await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
+
+
+@task(limits=[Concurrency(2, key=CROWD)])
+async def crowded(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx, [CROWD]) as execution:
+        await asyncio.sleep(random.uniform(0, 4 * BRIEF_SECONDS))
+        return one_more(value, execution.nonce)
+
+
+@task(limits=[Rate(20, per="1s", key=STREAM)])
+async def streamed(value: Any, ctx: Context) -> Count:
+    with witness().execution(ctx, [STREAM]) as execution:
+        return one_more(value, execution.nonce)
+
+
+def number_of(value: Any) -> int:
+    number: int = value["n"] if isinstance(value, dict) else value
+    return number
+
+
+def one_more(value: Any, nonce: str) -> Count:
+    return {"n": number_of(value) + 1, "by": nonce}
+
+
+order = (
+    Flow("order")
+    .then(work, name="begin")
+    .fork(
+        quick=Flow().then(work, name="quick").then(in_steps),
+        slow=Flow().then(work_in_thread, name="slow"),
+        faulty=Flow().then(flaky, name="faulty"),
+    )
+    .join(sum_up, name="together")
+    .then(spread)
+    .map(work, name="each")
+    .then(sum_up)
+    .loop(go_round, until="done", max_iterations=ROUNDS)
+    .then(result)
+    .build()
+)
+errand = Flow("errand").then(work, name="go").then(work_in_thread, name="back").build()
+family = (
+    Flow("family")
+    .then(work, name="begin")
+    .flow(errand, name="child")
+    .then(spread)
+    .map(errand, name="children")
+    .then(sum_up)
+    .then(result)
+    .build()
+)
+patient = (
+    Flow("patient")
+    .then(work, name="begin")
+    .delay("300ms")
+    .wait_for_signal("go")
+    .then(work, name="go-on")
+    .then(result)
+    .build()
+)
+asked = (
+    Flow("asked")
+    .then(work, name="begin")
+    .approve("Take {{ value.n }}?", name="ask", on_reject="no")
+    .then(decision, name="taken")
+    .node("left", decision, after="ask:no")
+    .build()
+)
+voted = (
+    Flow("voted")
+    .then(work, name="begin")
+    .approve(
+        "Take {{ value.n }}?", name="ask", deciders=["ann", "bob", "cem"], policy={"at_least": 2}
+    )
+    .then(decision, name="taken")
+    .build()
+)
+outside = Flow("outside").then(work, name="begin").then(ask_outside).then(result).build()
+doomed = Flow("doomed").then(work, name="begin", undo=take_back).then(fail).build()
+ticked = Flow("ticked").then(work, name="tick").then(result).build()
+
+SUBMITTED: tuple[BuiltFlow, ...] = (order, order, family, patient, asked, voted, outside, doomed)
+"""What clients choose from; what is twice in it is chosen twice as often."""
+FLOWS: tuple[BuiltFlow, ...] = (*dict.fromkeys(SUBMITTED), errand, ticked)
+TASKS: tuple[Task[..., Any], ...] = (
+    work,
+    work_in_thread,
+    flaky,
+    long_work,
+    in_steps,
+    crowded,
+    streamed,
+)
+
+_RESULTS: dict[str, Callable[[int], frozenset[Any]]] = {
+    "order": lambda number: frozenset({3 * (3 * number + 8) + ROUNDS}),
+    "family": lambda number: frozenset({3 * (number + 5)}),
+    "patient": lambda number: frozenset({brought_for(number) + 1}),
+    "asked": lambda _: frozenset({"approve", "reject"}),
+    "voted": lambda _: frozenset({"approve"}),
+    "outside": lambda number: frozenset({brought_for(number) + 1}),
+    "doomed": lambda _: frozenset(),
+    "ticked": lambda number: frozenset({number + 1}),
+}
+
+
+def results_of(flow: str, number: int) -> frozenset[Any]:
+    """What a run of this flow with this input may come to; nothing if it must fail."""
+    return _RESULTS[flow](number)
+
+
+def brought_for(number: int) -> int:
+    """What a client signals or reports to a run that began with this number."""
+    return 2 * number

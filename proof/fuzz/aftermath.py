@@ -1,0 +1,193 @@
+"""What was accepted is executed, read back, listed, shown and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+from perdure import AsyncClient, PerdureError, Worker
+from perdure.clock import ManualClock
+from perdure.model.job import FINISHED
+from perdure.model.run import ENDED
+from perdure.store.contract import Store
+from perdure.worker.events import WorkerStopped
+from proof.fuzz.contents import contents
+from proof.fuzz.inspection import inspect_store
+from proof.fuzz.leaks import look_for_secrets
+from proof.fuzz.work import FLOWS, TASKS
+from tests.cli.commands import Commands
+from tests.worker.harness import Running
+
+PAGE = 1000
+SECONDS_MAX = 50.0
+DAY = timedelta(days=1)
+FOREVER = timedelta(days=400)
+LISTS = [
+    ("jobs", "list", "--limit", "1000"),
+    ("runs", "list", "--limit", "1000"),
+    ("schedules", "list"),
+    ("inbox",),
+    ("waits",),
+    ("workers",),
+    ("depth",),
+]
+OF_A_JOB = [("jobs", "show"), ("jobs", "explain")]
+OF_A_RUN = [
+    ("runs", "show"),
+    ("runs", "events"),
+    ("runs", "explain"),
+    ("runs", "timeline"),
+    ("runs", "lineage"),
+]
+SHOWN_MAX = 1
+"""Jobs and runs that are shown by commands, which cost more than calls."""
+
+
+async def execute_all(store: Store, client: AsyncClient, clock: ManualClock) -> None:
+    """Let a worker do what there is to do, and what comes due."""
+    queues = sorted({job.queue for job in await client.jobs(limit=PAGE)} | {"default"})
+    worker = Worker(store, tasks=TASKS, flows=FLOWS, queues=queues, poll="5ms", concurrency=20)
+    running = await Running(worker).start()
+    try:
+        for paused in await client.paused_queues():
+            await client.resume_queue(paused.queue)
+        await until_quiet(client, running)
+        clock.advance(timedelta(minutes=61))
+        await until_quiet(client, running)
+        for schedule in await client.schedules():
+            await client.delete_schedule(schedule.name)
+        clock.advance(FOREVER)
+        await until_quiet(client, running)
+    finally:
+        await running.stop()
+
+
+async def until_quiet(client: AsyncClient, running: Running) -> None:
+    """Wait until the worker has nothing to do at the moment."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while any([await client.count(status=status) for status in ("waiting", "active")]):
+            assert not running.all(WorkerStopped), "the worker ended by itself"
+            await asyncio.sleep(0.005)
+    assert not running.all(WorkerStopped), "the worker ended by itself"
+
+
+async def read_all(client: AsyncClient, url: str) -> None:
+    """Everything that can be asked has an answer, which tells no secret."""
+    look = partial(look_for_secrets, url=url)
+    for job in await client.jobs(limit=PAGE):
+        await read_job(client, job.id, url)
+    for run in await client.runs(limit=PAGE):
+        await read_run(client, run.id, url)
+    for schedule in await client.schedules():
+        look("a schedule", await client.schedule_record(schedule.name))
+    look("the inbox", await client.inbox(limit=PAGE))
+    look("waits", await client.waits(limit=PAGE))
+    look("the depth", await client.depth())
+    look("what is stranded", await client.stranded(FLOWS))
+
+
+async def read_job(client: AsyncClient, id: str, url: str) -> None:
+    look_for_secrets("a job", await client.job(id), url)
+    look_for_secrets("its failures", await client.failures(id), url)
+
+
+async def read_run(client: AsyncClient, id: str, url: str) -> None:
+    look = partial(look_for_secrets, url=url)
+    handle = client.run_handle(id)
+    look("a run", await client.run(id))
+    look("its events", await handle.events())
+    look("its nodes", await handle.nodes())
+    look("its outputs", await handle.outputs())
+    look("its approvals", await handle.approvals())
+    look("its children", await handle.children())
+    look("its lineage", await client.lineage(id))
+    look("its explanation", await client.explain(id))
+
+
+def show_all(url: str, jobs: Sequence[str], runs: Sequence[str]) -> None:
+    """Commands print what there is."""
+    show(url, [*LISTS, *of_work(jobs[:SHOWN_MAX], runs[:SHOWN_MAX])])
+
+
+def of_work(jobs: Sequence[str], runs: Sequence[str]) -> list[tuple[str, ...]]:
+    """The commands that show these."""
+    return [
+        *((*command, "--", id) for id in jobs for command in OF_A_JOB),
+        *((*command, "--", id) for id in runs for command in OF_A_RUN),
+    ]
+
+
+def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
+    """Commands print for people and for programs, and no secret."""
+    perdure = Commands(url)
+    for command in commands:
+        plain = perdure(*command)
+        assert plain.exit_code == 0, (command, plain)
+        head = command[: command.index("--")] if "--" in command else command
+        rest = command[len(head) :]
+        told = perdure(*head, "--json", *rest)
+        assert told.exit_code == 0, (command, told)
+        look_for_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
+        for line in told.out.splitlines() if "events" in command else [told.out]:
+            json.loads(line)
+
+
+async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualClock) -> None:
+    """End what is live, and remove it as workers do once its time is over."""
+    for run in await client.runs(limit=PAGE):
+        if run.status not in ENDED and "/" not in run.id:
+            await client.cancel(run.id)
+    for job in await client.jobs(limit=PAGE):
+        if job.status not in FINISHED and job.node is None:
+            await client.abort(job.id)
+    for schedule in await client.schedules():
+        await client.delete_schedule(schedule.name)
+    await _end_live(store, client)
+    clock.advance(FOREVER)
+    while await store.prune_jobs("default", dict.fromkeys(FINISHED, DAY), PAGE):
+        pass
+    while await store.prune_runs("default", dict.fromkeys(ENDED, DAY), PAGE):
+        pass
+    assert [await client.jobs(), await client.runs()] == [[], []]
+    left = await contents(url)
+    if isinstance(left, dict):
+        kept = {table for table, rows in left.items() if rows}
+        may_stay = ("definitions", "limits", "limit_starts", "queues", "sqlite_sequence")
+        assert all(table.endswith(may_stay) for table in kept), kept
+
+
+async def _end_live(store: Store, client: AsyncClient) -> None:
+    """Let a worker see to the children of what was cancelled."""
+    running = await Running(Worker(store, tasks=TASKS, flows=FLOWS, poll="5ms")).start()
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while any(run.status not in ENDED for run in await client.runs(limit=PAGE)):
+                assert not running.all(WorkerStopped), "the worker ended by itself"
+                await asyncio.sleep(0.01)
+    finally:
+        await running.stop()
+
+
+async def check_aftermath(
+    url: str,
+    store: Store,
+    client: AsyncClient,
+    clock: ManualClock,
+    *,
+    has_commands: bool = False,
+) -> None:
+    try:
+        await read_all(client, url)
+        await execute_all(store, client, clock)
+        await read_all(client, url)
+        await inspect_store(url, store)
+        jobs = [job.id for job in await client.jobs()]
+        runs = [run.id for run in await client.runs()]
+        if has_commands:
+            await asyncio.to_thread(show_all, url, jobs, runs)
+        await remove_all(url, store, client, clock)
+    except PerdureError as error:
+        raise AssertionError(f"what was accepted is refused later: {error}") from error

@@ -1,0 +1,251 @@
+"""Calls of every method of a client: mostly right, with something odd in the place of a part."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import strategies as st
+
+from perdure import Retry
+from proof.fuzz import work
+from proof.strategies import (
+    answers,
+    any_crons,
+    any_durations,
+    any_moments,
+    any_texts,
+    any_timezones,
+    durations,
+    json_values,
+    names,
+    odd_values,
+)
+
+Anything = st.SearchStrategy[Any]
+
+RUNS = ("run-chain", "run-asking", "run-deciding", "run-delaying", "run-nesting", "run-outer")
+JOBS = ["waiting", "later", "done", "failed"]
+"""Jobs of the scene, by what stands for their id until it is known."""
+
+ODD: Anything = any_texts() | odd_values() | any_durations() | any_moments()
+"""Whatever somebody may put in the place of anything."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is likely in one place of a call, and what is not."""
+
+    likely: Anything
+    odd: Anything = ODD
+
+
+@dataclass(frozen=True)
+class Call:
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __repr__(self) -> str:
+        parts = [reprlib.repr(each) for each in self.args]
+        parts += [f"{name}={reprlib.repr(each)}" for name, each in self.kwargs.items()]
+        return f"client.{self.method}({', '.join(parts)})"
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(repr(self))
+
+
+def one_of(*values: Any) -> Part:
+    return Part(st.sampled_from(values))
+
+
+@dataclass(frozen=True)
+class Method:
+    positions: tuple[Part, ...] = ()
+    needed: Mapping[str, Part] = field(default_factory=dict)
+    names: Mapping[str, Part] = field(default_factory=dict)
+
+
+NAME = Part(names(), any_texts())
+TEXT = Part(names() | st.text(max_size=30), any_texts())
+WHO = Part(st.just("ann") | names(), any_texts())
+RUN_ID = Part(st.sampled_from([*RUNS, "run-nesting/asking"]), any_texts())
+JOB_ID = Part(st.sampled_from(JOBS), any_texts())
+TASK = Part(st.sampled_from([*work.TASKS, "echo", "limited"]), any_texts())
+FLOW = Part(st.sampled_from([*work.FLOWS, "chain", "asking"]), any_texts())
+LIMIT = Part(st.integers(1, 100), st.integers(-(2**70), 2**70) | any_texts())
+SCHEDULE = Part(st.sampled_from(["nightly", "hourly"]), any_texts())
+NODE = one_of("echo", "go", "review", "outside", "asking")
+STATUS = one_of("waiting", "completed", "running", "failed")
+PAYLOAD = Part(json_values(), odd_values())
+NAMED = Part(st.just({}) | st.dictionaries(st.just("value"), json_values(), max_size=1))
+DURATION = Part(durations(), any_durations())
+MOMENT = Part(st.sampled_from([datetime(2030, month, 3, tzinfo=UTC) for month in (1, 2, 9)]))
+APPROVAL = one_of("run-deciding:review")
+CHOICE = Part(st.booleans(), any_texts())
+
+OPTIONS: dict[str, Part] = {
+    "fingerprint": Part(names() | st.just(lambda *_: "same"), any_texts()),
+    "on_conflict": one_of("return", "raise", "replace"),
+    "group": NAME,
+    "delay": DURATION,
+    "run_at": MOMENT,
+    "deadline": Part(durations(), any_durations() | any_moments()),
+    "max_attempts": Part(st.integers(1, 5), st.integers() | any_texts()),
+    "priority": Part(st.integers(1, 5), st.integers() | any_texts()),
+    "queue": NAME,
+    "retries": Part(st.integers(0, 3) | st.just(Retry(1)), st.integers() | any_texts()),
+    "timeout": DURATION,
+    "tags": Part(st.lists(names(), max_size=3), st.lists(any_texts(), max_size=3) | any_texts()),
+    "kwargs": NAMED,
+}
+
+METHODS: dict[str, Method] = {
+    "abort": Method((JOB_ID,)),
+    "abort_group": Method((NAME,)),
+    "approval": Method((APPROVAL,)),
+    "broadcast": Method((one_of("go"), PAYLOAD), names={"flow": FLOW, "by": WHO}),
+    "cancel": Method((RUN_ID,), names={"reason": TEXT, "by": WHO, "compensate": CHOICE}),
+    "count": Method(names={"status": STATUS, "queue": NAME, "task": TASK, "group": NAME}),
+    "count_ended": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
+    "count_runs": Method(names={"status": STATUS, "flow": FLOW}),
+    "decide": Method(
+        (APPROVAL, one_of("approve", "reject")),
+        names={
+            "data": Part(answers()),
+            "by": WHO,
+            "roles": Part(st.lists(names(), max_size=2)),
+            "note": TEXT,
+        },
+    ),
+    "delete_schedule": Method((SCHEDULE,)),
+    "depth": Method(),
+    "disable": Method((JOB_ID,)),
+    "enable": Method((JOB_ID,)),
+    "enqueue": Method((TASK, PAYLOAD), names=OPTIONS),
+    "enqueue_many": Method((TASK, Part(st.lists(json_values(), max_size=3))), names=OPTIONS),
+    "explain": Method((RUN_ID,)),
+    "failures": Method((JOB_ID,)),
+    "fork": Method(
+        (RUN_ID,),
+        names={
+            "after": Part(st.integers(1, 4) | NODE.likely, st.integers() | any_texts()),
+            "patch": Part(st.dictionaries(st.sampled_from(["echo", "x"]), json_values())),
+            "new_id": NAME,
+            "by": WHO,
+        },
+    ),
+    "flows": Method(),
+    "handle": Method((JOB_ID, TASK)),
+    "health": Method(),
+    "inbox": Method((NAME,), names={"flow": FLOW, "limit": LIMIT, "after": APPROVAL}),
+    "job": Method((JOB_ID,)),
+    "jobs": Method(
+        names={
+            "status": STATUS,
+            "queue": NAME,
+            "task": TASK,
+            "group": NAME,
+            "limit": LIMIT,
+            "before": JOB_ID,
+        },
+    ),
+    "lineage": Method((RUN_ID,)),
+    "migrate": Method((RUN_ID,), {"to": FLOW}, {"by": WHO}),
+    "now": Method(),
+    "pause": Method((RUN_ID,), names={"reason": TEXT, "by": WHO}),
+    "pause_queue": Method((NAME,), names={"by": WHO}),
+    "pause_schedule": Method((SCHEDULE,), names={"by": WHO}),
+    "paused_queues": Method(),
+    "prune": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
+    "report": Method(
+        (one_of("run-outer"), one_of("outside")),
+        names={
+            "status": one_of("progress", "completed", "failed"),
+            "result": PAYLOAD,
+            "error": TEXT,
+            "progress": PAYLOAD,
+            "port": NAME,
+            "key": NAME,
+            "by": WHO,
+        },
+    ),
+    "result_of": Method((TASK, PAYLOAD), names={"default": PAYLOAD, "kwargs": NAMED}),
+    "resume": Method((JOB_ID,)),
+    "resume_queue": Method((NAME,)),
+    "resume_schedule": Method((SCHEDULE,)),
+    "retry": Method((Part(JOB_ID.likely | RUN_ID.likely),), names={"by": WHO}),
+    "run": Method((RUN_ID,)),
+    "run_handle": Method((RUN_ID, FLOW)),
+    "runs": Method(names={"status": STATUS, "flow": FLOW, "limit": LIMIT, "before": RUN_ID}),
+    "schedule": Method(
+        (Part(names(), any_texts()), one_of(work.chain, "chain", work.asking, work.echo, "echo")),
+        {"cron": Part(st.sampled_from(["* * * * *", "0 3 * * *", "*/5 1-3 * * MON"]), any_crons())},
+        {
+            "every": DURATION,
+            "timezone": Part(st.sampled_from(["UTC", "Europe/Berlin"]), any_timezones()),
+            "input": PAYLOAD,
+            "args": Part(st.lists(json_values(), max_size=2)),
+            "kwargs": NAMED,
+            "overlap": one_of("skip", "queue", "cancel"),
+            "catch_up": one_of("one", "all", "none"),
+            "start_at": MOMENT,
+            "end_at": MOMENT,
+            "paused": CHOICE,
+        },
+    ),
+    "schedule_record": Method((SCHEDULE,)),
+    "schedules": Method(),
+    "signal": Method(
+        (one_of("run-asking", "run-nesting/asking"), one_of("go"), PAYLOAD), names={"by": WHO}
+    ),
+    "stranded": Method((Part(st.just(work.FLOWS), st.lists(FLOW.odd, max_size=2) | ODD),)),
+    "submit": Method(
+        (FLOW, PAYLOAD),
+        names={
+            "id": Part(names() | RUN_ID.likely, any_texts()),
+            "on_conflict": one_of("fail", "use_existing", "terminate_existing"),
+        },
+    ),
+    "trigger": Method((SCHEDULE,), names={"by": WHO}),
+    "unpause": Method((RUN_ID,), names={"by": WHO}),
+    "waits": Method(
+        names={
+            "kind": one_of("timer", "signal", "approval"),
+            "run": RUN_ID,
+            "name": NAME,
+            "limit": LIMIT,
+            "after": Part(st.none()),
+        },
+    ),
+    "workers": Method(),
+}
+LEFT_OUT = {
+    "open": "takes nothing",
+    "close": "takes nothing",
+    "results": "waits for jobs, which its handles name",
+}
+
+
+@st.composite
+def calls(draw: st.DrawFn, name: str | None = None) -> Call:
+    """A call of this method, or of any, with something odd in none, one or two places."""
+    chosen = name or draw(st.sampled_from(sorted(METHODS)))
+    method = METHODS[chosen]
+    told: set[str] = set()
+    if method.names:
+        told = draw(st.sets(st.sampled_from(sorted(method.names)), max_size=3))
+    parts: dict[int | str, Part] = dict(enumerate(method.positions))
+    named = {**method.needed, **{each: method.names[each] for each in sorted(told)}}
+    parts.update(named.items())
+    odd: set[int | str] = set()
+    if parts:
+        odd = set(draw(st.lists(st.sampled_from(list(parts)), max_size=2)))
+    drawn = {
+        place: draw(part.odd if place in odd else part.likely) for place, part in parts.items()
+    }
+    args = tuple(drawn.pop(place) for place in range(len(method.positions)))
+    return Call(chosen, args, {str(name): value for name, value in drawn.items()})

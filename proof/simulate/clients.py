@@ -1,0 +1,295 @@
+"""Clients that ask for things at odd moments."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from perdure.client.client import AsyncClient
+from perdure.client.reporting import Reception
+from perdure.errors import PerdureError
+from perdure.model.job import FINISHED
+from perdure.testing.check import witness
+from proof.simulate.actors import Actor
+from proof.simulate.flows import PEOPLE, SIGNALS
+from proof.simulate.parts import Outside, Part
+from proof.simulate.records import IDS, Asked
+from proof.simulate.world import World
+
+SCHEDULES = ("tick", "tock")
+QUEUE = "default"
+PATIENCES = (None, None, None, None, 3.0, 0.2)
+"""Seconds after which a client waits no longer for an answer."""
+
+Act = Callable[[], Awaitable[Any]]
+
+
+class SimulatedClient:
+    """One process with a client, which does one thing after the other."""
+
+    def __init__(self, world: World, name: str, asked: Asked) -> None:
+        self.actor: Actor = world.process(name)
+        self._world = world
+        self._asked = asked
+        self._draw = random.Random(f"{world.seed} client {name}")
+        self._flows = [each.flow for each in world.flows.values()]
+        self._acts: list[tuple[int, str, Act]] = [
+            (12, "submit", self._submit),
+            (12, "enqueue", self._enqueue),
+            (3, "cancel", self._cancel),
+            (3, "pause", self._pause),
+            (4, "unpause", self._unpause),
+            (6, "signal", self._signal),
+            (3, "broadcast", self._broadcast),
+            (6, "decide", self._decide),
+            (6, "report", self._report),
+            (3, "retry", self._retry),
+            (2, "fork", self._fork),
+            (3, "migrate", self._migrate),
+            (2, "wait", self._wait),
+            (4, "act on a job", self._act_on_job),
+            (1, "act on the queue", self._act_on_queue),
+            (3, "act on a schedule", self._act_on_schedule),
+            (1, "look", self._look),
+        ]
+
+    async def run(self, until: float) -> None:
+        """Act until a moment has come."""
+        world, draw = self._world, self._draw
+        self._client = AsyncClient(
+            world.store_of(self.actor),
+            tasks=list(world.tasks.plain_ones),
+            flows=world.first_versions,
+        )
+        weights = [weight for weight, _, _ in self._acts]
+        await self._attempt("submit", self._submit)
+        if draw.random() < 0.3:
+            await self._attempt("schedule", self._schedule)
+        while world.loop.now < until:
+            await asyncio.sleep(draw.choice((0.01, 0.3, 2.0)) * draw.random())
+            [(_, name, act)] = draw.choices(self._acts, weights)
+            await self._attempt(name, act)
+        await self._client.close()
+
+    async def _attempt(self, name: str, act: Act) -> None:
+        """Do one thing; to be refused is part of it, to fail in another way is not."""
+        patience = self._draw.choice(PATIENCES)
+        try:
+            async with asyncio.timeout(patience):
+                await act()
+        except TimeoutError:
+            self._world.trace(f"{name}: not waited for any longer")
+        except PerdureError as error:
+            self._world.trace(f"{name}: refused: {type(error).__name__}")
+        except Exception as error:
+            self._world.find(f"client: {name} raised {type(error).__name__}: {error}")
+
+    # What it asks for
+
+    async def _submit(self) -> None:
+        draw = self._draw
+        flow = draw.choice(self._flows)
+        id = draw.choice(IDS) if draw.random() < 0.3 else None
+        policy = draw.choice(("fail", "fail", "use_existing", "terminate_existing"))
+        if id is not None and policy == "terminate_existing":
+            self._asked.replaced.add(id)
+        handle = await self._client.submit(
+            flow,
+            draw.randrange(1_000),
+            id=id,
+            on_conflict=policy,  # type: ignore[arg-type]
+        )
+        self._asked.accepted_run(handle.id)
+        self._world.trace(f"submitted {flow.name} as {handle.id}")
+
+    async def _enqueue(self) -> None:
+        draw = self._draw
+        task = draw.choice(list(self._world.tasks.plain_ones))
+        value = draw.randrange(1_000)
+        options: dict[str, Any] = {}
+        if draw.random() < 0.2:
+            options["delay"] = f"{draw.randint(1, 5)}s"
+        if draw.random() < 0.2:
+            options["priority"] = draw.randint(1, 5)
+        if draw.random() < 0.25:
+            options["deadline"] = f"{draw.choice((1, 2, 5, 20))}s"
+        if draw.random() < 0.15:
+            options["fingerprint"] = f"print-{draw.randrange(3)}"
+            options["on_conflict"] = draw.choice(("return", "raise", "replace"))
+        handle = await self._client.enqueue(task, value, **options)
+        self._asked.accepted_job(handle.id)
+        self._world.trace(f"enqueued {task.name} as {handle.id}")
+
+    async def _cancel(self) -> None:
+        run = self._any_run()
+        self._asked.cancelled.add(run)
+        compensate = self._draw.random() < 0.5
+        async with self._asked.act("cancel", run):
+            moved = await self._client.cancel(run, compensate=compensate)
+        self._world.trace(f"cancelled {run}: {moved.after}")
+
+    async def _pause(self) -> None:
+        run = self._any_run()
+        await self._client.pause(run, by="ann")
+        self._world.trace(f"paused {run}")
+
+    async def _unpause(self) -> None:
+        paused = await self._client.runs(status="paused")
+        run = self._draw.choice(paused).id if paused else self._any_run()
+        await self._client.unpause(run)
+        self._world.trace(f"unpaused {run}")
+
+    async def _signal(self) -> None:
+        run, name = self._any_run(), self._draw.choice(SIGNALS)
+        nonce = witness.new_nonce()
+        async with self._asked.act("signal", run, name, nonce=nonce):
+            await self._client.signal(run, name, {**self._payload(), "wit": nonce})
+        self._world.trace(f"signalled {run}")
+
+    async def _broadcast(self) -> None:
+        result = await self._client.broadcast(self._draw.choice(SIGNALS), self._payload())
+        self._world.trace(f"broadcast to {result.count}")
+
+    async def _decide(self) -> None:
+        draw = self._draw
+        inbox = await self._client.inbox(draw.choice((None, *PEOPLE)))
+        if not inbox:
+            return
+        approval = draw.choice(inbox)
+        decision = draw.choice(("approve", "approve", "reject"))
+        person = draw.choice(PEOPLE)
+        async with self._asked.act("decide", approval.run, approval.node, by=person):
+            record = await self._client.decide(approval.id, decision, by=person)
+        self._world.trace(f"decided {approval.id}: {record.status}")
+
+    async def _report(self) -> None:
+        """On what waits, or before it waits, or after."""
+        draw = self._draw
+        waits = await self._client.waits(kind="outside")
+        if waits and draw.random() < 0.7:
+            wait = draw.choice(waits)
+            await self._report_on(wait.run, wait.key)
+            return
+        run = self._any_run()
+        record = await self._client.run(run)
+        parts = self._world.flows[f"{record.flow}@{record.version}"].parts
+        nodes = [part.id for part in every(parts)]
+        if nodes:
+            await self._report_on(run, draw.choice(nodes))
+
+    async def _report_on(self, run: str, node: str) -> None:
+        draw = self._draw
+        status = draw.choice(("completed", "completed", "failed", "progress"))
+        nonce = "" if draw.random() < 0.3 else witness.new_nonce()
+        told = {"value": draw.randrange(100), "wit": nonce}
+        details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
+        key = None if nonce else f"report-{draw.randrange(3)}"  # which may be repeated
+        async with self._asked.act("report", run, node, nonce=nonce) as unclear:
+            answer = await self._client.report(run, node, status=status, key=key, **details)
+            if answer.reception is not Reception.ACCEPTED:
+                unclear.append(answer.reception)
+        self._world.trace(f"reported {status} on {run}/{node}: {answer.reception}")
+
+    async def _retry(self) -> None:
+        ended = await self._client.runs(status=self._draw.choice(("failed", "cancelled")))
+        failed = [run for run in ended if run.parent is None]  # whom nobody has heard of yet
+        run = self._draw.choice(failed).id if failed else self._any_run()
+        await self._client.retry(run)
+        self._world.trace(f"retried {run}")
+
+    async def _fork(self) -> None:
+        run = self._any_run()
+        if run in self._asked.forked:
+            return  # its past is that of another one
+        handle = await self._client.fork(run, after=self._draw.choice((None, 1, 3)))
+        self._asked.forked.add(handle.id)
+        self._asked.accepted_run(handle.id)
+        self._world.trace(f"forked {run} as {handle.id}")
+
+    async def _migrate(self) -> None:
+        run, to = self._any_run(), self._draw.choice(self._flows)
+        moved = await self._client.migrate(run, to=to)
+        self._world.trace(f"migrated {run}: {moved.after}")
+
+    async def _wait(self) -> None:
+        handle = self._client.run_handle(self._any_run())
+        await handle.result(timeout="3s")
+        self._asked.saw_result(handle.id)
+        self._world.trace(f"got the result of {handle.id}")
+
+    async def _act_on_job(self) -> None:
+        job = self._draw.choice(self._asked.jobs or ["none"])
+        act = self._draw.choice(
+            (
+                self._client.abort,
+                self._client.disable,
+                self._client.enable,
+                self._client.retry,
+                self._client.resume,
+            )
+        )
+        if act == self._client.retry:
+            self._asked.revived.add(job)
+        moved = await act(job)
+        if act == self._client.abort and moved.before not in FINISHED:
+            self._asked.aborted.add(job)
+        self._world.trace(f"{act.__name__} of job {job}")
+
+    async def _act_on_queue(self) -> None:
+        act = self._draw.choice((self._client.pause_queue, self._client.resume_queue))
+        await act(QUEUE)
+        self._world.trace(act.__name__)
+
+    async def _act_on_schedule(self) -> None:
+        client, name = self._client, self._draw.choice(SCHEDULES)
+        match self._draw.randrange(5):
+            case 0:
+                await client.trigger(name)
+            case 1:
+                await client.pause_schedule(name)
+            case 2:
+                await client.resume_schedule(name)
+            case _:
+                await self._schedule()
+        self._world.trace(f"acted on schedule {name}")
+
+    async def _schedule(self) -> None:
+        draw, name = self._draw, self._draw.choice(SCHEDULES)
+        is_flow = draw.random() < 0.5
+        await self._client.schedule(
+            name,
+            draw.choice(self._flows) if is_flow else self._world.tasks.plain,
+            every=f"{draw.randint(1, 6)}s",
+            overlap=draw.choice(("skip", "queue", "cancel")),
+            catch_up=draw.choice(("one", "all", "none")),
+            **({"input": 5} if is_flow else {"args": [5]}),
+        )
+        self._world.trace(f"scheduled {name}")
+
+    async def _look(self) -> None:
+        run = self._any_run()
+        await self._client.explain(run)
+        await self._client.lineage(run)
+        await self._client.depth()
+
+    def _any_run(self) -> str:
+        return self._draw.choice(self._asked.runs or ["none"])
+
+    def _payload(self) -> dict[str, int]:
+        return {"lane": self._draw.randrange(3), "value": self._draw.randrange(100)}
+
+
+def every(parts: Any) -> list[Outside]:
+    """All bodies that wait for reports in these parts, however deep."""
+    found: list[Outside] = []
+    for part in parts:
+        if isinstance(part, Outside):
+            found.append(part)
+        for inner in vars(part).values() if isinstance(part, Part) else ():
+            if isinstance(inner, dict):
+                inner = [each for branch in inner.values() for each in branch]
+            if isinstance(inner, list | tuple):
+                found += every([each for each in inner if isinstance(each, Part)])
+    return found

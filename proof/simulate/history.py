@@ -1,0 +1,163 @@
+"""One history: from a seed to what was found in it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.errors import StoreError
+from perdure.testing.check import witness
+from proof.simulate.caretaker import Caretaker
+from proof.simulate.clients import SimulatedClient
+from proof.simulate.clocks import simulated_clock
+from proof.simulate.records import Asked
+from proof.simulate.verdict import checked, judge
+from proof.simulate.worker_parts import threadless
+from proof.simulate.workers import Crew
+from proof.simulate.world import World
+
+UNREST_SECONDS = (4, 20)
+CHECKS = 3
+"""How often the checker looks while there is unrest."""
+SETTLING_SECONDS_MAX = 400.0
+
+
+@dataclass(frozen=True)
+class History:
+    """What became of one seed."""
+
+    seed: int
+    findings: tuple[str, ...]
+    digest: str
+    steps: int
+    seconds: float
+    """Of simulated time."""
+    runs: int
+    jobs: int
+
+
+def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
+    """Live through the history of a seed, and judge it."""
+    with _quiet(), _one_of_its_kind(seed):
+        world = World(seed, show)
+        asked = Asked(world.witness)
+        with (
+            simulated_clock(world.loop, world.seed),
+            threadless(),
+            listening(world),
+            world.spacing(),
+        ):
+            try:
+                world.loop.run_until_complete(_live(world, asked))
+            except Exception as error:  # whatever it is, it belongs to this seed
+                world.find(f"the history broke off: {type(error).__name__}: {error}")
+            history = History(
+                seed=seed,
+                findings=tuple(world.findings),
+                digest=world.trace.digest,
+                steps=world.loop.steps,
+                seconds=world.loop.now,
+                runs=len(world.state.records.runs),
+                jobs=len(world.state.jobs),
+            )
+            world.is_over = True
+            world.loop.bury()
+    return history
+
+
+async def _live(world: World, asked: Asked) -> None:
+    """Trouble first; then calm, until everything has ended; then the end of the day."""
+    until = world.draw.uniform(*UNREST_SECONDS)
+    crew = Crew(world)
+    names = [f"client-{number}" for number in range(1, world.draw.randint(1, 3) + 1)]
+    clients = [SimulatedClient(world, name, asked) for name in names]
+    for client in clients:
+        world.spawn(client.actor, client.run(until))
+        if world.draw.random() < 0.2:
+            client.actor.process.dies_after = world.draw.randint(1, 2_000)
+    for part in range(1, CHECKS + 1):
+        await crew.suffer(until * part / CHECKS)
+        for finding in await checked(world):
+            world.find(finding)
+
+    world.trace("the weather is calm from here on")
+    world.weather.calm()
+    for client in clients:
+        world.loop.kill(client.actor.process)  # or one that waits for the store would go on
+    crew.relieve()
+    caretaker = Caretaker(world)
+    care = world.spawn(caretaker.actor, caretaker.run())
+    await asyncio.wait([care], timeout=SETTLING_SECONDS_MAX)
+    if care.done() and care.exception() is not None:
+        world.find(f"caretaker: {care.exception()!r}")
+    await crew.stop()
+    for finding in (*judge(world, asked), *await checked(world)):
+        world.find(finding)
+
+
+class _Ear(logging.Handler):
+    """Hears what the library logs: an error that is none of the store's is a finding."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, StoreError):
+            self._world.find(f"logged: {record.getMessage()}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def listening(world: World) -> Iterator[None]:
+    """Take what is logged, and what no task caught, for findings instead of printing it."""
+    log, ear = logging.getLogger("perdure"), _Ear(world)
+    before = log.propagate, log.level
+    log.addHandler(ear)
+    log.propagate = False
+    log.setLevel(logging.ERROR)
+
+    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        world.find(f"unhandled: {context['message']}: {error!r}")
+
+    world.loop.set_exception_handler(failed)
+    try:
+        yield
+    finally:
+        log.removeHandler(ear)
+        log.propagate = before[0]
+        log.setLevel(before[1])
+
+
+@contextmanager
+def _one_of_its_kind(seed: int) -> Iterator[None]:
+    """Let nonces come from the seed too."""
+    draw, before = random.Random(f"nonces of {seed}"), witness.new_nonce
+    witness.new_nonce = lambda: f"wit-{draw.randbytes(16).hex()}"
+    try:
+        yield
+    finally:
+        witness.new_nonce = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Collect no garbage in the middle: it would run the ends of coroutines that were killed."""
+    hook, was_enabled = sys.unraisablehook, gc.isenabled()
+    gc.disable()
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,76 @@
+"""The hunt for mutants: each must be found out within its number of seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from proof.simulate.history import simulate
+from proof.simulate.many import command, spread
+from proof.simulate.mutants import MUTANTS, mutated
+
+FINDING_MAX = 160
+SHOWN_MAX = 70
+ILL_MAX = 3
+"""Seeds that fail with no mutant at work, before the hunt for it is given up."""
+_CHECKED = re.compile(r"(checker: I\d+ \w+)")
+
+
+@dataclass(frozen=True)
+class Catch:
+    """By which seed a mutant was found out, and how; no seed: it was not."""
+
+    mutant: str
+    seed: int | None
+    finding: str
+
+    @property
+    def found_by(self) -> str:
+        """The checker's rule, or the beginning of what was seen."""
+        checked = _CHECKED.match(self.finding)
+        return checked[1] if checked else self.finding[:SHOWN_MAX]
+
+
+def caught(name: str) -> Catch:
+    """Try seed after seed on one mutant."""
+    ill = []
+    for seed in range(1, MUTANTS[name].seeds_max + 1):
+        with mutated(name):
+            history = simulate(seed)
+        if not history.findings:
+            continue
+        without = simulate(seed).findings
+        if not without:
+            return Catch(name, seed, history.findings[0])
+        ill.append(f"seed {seed} fails without any mutant: {without[0]}")
+        if len(ill) == ILL_MAX:
+            break
+    return Catch(name, None, ill[0] if ill else f"not in {MUTANTS[name].seeds_max} seeds")
+
+
+def hunt(only: str, processes: int, tell: Callable[[str], None]) -> int:
+    """Hunt all mutants; 1 if one got away."""
+    names = [name for name in MUTANTS if only in name]
+    catches: list[Catch] = []
+    for catch in spread(caught, names, processes):
+        catches.append(catch)
+        seed = "ESCAPED  " if catch.seed is None else f"seed {catch.seed:4}"
+        tell(f"{seed}  {catch.mutant}: {MUTANTS[catch.mutant].what}")
+        tell(f"           {catch.finding[:FINDING_MAX]}")
+        if catch.seed is not None:
+            tell(f"           see it: {command(catch.seed, catch.mutant)}")
+    for line in table(catches):
+        tell(line)
+    escaped = [catch for catch in catches if catch.seed is None]
+    tell(f"{len(names) - len(escaped)} of {len(names)} mutants were found out")
+    return 1 if escaped or not names else 0
+
+
+def table(catches: Sequence[Catch]) -> Iterator[str]:
+    """What was found out by how many seeds, the hardest to find last."""
+    width = max((len(catch.mutant) for catch in catches), default=0)
+    yield f"{'mutant':{width}}  seeds  found out by"
+    for catch in sorted(catches, key=lambda each: (each.seed is None, each.seed or 0, each.mutant)):
+        seeds = "none" if catch.seed is None else catch.seed
+        yield f"{catch.mutant:{width}}  {seeds:>5}  {catch.found_by}"

@@ -1,0 +1,181 @@
+"""Mutants of what happens to jobs: when they start, who holds them, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model.job import FINISHED, HELD, Status
+from perdure.rules import snapshot
+from perdure.rules.lifecycle import Operation, starts_from
+from perdure.store.memory import (
+    claiming,
+    housekeeping,
+    jobs,
+    limits,
+    operators,
+    runs,
+    settling,
+)
+from perdure.store.memory import transaction as transactions
+from perdure.store.memory.housekeeping import MemoryHousekeeping
+from perdure.store.memory.jobs import MemoryJobs
+from perdure.store.memory.transaction import Transaction
+from perdure.worker.housekeeping import keeper
+from perdure.worker.housekeeping import prune as pruning
+from proof.simulate.breaking import Change, mutant
+
+LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
+
+
+def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
+    job = transaction.state.jobs.get(claim.id)
+    return job if job is not None and job.status in HELD else None
+
+
+# Who holds them
+
+
+@mutant("a lease is renewed by who has lost it")
+def _stale_renewal_accepted() -> list[Change]:
+    async def renew(self: Any, worker: Any, claims: Sequence[Any], lease: timedelta) -> Any:
+        with self._transaction() as transaction:
+            for claim in claims:
+                if (job := _held_by_anybody(transaction, claim)) is not None:
+                    transaction.save(replace(job, lease_until=transaction.now + lease))
+            return jobs._renewal(transaction, claims)
+
+    return [(MemoryJobs, "renew_leases", renew)]
+
+
+@mutant("progress is taken from who has lost the job")
+def _stale_progress_accepted() -> list[Change]:
+    async def save(self: Any, progress: Sequence[Any]) -> None:
+        with self._transaction() as transaction:
+            for claim, latest in progress:
+                if (job := _held_by_anybody(transaction, claim)) is not None:
+                    transaction.save(replace(job, progress=latest))
+
+    return [(MemoryJobs, "save_progress", save)]
+
+
+@mutant("a job whose worker died keeps its place under a limit until it is taken over")
+def _dead_worker_keeps_limit() -> list[Change]:
+    usage = limits._usage
+
+    def counting(transaction: Transaction, namespace: str, rule: Any) -> Any:
+        group = namespace, rule.key
+        live = transaction.state.under_limit.count_after(LONG_AGO, group)
+        return replace(usage(transaction, namespace, rule), live=live)
+
+    return [(limits, "_usage", counting)]
+
+
+@mutant("the death of a worker costs one of the tries")
+def _death_costs_a_try() -> list[Change]:
+    take_over = housekeeping._take_over
+
+    def blaming(transaction: Transaction, job: Any, deaths_max: int) -> Any:
+        taken = take_over(transaction, job, deaths_max)
+        after = transaction.state.jobs[job.id]
+        transaction.save(replace(after, failures=after.failures + 1))
+        return taken
+
+    return [(housekeeping, "_take_over", blaming)]
+
+
+@mutant("a poison pill is tried for ever")
+def _poison_never_dead() -> list[Change]:
+    return [(housekeeping, "after_take_over", lambda *_: Status.WAITING)]
+
+
+# When they start
+
+
+@mutant("delayed jobs start early")
+def _delayed_starts_early() -> list[Change]:
+    async def promote(self: Any, namespace: str, limit: int) -> int:
+        with self._transaction() as transaction:
+            soon = transaction.now + timedelta(hours=1)
+            due = transaction.state.scheduled.up_to(soon, limit, namespace)
+            for id in due:
+                transaction.move(transaction.state.jobs[id], Operation.PROMOTE, Status.WAITING)
+            return len(due)
+
+    return [(MemoryHousekeeping, "promote_due", promote)]
+
+
+@mutant("what failed is tried again at once")
+def _retried_at_once() -> list[Change]:
+    return [(settling, "_ready_at", lambda transaction, job, outcome: transaction.now)]
+
+
+@mutant("the least urgent job is claimed first")
+def _queue_reversed() -> list[Change]:
+    in_order = claiming._in_order
+
+    def reversed_order(*args: Any) -> Iterator[Any]:
+        return reversed(list(in_order(*args)))
+
+    return [(claiming, "_in_order", reversed_order)]
+
+
+# How they end
+
+
+@mutant("deadlines are not enforced by the store")
+def _deadlines_ignored() -> list[Change]:
+    async def none(self: Any, namespace: str, limit: int) -> Any:
+        return []
+
+    return [(MemoryHousekeeping, "expire_deadlines", none)]
+
+
+@mutant("workers do not look for deadlines that passed")
+def _deadlines_unwatched() -> list[Change]:
+    async def none(*_: Any) -> int:
+        return 0
+
+    return [(keeper, "expire_jobs", none)]
+
+
+@mutant("an abort is accepted, and nothing happens")
+def _abort_ignored() -> list[Change]:
+    return [(operators, "_abort", lambda transaction, job: job)]
+
+
+@mutant("a job that has ended can be aborted")
+def _finished_aborted() -> list[Change]:
+    def from_anywhere(operation: Operation) -> frozenset[Status]:
+        found = starts_from(operation)
+        return found | FINISHED if operation is Operation.ABORT else found
+
+    return [
+        (operators, "starts_from", from_anywhere),
+        (transactions, "allows", lambda *_: True),
+    ]
+
+
+@mutant("what has just ended is removed before those who wait for it could see it")
+def _pruned_too_soon() -> list[Change]:
+    return [(pruning, "WAITER_GRACE", timedelta(0))]
+
+
+@mutant("runs are removed when they have not ended")
+def _live_runs_pruned() -> list[Change]:
+    def over(transaction: Transaction, group: Any, until: datetime) -> Any:
+        return [run.place for run in transaction.state.records.runs.values() if not run.parent]
+
+    return [(runs, "_over", over)]
+
+
+# What is written down of runs
+
+
+@mutant("a snapshot is not what the log says")
+def _snapshot_wrong() -> list[Change]:
+    take = snapshot.take
+    return [(snapshot, "take", lambda state: take(replace(state, jobs=state.jobs + 1)))]

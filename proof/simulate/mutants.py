@@ -1,0 +1,438 @@
+"""Mutants: the real code with one thing broken in it, to show that the simulator finds it out.
+
+Those of plain jobs are in ``job_mutants``; all others are here.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.model.event import NodeReported
+from perdure.model.graph import ORDINARY
+from perdure.model.job import HELD
+from perdure.model.outcome import GivenBack
+from perdure.model.run import CommitResult, CommitState, NodeStatus
+from perdure.rules import approving, decide, ending, fold, fold_people, operating, pausing
+from perdure.rules.deciding import Deciding
+from perdure.rules.ending import complete
+from perdure.rules.reading import Reading
+from perdure.store import gathering
+from perdure.store.memory import (
+    claiming,
+    committing,
+    housekeeping,
+    inserting,
+    jobs,
+    limits,
+    runs,
+    schedules,
+    settling,
+    submitting,
+)
+from perdure.store.memory.housekeeping import MemoryHousekeeping
+from perdure.store.memory.runs import MemoryRuns
+from perdure.store.memory.transaction import Transaction
+from perdure.worker.housekeeping.waits import WaitDuty
+from proof.simulate import job_mutants
+from proof.simulate.breaking import MUTANTS, Change, mutant, mutated, nothing
+
+__all__ = ["MUTANTS", "job_mutants", "mutated"]
+
+
+# Claims, epochs and leases
+
+
+@mutant("an outcome is written whatever the epoch of its claim")
+def _epoch_ignored() -> list[Change]:
+    def held(self: Transaction, claim: Any) -> Any:
+        job = self.state.jobs.get(claim.id)
+        return job if job is not None and job.status in HELD else None
+
+    return [(Transaction, "held", held)]
+
+
+@mutant("settling plain jobs has no fence at all")
+def _fence_removed_from_settle_jobs() -> list[Change]:
+    settle = settling.settle
+
+    def unfenced(transaction: Transaction, settlement: Any) -> Any:
+        job = transaction.state.jobs.get(settlement.claim.id)
+        if job is None or job.status not in HELD:
+            return settle(transaction, settlement)
+        current = replace(settlement.claim, epoch=job.epoch)
+        return settle(transaction, replace(settlement, claim=current))
+
+    return [(jobs, "settle", unfenced)]
+
+
+@mutant("a step of a run is committed though the claim is stale")
+def _fence_removed_from_commit_runs() -> list[Change]:
+    commit = committing.commit
+
+    def unfenced(transaction: Transaction, step: Any) -> CommitResult:
+        result = commit(transaction, step)
+        if result.state is not CommitState.STALE:
+            return result
+        stale = set(result.stale)
+        kept = tuple(each for each in step.settlements if each.claim not in stale)
+        return commit(transaction, replace(step, settlements=kept))
+
+    return [(runs, "commit", unfenced)]
+
+
+@mutant("a step is committed though others wrote to the run since it was decided")
+def _version_check_removed() -> list[Change]:
+    commit = committing.commit
+
+    def unchecked(transaction: Transaction, step: Any) -> CommitResult:
+        result = commit(transaction, step)
+        if result.state is not CommitState.CONFLICT:
+            return result
+        run = transaction.state.records.runs.get((step.namespace, step.run))
+        return result if run is None else commit(transaction, replace(step, expected=run.number))
+
+    return [(runs, "commit", unchecked)]
+
+
+@mutant("jobs are taken from holders whose lease has not run out")
+def _lease_ignored() -> list[Change]:
+    async def take_all(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
+        with self._transaction() as transaction:
+            later = transaction.now + timedelta(hours=1)
+            return [
+                housekeeping._take_over(transaction, transaction.state.jobs[id], deaths_max)
+                for id in transaction.state.held.up_to(later, limit, namespace)
+            ]
+
+    return [(MemoryHousekeeping, "take_over_expired", take_all)]
+
+
+@mutant("a job whose lease ran out is never taken over")
+def _nothing_is_taken_over() -> list[Change]:
+    async def take_none(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
+        return []
+
+    return [(MemoryHousekeeping, "take_over_expired", take_none)]
+
+
+@mutant("a take-over does not raise the epoch")
+def _take_over_keeps_the_epoch() -> list[Change]:
+    take_over = housekeeping._take_over
+
+    def keeping(transaction: Transaction, job: Any, deaths_max: int) -> Any:
+        taken = take_over(transaction, job, deaths_max)
+        transaction.save(replace(transaction.state.jobs[job.id], epoch=job.epoch))
+        return taken
+
+    return [(housekeeping, "_take_over", keeping)]
+
+
+@mutant("a claim does not raise the epoch")
+def _claim_keeps_the_epoch() -> list[Change]:
+    start = claiming._start
+
+    def keeping(transaction: Transaction, *args: Any) -> Any:
+        job = start(transaction, *args)
+        kept = replace(job, epoch=max(1, job.epoch - 1))
+        transaction.save(kept)
+        return kept
+
+    return [(claiming, "_start", keeping)]
+
+
+@mutant("a job that is given back has cost an attempt")
+def _attempt_counted_on_give_back() -> list[Change]:
+    effects = settling._effects
+
+    def counting(job: Any, outcome: Any, *args: Any) -> Any:
+        return {} if isinstance(outcome, GivenBack) else effects(job, outcome, *args)
+
+    return [(settling, "_effects", counting)]
+
+
+# Logs, and what a commit writes
+
+
+@mutant("the last of several events of a commit is not appended")
+def _event_skipped() -> list[Change]:
+    add_events = submitting.add_events
+
+    def skipping(transaction: Transaction, place: Any, events: Any, *args: Any) -> None:
+        several = list(events)
+        add_events(transaction, place, several[:-1] if len(several) > 1 else several, *args)
+
+    return [(committing, "add_events", skipping)]
+
+
+@mutant("an event gets the number of the one before it")
+def _event_numbered_twice() -> list[Change]:
+    add_events = submitting.add_events
+
+    def doubling(transaction: Transaction, place: Any, *args: Any) -> None:
+        add_events(transaction, place, *args)
+        log = transaction.state.records.events[place]
+        if len(log) > 2:
+            last = log[-1]
+            log[-1] = replace(last, event=replace(last.event, number=last.event.number - 1))
+
+    return [(committing, "add_events", doubling)]
+
+
+@mutant("a commit that is repeated after a lost answer does not recognise itself")
+def _token_ignored() -> list[Change]:
+    return [(committing, "_is_repeated", lambda *_: False)]
+
+
+@mutant("jobs are left behind when their run ends, or gives them up")
+def _jobs_left_behind() -> list[Change]:
+    return [(committing, "_give_up_jobs", nothing)]
+
+
+@mutant("waits that end are not closed")
+def _wait_not_closed() -> list[Change]:
+    return [(committing, "_end_waits", nothing)]
+
+
+@mutant("new jobs of a step are not inserted if there are several")
+def _one_job_of_several() -> list[Change]:
+    begin = submitting.begin
+
+    def dropping(transaction: Transaction, place: Any, new: Any, *args: Any) -> None:
+        begin(transaction, place, tuple(new)[:1], *args)
+
+    return [(committing, "begin", dropping)]
+
+
+@mutant("the end of a child is not told to its parent")
+def _parent_not_told() -> list[Change]:
+    return [(committing, "tell_parent", nothing), (submitting, "tell_parent", nothing)]
+
+
+@mutant("children of a run that ends are not given up")
+def _children_not_given_up() -> list[Change]:
+    def closing(transaction: Transaction, wait: Any, **changes: Any) -> None:
+        records = transaction.state.records
+        transaction.put(records.put_wait, wait.place, wait, None)
+
+    return [(committing, "make_due", closing)]
+
+
+@mutant("a paused run keeps its jobs in the queue")
+def _pause_leaves_jobs() -> list[Change]:
+    return [(committing, "_hold_jobs", nothing)]
+
+
+@mutant("the waits of a paused run become due")
+def _pause_leaves_waits() -> list[Change]:
+    return [(committing, "_hold_waits", nothing)]
+
+
+@mutant("a run that is unpaused does not get its jobs back")
+def _unpause_forgets_jobs() -> list[Change]:
+    hold = committing._hold_jobs
+
+    def forgetting(*args: Any, holds: bool) -> None:
+        if holds:
+            hold(*args, holds=holds)
+
+    return [(committing, "_hold_jobs", forgetting)]
+
+
+# Limits, fingerprints, schedules, steps
+
+
+@mutant("a limit counts one job less than there are")
+def _limit_counts_one_less() -> list[Change]:
+    usage = limits._usage
+
+    def counting(*args: Any) -> Any:
+        found = usage(*args)
+        return replace(found, live=max(0, found.live - 1))
+
+    return [(limits, "_usage", counting)]
+
+
+@mutant("starts are not counted against a rate")
+def _rate_forgotten() -> list[Change]:
+    return [(claiming, "record_starts", nothing)]
+
+
+@mutant("a fingerprint that is taken does not matter")
+def _fingerprint_ignored() -> list[Change]:
+    return [(inserting, "live_rival", lambda *_: None)]
+
+
+@mutant("a schedule is written though another wrote it since")
+def _revision_guard_removed() -> list[Change]:
+    commit = schedules._commit
+
+    def unguarded(transaction: Transaction, step: Any) -> Any:
+        place = step.schedule.namespace, step.schedule.name
+        before = transaction.state.schedules.by_place.get(place)
+        expected = None if before is None else before.revision
+        return commit(transaction, replace(step, expected=expected))
+
+    return [(schedules, "_commit", unguarded)]
+
+
+@mutant("the results of steps are forgotten")
+def _steps_forgotten() -> list[Change]:
+    async def load_none(self: Any, owner: str) -> Any:
+        return []
+
+    return [(MemoryRuns, "load_steps", load_none)]
+
+
+# The worker
+
+
+@mutant("waits are ended without a look whether they are still the same")
+def _still_due_removed() -> list[Change]:
+    async def all_of_them(self: Any, found: Any) -> Any:
+        return list(found)
+
+    return [(WaitDuty, "_still_due", all_of_them)]
+
+
+@mutant("the survey does not tell when a wait is due")
+def _waits_not_surveyed() -> list[Change]:
+    survey = MemoryHousekeeping.survey
+
+    async def blind(self: Any, *args: Any) -> Any:
+        return replace(await survey(self, *args), next_wait_at=None)
+
+    return [(MemoryHousekeeping, "survey", blind)]
+
+
+@mutant("one of several outcomes that wait together is lost")
+def _outcome_lost() -> list[Change]:
+    take = gathering.Batches._take
+
+    def losing(self: Any) -> Any:
+        batch = take(self)
+        return batch[:-1] if len(batch) > 1 else batch
+
+    return [(gathering.Batches, "_take", losing)]
+
+
+# The rules
+
+
+@mutant("a signal that a node took is still there for the next")
+def _signal_taken_twice() -> list[Change]:
+    return [(fold, "_taken", lambda mail, ref: mail)]
+
+
+@mutant("a report that comes before the pause is forgotten")
+def _early_report_dropped() -> list[Change]:
+    reported = fold_people._node_reported
+
+    def forgetting(state: Any, event: Any, changes: Any) -> None:
+        reported(state, event, changes)
+        if event.key not in event.then.started:
+            changes.pop("early", None)
+
+    return [(fold, "_FOLDS", {**fold._FOLDS, NodeReported: forgetting})]
+
+
+@mutant("an approval is decided by one answer too few")
+def _quorum_off_by_one() -> list[Change]:
+    decision_of = approving.decision_of
+
+    def hasty(node: Any, state: Any) -> Any:
+        eased = replace(node, quorum=node.quorum - 1) if node.quorum > 1 else node
+        return decision_of(eased, state)
+
+    return [(approving, "decision_of", hasty)]
+
+
+@mutant("what has ended may still be signalled, paused and cancelled")
+def _ended_not_refused() -> list[Change]:
+    return [(decide, "refuse_ended", nothing), (operating, "refuse_ended", nothing)]
+
+
+@mutant("a retry starts completed nodes again")
+def _retry_restarts_completed() -> list[Change]:
+    def reopening(deciding: Deciding, event: Any, anew: Any = ()) -> None:
+        again = {
+            id: replace(node, status=NodeStatus.FAILED)
+            if node.status is NodeStatus.COMPLETED
+            else node
+            for id, node in deciding.state.nodes.items()
+        }
+        before = deciding.state
+        deciding.state = replace(before, nodes=before.nodes.update(again))
+        reopen(deciding, event, anew)
+
+    reopen = operating.reopen
+    return [(operating, "reopen", reopening)]
+
+
+@mutant("a cancel leaves what is live")
+def _cancel_clears_nothing() -> list[Change]:
+    give_up = Deciding.give_up
+
+    def keeping(self: Deciding) -> None:
+        give_up(self)
+        self.decision.clears = False
+
+    return [(Deciding, "give_up", keeping)]
+
+
+@mutant("a signal counts for a node that waits for another one")
+def _filter_ignored() -> list[Change]:
+    return [(Reading, "accepts", lambda self, where, number: True)]
+
+
+@mutant("the outputs of a map come in the wrong order")
+def _items_out_of_order() -> list[Change]:
+    def mixed(self: Reading, progress: Any) -> bytes:
+        refs = [progress.refs[number] for number in reversed(range(progress.count))]
+        return msgspec.json.encode(self.json_of(refs))
+
+    return [(Reading, "gathered_items", mixed)]
+
+
+@mutant("what waits for a time is due at once")
+def _due_at_once() -> list[Change]:
+    return [(submitting, "_due_at", lambda wait, now: None if wait.delay is None else now)]
+
+
+@mutant("a timer fires when a signal has come already")
+def _signal_leaves_its_wait() -> list[Change]:
+    deliver = operating.deliver
+
+    def leaving(deciding: Deciding, names: Any) -> None:
+        deliver(deciding, names)
+        deciding.decision.closes.clear()
+
+    return [(operating, "deliver", leaving), (decide, "deliver", leaving)]
+
+
+@mutant("what was undone once is undone again")
+def _undone_twice() -> list[Change]:
+    def undone(deciding: Deciding, id: str, failure: Any) -> None:
+        left = deciding.state.undoes[deciding.state.undoes.index(id) :]
+        if len(left) > 1:
+            state = replace(deciding.state, undoes=(*left[:1], *left))
+            deciding.state = state
+        ended(deciding, id, failure)
+
+    ended = ending.undone
+    return [(decide, "undone", undone)]
+
+
+@mutant("a pause whose time is over goes on and is waited for all the same")
+def _pause_not_closed() -> list[Change]:
+    def due(deciding: Deciding, key: Any) -> None:
+        if key.part == "poll":
+            pause_due(deciding, key)
+        else:
+            complete(deciding, key.node, ORDINARY, b"null", cause="timeout")
+
+    pause_due = pausing.pause_due
+    return [(decide, "pause_due", due)]

@@ -1,0 +1,157 @@
+"""What must be true of a history once everything has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.graphs import Graphs
+from perdure.engine.loading import Loader
+from perdure.errors import PerdureError
+from perdure.model.ids import RunId
+from perdure.model.job import Status
+from perdure.model.limit import LimitRule
+from perdure.model.payload import PlainCodec, from_json
+from perdure.model.run import RunStatus
+from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.stored_run import StoredRun
+from perdure.testing.check import CheckSettings, check
+from proof.simulate.caretaker import held, left_over
+from proof.simulate.parts import Reading, Unfinished, Wrong, follow_all
+from proof.simulate.records import Asked
+from proof.simulate.tasks import (
+    TAPS,
+    TAPS_KEY,
+    TAPS_SECONDS,
+    worked,
+)
+from proof.simulate.timeliness import early_ends, forgotten_reports
+from proof.simulate.worker_parts import at_once
+from proof.simulate.world import World
+
+MAY_FAIL_BY = (
+    "perdure.errors.Permanent",
+    "perdure.errors.WorkerDied",
+    "perdure.errors.RunCancelled",
+)
+"""Nothing else makes a run fail here: its tasks have more tries than failures."""
+JOBS_MAY_FAIL_BY = (
+    *MAY_FAIL_BY,
+    "perdure.errors.AttemptTimeout",
+    "perdure.errors.DeadlineExceeded",
+)
+LIMITS = (LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),)
+"""How many are held at once is the guard's affair: bodies outlive leases that ran out."""
+STRICT_TASKS = ("urgent", "timed")
+"""Those that have fewer tries than failures."""
+
+
+def judge(world: World, asked: Asked) -> Iterator[str]:
+    """Everything that is wrong, besides what the checker finds."""
+    yield from left_over(world)
+    yield from (f"job {id} is held, and nobody is there" for id in held(world))
+    yield from _lost(world, asked)
+    graphs = Graphs(each.flow for each in world.flows.values())
+    loader = Loader(world.plain_store(), graphs, PlainCodec())
+    for run in list(world.state.records.runs.values()):
+        yield from (f"run {run.id} of {run.flow}: {each}" for each in _run(world, loader, run))
+        if run.status is RunStatus.CANCELLED and not _may_be_cancelled(asked, run):
+            yield f"run {run.id} was cancelled, and nobody asked for it"
+    for job in world.state.jobs.values():
+        yield from (f"job {job.id} of {job.lane.task}: {each}" for each in _job(asked, job, world))
+
+
+async def checked(world: World) -> list[str]:
+    """What the checker finds, at this very moment."""
+    world.loop.alone = world.loop.home
+    try:
+        settings = CheckSettings(limits=LIMITS, allows_pruned=world.is_pruned)
+        found = await check(world.plain_store(), list(world.witness.lines), settings)
+    finally:
+        world.loop.alone = None
+    return [f"checker: {finding}" for finding in found]
+
+
+def _lost(world: World, asked: Asked) -> Iterator[str]:
+    for id in asked.runs:
+        if ("default", RunId(id)) not in (world.state.records.runs.keys() | world.guard.pruned):
+            yield f"run {id} was accepted, and is gone"
+    for id in asked.jobs:
+        if id not in (world.state.jobs.keys() | world.guard.pruned):
+            yield f"job {id} was accepted, and is gone"
+
+
+def _run(world: World, loader: Loader, stored: StoredRun) -> Iterator[str]:
+    place = stored.place
+    state, records = world.state, world.state.records
+    if stored.is_ended and (jobs := state.of_run.ids(place)):
+        yield f"it is {stored.status}, and has jobs: {list(jobs)}"
+    if stored.is_ended and (waits := records.waits_of(place)):
+        yield f"it is {stored.status}, and waits for {sorted(wait.key for wait in waits)}"
+    try:
+        run = at_once(loader.load(*place))
+    except PerdureError as error:
+        yield f"it cannot be loaded: {error}"
+        return
+    if run.state.status is not stored.status:
+        yield f"its log says {run.state.status}, its row {stored.status}"
+    yield from _result(world, loader, run)
+    log = [kept.event for kept in records.events[place]]
+    yield from early_ends(run.id, run.graph, log)
+    yield from forgotten_reports(run.id, log)
+    failure = run.state.failure
+    if failure is not None and failure.type not in MAY_FAIL_BY:
+        yield f"it failed, which it should not have: {failure.type}: {failure.message}"
+
+
+def _result(world: World, loader: Loader, run: CachedRun) -> Iterator[str]:
+    """Its outputs follow from its input and from each other."""
+    refs = [*completed_refs(run).values(), 1, run.state.result_ref]
+    at_once(loader.read_values(run, [ref for ref in refs if ref]))
+    nodes: dict[str, NodeRecord] = {
+        node.id: node_record(run, node) for node in run.graph.nodes.values()
+    }
+    parts = world.flows[f"{run.state.flow}@{run.state.version}"].parts
+    try:
+        result = follow_all(parts, Reading(nodes), from_json(run.values.json(1)))
+    except Unfinished as error:
+        if run.state.status is RunStatus.COMPLETED:
+            yield f"it is completed, though {error}"
+    except Wrong as error:
+        yield str(error)
+    else:
+        if run.state.status is RunStatus.COMPLETED:
+            found = from_json(run.values.json(run.state.result_ref))
+            if found != result:
+                yield f"its result is {found!r}, not {result!r}"
+
+
+def _may_be_cancelled(asked: Asked, run: StoredRun) -> bool:
+    is_scheduled = run.id.startswith(("tick", "tock"))  # by the next tick, if it is told to
+    return run.parent is not None or is_scheduled or run.id in asked.cancelled | asked.replaced
+
+
+def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
+    if job.node is not None:
+        return
+    if job.status is Status.COMPLETED:
+        number = next(n for t, n in world.tasks.plain_ones.items() if t.name == job.lane.task)
+        arguments: Any = msgspec.json.decode(job.input)[0]
+        value = arguments[0] if arguments else None
+        found = from_json(job.output or b"null")
+        if found["n"] != worked(number, value):
+            yield f"it gave {found!r} for {value!r}"
+    if job.status in (Status.FAILED, Status.DEAD) and job.history:
+        failure = job.history[-1].failure
+        if failure.type not in JOBS_MAY_FAIL_BY and job.lane.task not in STRICT_TASKS:
+            yield f"it failed, which it should not have: {failure.type}: {failure.message}"
+    is_stopped = job.id in asked.aborted and job.id not in asked.revived
+    if is_stopped and job.status is not Status.CANCELLED:
+        yield f"it was aborted, and is {job.status}"
+    if job.attempt < 0:
+        yield f"it has {job.attempt} attempts"

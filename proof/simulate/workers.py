@@ -1,0 +1,163 @@
+"""Workers, and what befalls them: they crash, freeze, slow down, stop and are started again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from perdure.errors import StoreError
+from perdure.worker.events import JobReleased
+from perdure.worker.worker import Worker
+from proof.simulate.actors import Actor
+from proof.simulate.guard import PATIENCE_AT_REST
+from proof.simulate.world import World
+
+LEASES = (1, 2, 5)
+CALLBACKS_BEFORE_DEATH = 150
+STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage", "clock")
+CLOCK_SECONDS = 7_200.0
+PRUNING = 0.25
+"""How often nothing is kept for longer than waiters need it."""
+RELIEF = 20
+"""Jobs that those who come to help run at once."""
+
+
+class SimulatedWorker:
+    """One process with a worker in it, from its start to its end."""
+
+    def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
+        self.actor: Actor = world.process(name)
+        self.name = name
+        self._world = world
+        self.worker = Worker(
+            world.store_of(self.actor),
+            tasks=list(world.tasks.plain_ones),
+            flows=[each.flow for each in world.flows.values()],
+            id=name,
+            **settings,
+        )
+        self.worker.on(JobReleased, self._released)
+        self.task = world.spawn(self.actor, self._serve())
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.actor.process.is_dead and not self.task.done()
+
+    def stop(self, grace: str) -> None:
+        """Ask it to stop, as a signal to its process would."""
+        self.actor.context().run(self.worker.shutdown, grace)
+
+    def _released(self, event: JobReleased) -> None:
+        if event.run_id is None:  # a job of a run is one of another key after the next commit
+            self._world.witness.given_back(event.job_id, event.attempt)
+
+    async def _serve(self) -> None:
+        self._world.trace("worker starts")
+        try:
+            await self.worker.serve()
+        except StoreError:
+            self._world.trace("worker could not start")
+        except Exception as error:
+            self._world.find(f"worker {self.name} died of {type(error).__name__}: {error}")
+        else:
+            self._world.trace("worker stopped")
+
+
+class Crew:
+    """All workers of a history, and the nemesis that is after them."""
+
+    def __init__(self, world: World) -> None:
+        draw = self._draw = random.Random(f"{world.seed} nemesis")
+        self._world = world
+        self._count = 0
+        self._size = draw.randint(1, 4)
+        self.lease = draw.choice(LEASES)
+        self.settings = {
+            "lease": f"{self.lease}s",
+            "poll": f"{draw.choice((1, 5))}s",
+            "concurrency": draw.choice((1, 2, 5, 20)),
+            "deaths_max": draw.choice((1, 2, 3, 50)),
+            "abort_grace": "200ms",
+            "hold_off": draw.choice(("0s", "500ms")),
+        }
+        if draw.random() < PRUNING:
+            world.is_pruned = True
+            self.settings |= dict.fromkeys(("keep_completed", "keep_failed", "keep_dead"), "0s")
+        self._unrest = draw.choice((0.0, 1.0, 3.0, 8.0))
+        """Seconds between two strokes of fate, at most; 0: none at all."""
+        if not self._unrest and not world.weather.silence:
+            world.guard.deadline_patience = PATIENCE_AT_REST
+        self.workers: list[SimulatedWorker] = []
+
+    async def suffer(self, until: float) -> None:
+        """Keep a crew at work until a moment has come, whatever befalls it."""
+        world, draw = self._world, self._draw
+        while world.loop.now < until:
+            while len(self._alive) < self._size:
+                self.start()
+            await asyncio.sleep(draw.random() * (self._unrest or 10.0))
+            if self._unrest:
+                self._strike()
+
+    def start(self) -> None:
+        """Let another worker come."""
+        self._count += 1
+        worker = SimulatedWorker(self._world, f"worker-{self._count}", self.settings)
+        self.workers.append(worker)
+
+    def relieve(self) -> None:
+        """Let whoever is left go on undisturbed, and others come to help."""
+        self.settings["concurrency"] = RELIEF
+        for worker in self._alive:
+            worker.actor.process.dies_after = None
+            for actor in worker.actor.process.actors:
+                actor.frozen_until = min(actor.frozen_until, self._world.loop.now)
+                actor.pace = 0.0
+        for _ in range(2):
+            self.start()
+
+    async def stop(self) -> None:
+        """Stop everybody gracefully."""
+        alive = self._alive
+        for worker in alive:
+            worker.stop("5s")
+        if alive:
+            await asyncio.wait([worker.task for worker in alive], timeout=60)
+        for worker in self._alive:
+            self._world.find(f"{worker.name} did not stop")
+
+    @property
+    def _alive(self) -> list[SimulatedWorker]:
+        return [worker for worker in self.workers if worker.is_alive]
+
+    def _strike(self) -> None:
+        draw, alive = self._draw, self._alive
+        if not alive:
+            return
+        worker = draw.choice(alive)
+        actors, now = worker.actor.process.actors, self._world.loop.now
+        seconds = draw.choice((0.3, 1.2, 3.0)) * self.lease * draw.random()
+        match draw.choice(STROKES):
+            case "crash":
+                worker.actor.process.dies_after = draw.randint(1, CALLBACKS_BEFORE_DEATH)
+                self._world.trace(f"{worker.name} is about to crash")
+            case "freeze":
+                self._world.trace(f"{worker.name} freezes for {seconds:.3f} s")
+                for actor in actors:
+                    actor.frozen_until = now + seconds
+            case "freeze one":
+                actor = draw.choice(actors)
+                self._world.trace(f"{actor.name} freezes for {seconds:.3f} s")
+                actor.frozen_until = now + seconds
+            case "slow":
+                worker.actor.pace = draw.choice((0.0, 0.002, 0.02))
+                self._world.trace(f"{worker.name} slows down to {worker.actor.pace}")
+            case "stop":
+                self._world.trace(f"{worker.name} is asked to stop")
+                worker.stop(f"{draw.choice((0, 1, 5))}s")
+            case "clock":
+                worker.actor.process.wall_offset = draw.uniform(-CLOCK_SECONDS, CLOCK_SECONDS)
+                self._world.trace(f"the clock of {worker.name} jumps")
+            case "outage":
+                self._world.cut_off(seconds)

@@ -1,0 +1,108 @@
+"""One simulated world: its time, its store, its weather, and everybody in it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from perdure.rules import snapshot
+from perdure.store.memory.state import State
+from perdure.store.memory.store import MemoryStore
+from perdure.testing.check.witness import HeardWitness
+from proof.simulate.actors import Actor, Process
+from proof.simulate.clocks import moment
+from proof.simulate.flows import Drawing, SimulatedFlow
+from proof.simulate.guard import Guard
+from proof.simulate.line import Line
+from proof.simulate.loop import SimulatedLoop
+from proof.simulate.store import URL, SimulatedStore
+from proof.simulate.tasks import Tasks
+from proof.simulate.trace import Trace
+from proof.simulate.weather import drawn_weather
+
+RATES = (1.0, 1.0, 1.0, 0.97, 1.05)
+SKEW_SECONDS = 30.0
+SPACINGS = (3, 10, snapshot.SPACING)
+"""Events between snapshots: simulated runs are too short for those of real ones."""
+
+
+class World:
+    """What all who take part in a history share."""
+
+    def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
+        self.seed = str(seed)
+        self.loop = SimulatedLoop(self.seed)
+        self.trace = Trace(self.loop, show)
+        self.draw = random.Random(f"world of {seed}")
+        self.weather = drawn_weather(self.draw)
+        self.witness = HeardWitness(now=lambda: self.loop.now)
+        self.findings: list[str] = []
+        self.is_over = False
+        self.is_pruned = False
+        """Whether what has ended is removed after a while."""
+        self.tasks = Tasks(self.seed, self.witness, self.trace, self.find)
+        self.flows: dict[str, SimulatedFlow] = {
+            each.text: each for each in Drawing(self.draw, self.tasks).flows()
+        }
+        self.state = State()
+        self.first_versions = list(
+            {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
+        )
+        """Of each flow the version that is known by its name."""
+        self.guard = Guard(self.state, self.now, self.trace, self.find)
+
+    def now(self) -> datetime:
+        """The store's time, which is the true one."""
+        return moment(self.loop.now)
+
+    def find(self, finding: str) -> None:
+        """Take note of something that must not be."""
+        if self.is_over:
+            return
+        self.trace(f"FOUND {finding}")
+        self.findings.append(finding)
+
+    @contextmanager
+    def spacing(self) -> Iterator[None]:
+        """Let snapshots be taken more often within the block."""
+        before, snapshot.SPACING = snapshot.SPACING, self.draw.choice(SPACINGS)
+        try:
+            yield
+        finally:
+            snapshot.SPACING = before
+
+    def process(self, name: str) -> Actor:
+        """A new process, with a clock that may be wrong."""
+        draw = self.draw
+        return Actor(
+            Process(
+                name,
+                rate=draw.choice(RATES),
+                offset=draw.random() * 1_000,
+                wall_offset=draw.uniform(-SKEW_SECONDS, SKEW_SECONDS),
+            )
+        )
+
+    def store_of(self, actor: Actor) -> SimulatedStore:
+        line = Line(actor, self.weather, self.loop, self.trace, self.guard)
+        return SimulatedStore(self.state, self.now, line)
+
+    def plain_store(self) -> MemoryStore:
+        """A handle without a line, for whoever looks at the end."""
+        store = MemoryStore(URL, self.now)
+        store._state = self.state
+        return store
+
+    def spawn(self, actor: Actor, act: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let an actor do something."""
+        task: asyncio.Task[Any] = actor.context().run(self.loop.create_task, act)
+        return task
+
+    def cut_off(self, seconds: float) -> None:
+        """Let the store be out of reach for everybody."""
+        self.trace(f"the store is out of reach for {seconds:.3f} s")
+        self.weather.out_until = max(self.weather.out_until, self.loop.now + seconds)

@@ -1,0 +1,101 @@
+"""Texts that name things, and texts that somebody may try instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from proof.strategies.naming import named
+
+NAME_MAX = 200
+
+ODD_TEXTS = [
+    "",
+    " ",
+    "\x00",
+    "a\x00b",
+    "\ud800",
+    "half \udfff",
+    "\u202egnp.exe",
+    "\ufeffbom",
+    "../../etc/passwd",
+    "/",
+    "a/b",
+    "a:b",
+    ":",
+    "a#1",
+    "#",
+    "a[0]",
+    "[",
+    "]",
+    "undo:a",
+    "check:a#1",
+    "~",
+    "*",
+    "%",
+    "_",
+    "'",
+    '"',
+    "'; DROP TABLE perdure_jobs; --",
+    "\\",
+    "\n",
+    "\r\n\t",
+    "\x1b[31mred",
+    "\x7f",
+    "\x85",
+    "\u2028",
+    "$1",
+    ":1",
+    "?",
+    "{schema}",
+    "{prefix}",
+    "{}",
+    "{0}",
+    "%s",
+    "%(name)s",
+    "{{ a.b }}",
+    "{{",
+    "${HOME}",
+    "--help",
+    "-",
+    "[bold]loud[/bold]",
+    "[/]",
+    "[link=x]",
+    "null",
+    "0",
+    "-1",
+    "NaN",
+    "True",
+    "default",
+    "a@b",
+    "a.b",
+    "İ",
+    "ß",
+]
+"""Each has led somebody's software astray."""
+LONG_TEXTS = [("x", NAME_MAX), ("x", NAME_MAX + 1), ("x", 10_000), ("😀", 70), ("e\u0301", 50)]
+
+
+@named
+def names() -> st.SearchStrategy[str]:
+    """Texts that may name a task, a queue, a signal, a schedule, a run …"""
+    likely = st.sampled_from(["a", "b", "orders", "Größe", "日本", "with space", "x-1.2_3"])
+    letters = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=30)
+    return likely | letters
+
+
+@named
+def odd_texts() -> st.SearchStrategy[str]:
+    """Texts that are seldom meant: empty, very long, with control characters, in no encoding."""
+    odd = st.sampled_from(ODD_TEXTS)
+    long = st.sampled_from(LONG_TEXTS).map(lambda pair: pair[0] * pair[1])
+    pieces = st.lists(odd | long, min_size=2, max_size=4).map("".join)
+    return odd | odd | pieces | st.text(max_size=40)
+
+
+@named
+def any_texts() -> st.SearchStrategy[Any]:
+    """A name, an odd text, or no text at all."""
+    others = st.sampled_from([None, 0, 7, 1.5, True, b"bytes", (), [], {}, ["a"], object()])
+    return names() | odd_texts() | others

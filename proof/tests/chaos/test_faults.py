@@ -1,0 +1,118 @@
+"""Faults that come to nothing say so, instead of being counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import pytest
+
+from proof.chaos.faults import Missed, ProcessFaults
+from proof.chaos.postgres_stage import PostgresStage
+from proof.chaos.processes import ChaosProcess, Crew
+from proof.chaos.sqlite_stage import DiskFaults
+from proof.tests.chaos.waiting import until
+
+MODULE = "proof.tests.chaos.sample_process"
+
+
+class Shortest(Random):
+    """Draws the least of every span, so that a fault is over soon."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return min(a, b)
+
+
+class NoServer:
+    port = 1
+
+    def start(self) -> None: ...
+
+    def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None: ...
+
+    def create_database(self) -> str:
+        return f"postgresql://nobody@127.0.0.1:{self.port}/none"
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[ChaosProcess]:
+    process = ChaosProcess("sample", MODULE, {"does": "waits"}, {}, tmp_path)
+    yield process
+    await process.close()
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[PostgresStage]:
+    """In front of a server that is down."""
+    stage = PostgresStage(NoServer())
+    await stage.open()
+    yield stage
+    await stage.close()
+
+
+class TestProcessFaults:
+    async def test_miss_a_process_that_starts(self, process: ChaosProcess) -> None:
+        faults = ProcessFaults(Crew([process], [process]))
+
+        for fault in faults.all():
+            with pytest.raises(Missed, match="starting"):
+                await fault.happen(Shortest())
+
+    async def test_hit_a_process_at_work(self, process: ChaosProcess) -> None:
+        await at_work(process)
+
+        assert await ProcessFaults(Crew([], [process])).kill_client(Shortest()) == "sample"
+
+    async def test_miss_when_a_frozen_process_is_killed(self, process: ChaosProcess) -> None:
+        await at_work(process)
+        faults = ProcessFaults(Crew([], [process]))
+
+        freezing = asyncio.create_task(faults.freeze_client(Shortest()))
+        await until(lambda: process.is_frozen)
+        process.kill()
+
+        with pytest.raises(Missed, match="killed meanwhile"):
+            await freezing
+
+    async def test_freeze_a_process_once_at_a_time(self, process: ChaosProcess) -> None:
+        await at_work(process)
+        faults = ProcessFaults(Crew([], [process]))
+
+        freezing = asyncio.create_task(faults.freeze_client(Shortest()))
+        await until(lambda: process.is_frozen)
+        with pytest.raises(Missed, match="frozen already"):
+            await faults.freeze_client(Shortest())
+
+        assert await freezing == "sample for 0.5 s"
+
+
+class TestPostgresFaults:
+    async def test_miss_where_there_is_no_connection(self, stage: PostgresStage) -> None:
+        for fault in (stage.cut, stage.lose_half_open, stage.hold_up):
+            with pytest.raises(Missed, match="there was none"):
+                await fault(Shortest())
+
+    async def test_miss_where_nothing_passes(self, stage: PostgresStage) -> None:
+        with pytest.raises(Missed, match="nothing passed"):
+            await stage.slow_down(Shortest())
+
+    async def test_miss_a_server_that_is_down(self, stage: PostgresStage) -> None:
+        for fault in (stage.terminate, stage.idle, stage.idle_with_locks):
+            with pytest.raises(Missed, match="the server was down"):
+                await fault(Shortest())
+
+
+async def test_a_full_disk_misses_who_does_not_write(process: ChaosProcess, tmp_path: Path) -> None:
+    await at_work(process)
+    disk = DiskFaults(tmp_path / "work.db", Crew([process], []))
+
+    with pytest.raises(Missed, match="nobody wanted to write"):
+        await disk.full_for_all(Shortest())
+
+
+async def at_work(process: ChaosProcess) -> None:
+    process.start()
+    await until(lambda: process.is_at_work)

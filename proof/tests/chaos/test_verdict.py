@@ -1,0 +1,193 @@
+"""The verdict finds what is missing, what is too much, and what came out wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import AsyncClient, Flow, Worker, task
+from perdure.store.opening import store_at
+from perdure.testing.check import Witness
+from proof.chaos.asks import Answer, Ask, AskNotes
+from proof.chaos.naming import Named, named, run_name
+from proof.chaos.notes import NotePipe
+from proof.chaos.verdict import Evidence, Verdict, judge
+
+
+@task
+async def result(number: int) -> int:
+    """Unlike the one of chaos, it gives back what it got."""
+    return number
+
+
+order = Flow("order").then(result).build()
+
+
+class Case:
+    """A store, and what clients say about it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.client = AsyncClient(url)
+        self._url = url
+        self._asked = folder / "asks"
+        self._witnessed = folder / "witness"
+        self._notes = AskNotes(str(self._asked))
+        self._witness = Witness(self._witnessed)
+        self._witnessed.touch()
+        self._number = 0
+
+    def say(self, act: str, answer: Answer, run: str = "", group: str = "") -> None:
+        self._number += 1
+        ask = Ask(id=str(self._number), act=act, run=run, group=group, answer=answer)
+        self._notes.write(ask)
+
+    async def worked(self) -> None:
+        worker = Worker(self._url, flows=[order], tasks=[result])
+        handle = worker.start()
+        for run in await self.client.runs():
+            await self.client.run_handle(run.id).result(20)
+        for job in await self.client.jobs():
+            await self.client.handle(job.id).result(20)
+        handle.shutdown()
+        handle.join()
+
+    async def verdict(self, *complaints: str) -> Verdict:
+        evidence = Evidence(
+            witnessed=self._witnessed, asked=self._asked, complaints=tuple(complaints)
+        )
+        return await judge(store_at(self._url), evidence)
+
+
+@pytest.fixture
+async def case(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Case]:
+    case = Case(sqlite_url, tmp_path)
+    async with case.client:
+        yield case
+
+
+class TestWhatIsThere:
+    async def test_an_accepted_run_that_is_not_there_is_found(self, case: Case) -> None:
+        case.say("submit", Answer.ACCEPTED, run="order.1.a")
+
+        assert await findings(case) == ["run 'order.1.a' was accepted, and is there 0 times"]
+
+    async def test_an_accepted_job_that_is_not_there_is_found(self, case: Case) -> None:
+        case.say("enqueue", Answer.ACCEPTED, group="1.a")
+
+        assert await findings(case) == ["job of group '1.a' was accepted, and is there 0 times"]
+
+    async def test_a_refused_job_that_is_there_is_found(self, case: Case) -> None:
+        await case.client.enqueue(result, 2, group="1.a")
+        case.say("enqueue", Answer.REFUSED, group="1.a")
+        await case.worked()
+
+        assert await findings(case) == ["job of group '1.a' was refused, and is there all the same"]
+
+    async def test_what_is_unclear_may_be_there_once_and_not_twice(self, case: Case) -> None:
+        await case.client.enqueue_many(result, [2, 2], group="1.a")
+        await case.client.enqueue(result, 2, group="1.b")
+        for name in ("a", "b", "c"):
+            case.say("enqueue", Answer.UNCLEAR, group=f"1.{name}")
+        await case.worked()
+
+        assert await findings(case) == ["job of group '1.a' is there 2 times"]
+
+    async def test_what_nobody_asked_for_is_found(self, case: Case) -> None:
+        await case.client.enqueue(result, 2, group="1.a")
+        await case.worked()
+
+        assert await findings(case) == ["job of group '1.a' is there, and nobody asked for it"]
+
+
+class TestHowItEnded:
+    async def test_a_wrong_result_is_found(self, case: Case) -> None:
+        id = run_name("order", 1, "a")
+        await case.client.submit(order, 5, id=id)
+        case.say("submit", Answer.ACCEPTED, run=id)
+        await case.worked()
+
+        assert await findings(case) == ["run 'order.1.a' gave 5 instead of one of [36]"]
+
+    async def test_a_run_that_did_not_end_is_found(self, case: Case) -> None:
+        await case.client.submit(order, 5, id="order.1.a")
+        case.say("submit", Answer.ACCEPTED, run="order.1.a")
+
+        assert "run 'order.1.a' has not ended: it is running" in await findings(case)
+
+    async def test_a_run_that_nobody_cancelled_may_not_be_cancelled(self, case: Case) -> None:
+        for name in ("a", "b"):
+            await case.client.submit(order, 5, id=f"order.1.{name}")
+            await case.client.cancel(f"order.1.{name}")
+            case.say("submit", Answer.ACCEPTED, run=f"order.1.{name}")
+        case.say("cancel", Answer.UNCLEAR, run="order.1.a")
+
+        [finding] = await findings(case)
+        assert finding.startswith("run 'order.1.b' is cancelled")
+
+    async def test_a_job_that_did_not_complete_or_gave_something_else_is_found(
+        self, case: Case
+    ) -> None:
+        wrong = await case.client.enqueue(result, 7, group="1.a")
+        case.say("enqueue", Answer.ACCEPTED, group="1.a")
+        await case.worked()
+        left = await case.client.enqueue(result, 7, group="1.b")
+        case.say("enqueue", Answer.ACCEPTED, group="1.b")
+
+        assert sorted(await findings(case)) == sorted(
+            [
+                f"job {wrong.id} (task result) gave 7 instead of 2",
+                f"job {left.id} (task result) is waiting, not completed",
+            ]
+        )
+
+
+async def test_what_the_checker_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
+    Witness(tmp_path / "witness").accepted(run="gone")
+
+    [finding] = await findings(case)
+
+    assert finding.startswith("I1 accepted: run 'gone'")
+
+
+async def test_complaints_are_findings(case: Case) -> None:
+    verdict = await case.verdict("worker-1 would not stop")
+
+    assert verdict.findings == ("worker-1 would not stop",)
+
+
+async def test_answers_are_counted_by_act(case: Case) -> None:
+    case.say("signal", Answer.REFUSED, run="a")
+    case.say("signal", Answer.UNCLEAR, run="a")
+
+    verdict = await case.verdict()
+
+    assert verdict.asked == {"signal": {"refused": 1, "unclear": 1}}
+
+
+@pytest.mark.parametrize(
+    "id, told",
+    [
+        ("order.7.client-0.1.2", Named(flow="order", number=7)),
+        ("order.7.client-0.1.2/child", None),
+        ("ticking@2026-01-01T00:00:00Z", None),
+        ("mine", None),
+    ],
+)
+def test_ids_tell_what_a_client_asked_for(id: str, told: Any) -> None:
+    assert named(id) == told
+
+
+def test_a_pipe_of_notes_keeps_all_that_was_written(tmp_path: Path) -> None:
+    pipe = NotePipe(tmp_path / "pipe", tmp_path / "log")
+    for number in range(500):
+        Witness(pipe.path).accepted(run=str(number))
+    pipe.close()
+
+    assert (tmp_path / "log").read_text().count("accepted") == 500
+
+
+async def findings(case: Case) -> list[str]:
+    return list((await case.verdict()).findings)

@@ -1,0 +1,58 @@
+"""A bounded share of what ``make fuzz`` tries, the same examples in every run."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from perdure import AsyncClient
+from proof.fuzz.calls import LEFT_OUT, METHODS
+from proof.fuzz.commands import COMMANDS
+from proof.fuzz.commands import LEFT_OUT as COMMANDS_LEFT_OUT
+from proof.fuzz.kinds import KINDS
+from proof.fuzz.running import fuzz
+from tests.cli.test_command_tree import all_commands
+
+EXAMPLES = {
+    "calls": {"memory": 120, "sqlite": 40, "postgres": 10},
+    "stories": {"memory": 6, "sqlite": 2, "postgres": 1},
+    "shown stories": {"sqlite": 1},
+    "flows as data": {"memory": 50},
+    "flows as text": {"memory": 40},
+    "forms": {"memory": 40},
+    "conditions": {"memory": 120},
+    "templates": {"memory": 120},
+    "store urls": {"sqlite": 80},
+    "spoilt rows": {"sqlite": 4, "postgres": 2},
+    "secrets": {"memory": 45, "sqlite": 2, "postgres": 4},
+    "command lines": {"sqlite": 12},
+}
+CASES = [(kind, backend) for kind, counts in EXAMPLES.items() for backend in counts]
+
+
+def test_every_kind_is_tried_on_every_backend_that_it_names() -> None:
+    assert {kind: set(counts) for kind, counts in EXAMPLES.items()} == {
+        name: set(kind.backends) for name, kind in KINDS.items()
+    }
+
+
+def test_every_method_of_a_client_is_tried() -> None:
+    public = {name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction)}
+
+    assert METHODS.keys() | LEFT_OUT.keys() == {name for name in public if name[0] != "_"}
+
+
+def test_every_command_is_tried() -> None:
+    assert COMMANDS.keys() | COMMANDS_LEFT_OUT.keys() == {name for name, _ in all_commands()}
+
+
+@pytest.mark.parametrize("kind, backend", CASES)
+def test_is_accepted_or_refused_by_name(
+    kind: str, backend: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_server_url") if backend == "postgres" else ""
+
+    tally = fuzz(kind, backend, EXAMPLES[kind][backend], number=1, postgres_url=url)
+
+    assert tally.tried >= tally.accepted > 0

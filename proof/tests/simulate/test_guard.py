@@ -1,0 +1,88 @@
+"""What the guard of a simulation holds against a call, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from perdure.model.job import Status
+from perdure.model.run import RunCommit, RunStatus
+from perdure.store.memory.state import State
+from proof.simulate.clocks import moment
+from proof.simulate.guard import PATIENCE, Guard
+from proof.simulate.loop import SimulatedLoop
+from proof.simulate.store import SimulatedStore
+from proof.simulate.trace import Trace
+from proof.simulate.weather import Weather
+from proof.tests.simulate.simulated import store_on
+from tests.conformance.builders import new_job, request
+from tests.conformance.run_builders import event, new_run, step
+
+LATE_SECONDS = (2 * PATIENCE).total_seconds()
+
+
+class Watched:
+    """A simulated store in good weather, and what its guard has found."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        state = State()
+        self.found: list[str] = []
+        guard = Guard(state, lambda: moment(loop.now), Trace(loop), self.found.append)
+        self.store: SimulatedStore = store_on(loop, Weather(), guard, state)
+        self.run = loop.run_until_complete
+
+    def later(self) -> None:
+        self.run(asyncio.sleep(LATE_SECONDS))
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    loop = SimulatedLoop("a seed")
+    yield Watched(loop)
+    loop.bury()
+
+
+class TestDeadlines:
+    def test_a_job_may_not_be_claimed_long_after_its_own(self, watched: Watched) -> None:
+        watched.run(watched.store.insert_jobs([new_job(deadline=timedelta(seconds=1))]))
+        watched.later()
+        watched.run(watched.store.claim_jobs(request()))
+
+        [found] = watched.found
+        assert "after its deadline" in found
+
+    def test_a_job_that_was_set_aside_has_time_to_be_noticed(self, watched: Watched) -> None:
+        [job] = watched.run(watched.store.insert_jobs([new_job(deadline=timedelta(seconds=1))]))
+        watched.run(watched.store.disable_jobs(None, [job.id]))
+        watched.later()
+        [enabled] = watched.run(watched.store.enable_jobs(None, [job.id]))
+        watched.run(watched.store.claim_jobs(request()))
+
+        assert enabled.after is Status.WAITING
+        assert watched.found == []
+
+
+class TestEndedRuns:
+    def test_get_no_more_events(self, watched: Watched) -> None:
+        watched.run(watched.store.submit_run(new_run()))
+        watched.run(watched.store.commit_runs([_ended()]))
+        watched.run(watched.store.commit_runs([step(2)]))
+
+        [found] = watched.found
+        assert "had ended, and got more events" in found
+
+    def test_may_be_replaced_by_one_that_begins_at_the_same_moment(self, watched: Watched) -> None:
+        watched.run(watched.store.submit_run(new_run()))
+        watched.run(watched.store.commit_runs([_ended()]))
+        watched.run(watched.store.submit_run(new_run(on_existing="terminate_existing")))
+        for expected in (1, 2, 3):
+            watched.run(watched.store.commit_runs([step(expected)]))
+
+        assert watched.found == []
+
+
+def _ended() -> RunCommit:
+    return step(events=(event("RunCompleted"),), status=RunStatus.COMPLETED)

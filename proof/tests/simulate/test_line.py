@@ -1,0 +1,204 @@
+"""The line to the simulated store: what it may do to calls, and what it may not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.errors import StoreError
+from perdure.model.hint import Hint, HintKind
+from perdure.model.job import JobFilter, Status
+from perdure.model.outcome import Completed, Settlement
+from proof.simulate.line import LATE_SECONDS_MAX
+from proof.simulate.loop import SimulatedLoop
+from proof.simulate.weather import Weather
+from proof.tests.simulate.simulated import Seen, actor, spawn, store_on
+from tests.conformance.builders import WORKER, new_job, request
+from tests.conformance.run_builders import new_run
+
+
+@pytest.fixture
+def loop() -> Iterator[SimulatedLoop]:
+    loop = SimulatedLoop("a seed")
+    yield loop
+    loop.bury()
+
+
+class StopsAfter(Seen):
+    """Ends bad weather once something has reached the store."""
+
+    def __init__(self, weather: Weather) -> None:
+        super().__init__()
+        self._weather = weather
+
+    def saw(self, name: str, args: tuple[object, ...], answer: object) -> None:
+        super().saw(name, args, answer)
+        asyncio.get_running_loop().call_later(0.001, self._weather.calm)
+
+
+def test_what_is_refused_is_not_written(loop: SimulatedLoop) -> None:
+    seen = Seen()
+    store = store_on(loop, Weather(refused=1.0), seen)
+
+    with pytest.raises(StoreError):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert seen.names == []
+
+
+def test_an_insert_whose_answer_was_lost_is_repeated_and_counts_once(loop: SimulatedLoop) -> None:
+    weather = Weather(lost_after=1.0)
+    seen = StopsAfter(weather)
+    store = store_on(loop, weather, seen)
+
+    [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert inserted.is_new
+    assert seen.names == ["insert_jobs", "insert_jobs"]
+    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+
+def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: SimulatedLoop) -> None:
+    weather = Weather()
+    seen = StopsAfter(weather)
+    store = store_on(loop, weather, seen)
+    loop.run_until_complete(store.insert_jobs([new_job(), new_job()]))
+
+    weather.lost_after = 1.0
+    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+    given_back = loop.run_until_complete(
+        store.give_back_unknown(WORKER, [job.claim.id for job in claimed.jobs])
+    )
+
+    assert claimed.is_repeated
+    assert len(claimed.jobs) == 1
+    assert given_back == 1
+
+
+def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: SimulatedLoop) -> None:
+    weather = Weather()
+    store = store_on(loop, weather, StopsAfter(weather))
+    loop.run_until_complete(store.insert_jobs([new_job()]))
+    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+
+    weather.lost_after = 1.0
+    outcome = Settlement(claim=claimed.jobs[0].claim, outcome=Completed(output=b"1"))
+    statuses = loop.run_until_complete(store.settle_jobs([outcome]))
+
+    assert statuses == [Status.COMPLETED]
+
+
+def test_a_call_that_is_given_up_fails_though_it_may_have_been_carried_out(
+    loop: SimulatedLoop,
+) -> None:
+    weather = Weather(lost_after=1.0, given_up=1.0)
+    store = store_on(loop, weather, Seen())
+
+    with pytest.raises(StoreError, match="nobody knows"):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    weather.calm()
+    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+
+def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
+    weather = Weather(lost_before=1.0, silence=10.0, given_up=1.0)
+    store = store_on(loop, weather, Seen())
+
+    with pytest.raises(StoreError):
+        loop.run_until_complete(store.insert_jobs([new_job()]))
+
+    assert 1 < loop.now < 10
+
+
+def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
+    def heard(weather: Weather) -> list[HintKind]:
+        store, hints = store_on(loop, weather, Seen()), list[Hint]()
+
+        async def listen() -> None:
+            stop = store.subscribe(hints.append, [HintKind.READY])
+            await store.insert_jobs([new_job()])
+            await asyncio.sleep(10)
+            stop()
+
+        loop.run_until_complete(listen())
+        return [hint.kind for hint in hints]
+
+    assert heard(Weather()) == [HintKind.READY]
+    assert heard(Weather(hint_twice=1.0)) == [HintKind.READY] * 2
+    assert heard(Weather(hint_lost=1.0)) == []
+
+
+class TestOnTheWay:
+    def test_arrives_after_it_was_given_up(self, loop: SimulatedLoop) -> None:
+        seen = Seen()
+        store = store_on(loop, Weather(lost_before=1.0, late=1.0, given_up=1.0), seen)
+
+        with pytest.raises(StoreError, match="nobody knows"):
+            loop.run_until_complete(store.insert_jobs([new_job()]))
+        before = list(seen.names)
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert before == []
+        assert seen.names == ["insert_jobs"]
+
+    def test_arrives_after_its_repeat_and_counts_once(self, loop: SimulatedLoop) -> None:
+        weather, seen = Weather(lost_before=1.0, late=1.0), Seen()
+        store = store_on(loop, weather, seen)
+        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+
+        [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert inserted.is_new
+        assert seen.names == ["insert_jobs", "insert_jobs"]
+        assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+
+    def test_is_undone_after_its_repeat_where_it_takes_several_statements(
+        self, loop: SimulatedLoop
+    ) -> None:
+        """Else a run would take the place of itself, long after it has begun."""
+        weather, seen = Weather(), Seen()
+        store = store_on(loop, weather, seen)
+        loop.run_until_complete(store.submit_run(new_run()))
+        weather.lost_before = weather.late = 1.0
+        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+
+        again = new_run(on_existing="terminate_existing")
+        submitted = loop.run_until_complete(store.submit_run(again))
+        loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
+
+        assert submitted.is_new
+        assert seen.names == ["submit_run", "submit_run"]
+
+    def test_outlives_who_sent_it(self, loop: SimulatedLoop) -> None:
+        seen, sender = Seen(), actor("sender")
+        store = store_on(loop, Weather(latency=1.0), seen)
+
+        sent = spawn(loop, sender, store.insert_jobs([new_job()]))
+        loop.run_until_complete(asyncio.sleep(0.001))
+        before = list(seen.names)
+        loop.kill(sender.process)
+        loop.run_until_complete(asyncio.sleep(2))
+
+        assert before == []
+        assert seen.names == ["insert_jobs"]
+        assert not sent.done()
+
+
+def test_an_outage_is_for_everybody_who_comes_meanwhile(loop: SimulatedLoop) -> None:
+    weather, seen = Weather(), Seen()
+    early = store_on(loop, weather, seen)
+    weather.out_until = 7.0
+    late = store_on(loop, weather, seen)
+
+    for store in (early, late):
+        spawn(loop, actor("someone"), store.insert_jobs([new_job()]))
+    loop.run_until_complete(asyncio.sleep(6.9))
+    before = list(seen.names)
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert before == []
+    assert seen.names == ["insert_jobs"] * 2

@@ -1,0 +1,73 @@
+"""Mutants: broken on purpose, found out, and whole again afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.store.memory import committing
+from proof.simulate.hunting import Catch, caught, table
+from proof.simulate.mutants import MUTANTS, mutated
+
+MUTANTS_MIN = 20
+"""Fewer would show too little."""
+QUICKLY_FOUND = (
+    "delayed_starts_early",
+    "event_skipped",
+    "jobs_left_behind",
+    "live_runs_pruned",
+    "parent_not_told",
+    "retried_at_once",
+    "snapshot_wrong",
+)
+"""By the first few seeds, each by another rule; ``make simulate-mutants`` hunts all of them."""
+
+
+def test_there_are_many_and_each_says_what_it_breaks() -> None:
+    assert len(MUTANTS) >= MUTANTS_MIN
+    assert len({mutant.what for mutant in MUTANTS.values()}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_was_broken_is_whole_afterwards(name: str) -> None:
+    changes = MUTANTS[name].changes()
+    before = [getattr(owner, attribute) for owner, attribute, _ in changes]
+
+    with mutated(name):
+        during = [getattr(owner, attribute) for owner, attribute, _ in changes]
+
+    assert during != before
+    assert [getattr(owner, attribute) for owner, attribute, _ in changes] == before
+
+
+def test_what_was_broken_is_whole_even_after_an_error() -> None:
+    before = committing._is_repeated
+
+    with pytest.raises(RuntimeError), mutated("token_ignored"):
+        raise RuntimeError("in the middle")
+
+    assert committing._is_repeated is before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_is_found_out(name: str) -> None:
+    catch = caught(name)
+
+    assert catch.seed is not None
+    assert catch.finding
+
+
+def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
+    rule = "checker: I2 acts_are_kept: run 'order-1', event 4: is in the log twice"
+    catches = [
+        Catch("got_away", None, "not in 300 seeds"),
+        Catch("late", 215, rule),
+        Catch("soon", 3, "a body ran twice"),
+    ]
+
+    assert list(table(catches)) == [
+        "mutant    seeds  found out by",
+        "soon          3  a body ran twice",
+        "late        215  checker: I2 acts_are_kept",
+        "got_away   none  not in 300 seeds",
+    ]

@@ -1,9 +1,0 @@
-"""Run chaos with a PostgreSQL server of its own: ``python -m tests.chaos --help``."""
-
-import sys
-
-from perdure.testing.chaos.command import main
-from tests.postgres_server import PostgresServer
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], PostgresServer))
