@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import secrets
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ SHARED_SERVER = pytest.StashKey[SharedServer]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts us in the background (`nohup make test &`) has us ignore SIGINT, and what
+    # is ignored stays so in every process below. Tests that send it must not depend on that. Each
+    # process of pytest-xdist comes through here too, in its main thread.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     told_by_the_controller = getattr(config, "workerinput", {}).get("postgres_url")
     config.stash[SHARED_SERVER] = SharedServer(told_by_the_controller)
 
