@@ -5,24 +5,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import platform
+import re
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from bench import raw_postgres, raw_sqlite, raw_steps
 from bench.backlog import fill_postgres, fill_sqlite, with_backlog
-from bench.drain import drain, raw_drain_postgres, raw_drain_sqlite
+from bench.drain import AnyNoop, drain, raw_drain_postgres, raw_drain_sqlite
 from bench.enqueue import enqueue_bulk, enqueue_single
 from bench.figures import Figure, print_table
 from bench.flows import fan_ms, many_at_once, step_ms, waiting_bytes
 from bench.idle import statements_per_minute
 from bench.latency import start_latency
+from bench.tasks import noop, noop_sync
 from bench.waiting_figures import waiting_figures
 from tests.postgres_server import PostgresServer
 
 IsMet = Callable[[float, float], bool]
+Measure = Callable[[str], Awaitable[list[Figure]]]
+"""Takes the name of what it measures, which is that of the row where there is only one."""
 ON_DISK = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "512MB"}
 
 
@@ -37,8 +41,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rows, one repetition")
     parser.add_argument("--only", choices=("postgres", "sqlite"))
     parser.add_argument("--skip-backlog", action="store_true")
+    parser.add_argument("--measure", default="", metavar="PATTERN", help="only what matches it")
     parser.add_argument("--waiting", action="store_true", help="only what is about waiting runs")
     options = parser.parse_args()
+    if options.waiting:
+        options.measure = "waiting runs$"
     if options.quick:
         options.repeat, options.rows, options.singles = 1, 100_000, 500
         options.waiting_runs, options.decisions = 1_000, 50
@@ -57,89 +64,130 @@ def main() -> None:
 async def measure_postgres(server: PostgresServer, options: argparse.Namespace) -> list[Figure]:
     raw_url = server.url()
     places = (f"{raw_url}?schema=bench_{number}" for number in range(1000))
-    repeat = range(options.repeat)
-    if options.waiting:
-        return await waiting_figures("pg", places, options, server.log_path)
-    say("PostgreSQL: enqueueing")
-    ours, raw = [], []
-    for _ in repeat:
-        raw.append(await raw_postgres.insert_one_by_one(raw_url, options.singles))
-        ours.append(await enqueue_single(next(places), options.singles))
-    figures = [Figure("pg: single enqueue", "/s", ours, raw, "ratio >= 0.7", lambda _, r: r >= 0.7)]
-    ours, raw = [], []
-    for _ in repeat:
-        raw.append(await raw_postgres.insert_bulk(raw_url, options.jobs))
-        ours.append(await enqueue_bulk(next(places), options.jobs))
-    figures.append(
-        Figure("pg: bulk enqueue", "/s", ours, raw, "ratio >= 0.5", lambda _, r: r >= 0.5)
-    )
-    for processes in (1, 2):
-        say(f"PostgreSQL: draining with {processes} processes")
+    repeat, jobs, singles = range(options.repeat), options.jobs, options.singles
+
+    async def draining(name: str, processes: int, task: AnyNoop) -> list[Figure]:
+        ours = partial(drain, jobs=jobs, processes=processes, task=task)
+        raw = partial(raw_drain_postgres, raw_url, jobs, processes)
+        ratio_min = 0.5 if task is noop else None
+        return await compared(name, "jobs/s", repeat, lambda: ours(next(places)), raw, ratio_min)
+
+    async def at_once(name: str) -> list[Figure]:
         ours, raw = [], []
         for _ in repeat:
-            raw.append(await raw_drain_postgres(raw_url, options.jobs, processes))
-            ours.append(await drain(next(places), options.jobs, processes))
-        name = f"pg: drain, {processes} process{'es' if processes > 1 else ''}"
-        figures.append(Figure(name, "jobs/s", ours, raw, "ratio >= 0.5", lambda _, r: r >= 0.5))
-    figures += await latency_figures("pg", places, repeat, p50=3, p99=15)
-    figures += await run_figures(
-        "pg", places, options, partial(raw_steps.step_ms_postgres, raw_url)
+            raw.append(await raw_steps.batched_steps_postgres(raw_url, 200))
+            ours.append(await many_at_once(next(places), 200))
+        return [Figure(name, "steps/s", ours, raw, ">= 8,000/s", lambda v, _: v >= 8_000)]
+
+    async def idle(name: str) -> list[Figure]:
+        sent = [await statements_per_minute(next(places), server.log_path, 30) for _ in repeat]
+        return [Figure(name, "/min", sent, (), "< 60", lambda v, _: v < 60)]
+
+    return await measured(
+        options,
+        {
+            "pg: single enqueue": lambda name: compared(
+                name,
+                "/s",
+                repeat,
+                lambda: enqueue_single(next(places), singles),
+                lambda: raw_postgres.insert_one_by_one(raw_url, singles),
+                0.7,
+            ),
+            "pg: bulk enqueue": lambda name: compared(
+                name,
+                "/s",
+                repeat,
+                lambda: enqueue_bulk(next(places), jobs),
+                lambda: raw_postgres.insert_bulk(raw_url, jobs),
+                0.5,
+            ),
+            "pg: drain, 1 process": lambda name: draining(name, 1, noop),
+            "pg: drain, 2 processes": lambda name: draining(name, 2, noop),
+            "pg: drain, 1 process, sync bodies": lambda name: draining(name, 1, noop_sync),
+            "pg: idle start": lambda _: latency_figures("pg", places, repeat, p50=3, p99=15),
+            "pg: steps of runs": lambda _: run_figures(
+                "pg", places, options, partial(raw_steps.step_ms_postgres, raw_url)
+            ),
+            "pg: 200 runs at once": at_once,
+            "pg: claims with a backlog": lambda _: backlog_figures("pg", places, options, repeat),
+            "pg: statements of an idle worker": idle,
+            "pg: waiting runs": lambda _: waiting_figures("pg", places, options, server.log_path),
+        },
     )
-    say("PostgreSQL: 200 runs at once")
-    ours, raw = [], []
-    for _ in repeat:
-        raw.append(await raw_steps.batched_steps_postgres(raw_url, 200))
-        ours.append(await many_at_once(next(places), 200))
-    figures.append(
-        Figure("pg: 200 runs at once", "steps/s", ours, raw, ">= 8,000/s", lambda v, _: v >= 8_000)
-    )
-    if not options.skip_backlog:
-        say(f"PostgreSQL: claiming with {options.rows:,} waiting and finished rows")
-        figures.append(await backlog_figure("pg", places, options, repeat))
-    say("PostgreSQL: listening to an idle worker")
-    log = server.log_path
-    idle = [await statements_per_minute(next(places), log, 30) for _ in repeat]
-    figures.append(
-        Figure("pg: statements of an idle worker", "/min", idle, (), "< 60", lambda v, _: v < 60)
-    )
-    return figures + await waiting_figures("pg", places, options, log)
 
 
 async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[Figure]:
     places = (f"sqlite:///{directory / f'ours_{number}.db'}" for number in range(1000))
     raws = (directory / f"raw_{number}.db" for number in range(1000))
-    repeat = range(options.repeat)
-    if options.waiting:
-        return await waiting_figures("sqlite", places, options)
-    say("SQLite: enqueueing")
-    ours, raw = [], []
-    for _ in repeat:
-        raw.append(raw_sqlite.insert_one_by_one(next(raws), options.singles))
-        ours.append(await enqueue_single(next(places), options.singles))
-    figures = [Figure("sqlite: single enqueue", "/s", ours, raw)]
-    ours, raw = [], []
-    for _ in repeat:
-        raw.append(raw_sqlite.insert_bulk(next(raws), options.jobs))
-        ours.append(await enqueue_bulk(next(places), options.jobs))
-    figures.append(Figure("sqlite: bulk enqueue", "/s", ours, raw))
-    for processes in (1, 2):
-        say(f"SQLite: draining with {processes} processes")
+    repeat, jobs, singles = range(options.repeat), options.jobs, options.singles
+
+    async def draining(name: str, processes: int, task: AnyNoop) -> list[Figure]:
         ours, raw = [], []
         for _ in repeat:
-            raw.append(raw_drain_sqlite(next(raws), options.jobs))
-            ours.append(await drain(next(places), options.jobs, processes))
-        name = f"sqlite: drain, {processes} process{'es' if processes > 1 else ''}"
-        figures.append(Figure(name, "jobs/s", ours, raw, ">= 10,000/s", lambda v, _: v >= 10_000))
-    figures += await latency_figures("sqlite", places, repeat)
+            raw.append(raw_drain_sqlite(next(raws), jobs))
+            ours.append(await drain(next(places), jobs, processes, task))
+        aim, is_met = (">= 10,000/s", partial(_is_at_least, 10_000)) if task is noop else ("", None)
+        return [Figure(name, "jobs/s", ours, raw, aim, is_met)]
+
+    async def raw_one_by_one() -> float:
+        return raw_sqlite.insert_one_by_one(next(raws), singles)
+
+    async def raw_bulk() -> float:
+        return raw_sqlite.insert_bulk(next(raws), jobs)
 
     async def raw_step_ms(steps: int) -> float:
         return 1000 / raw_steps.steps_sqlite(next(raws), steps)
 
-    figures += await run_figures("sqlite", places, options, raw_step_ms)
-    if not options.skip_backlog:
-        say(f"SQLite: claiming with {options.rows:,} waiting and finished rows")
-        figures.append(await backlog_figure("sqlite", places, options, repeat))
-    return figures + await waiting_figures("sqlite", places, options)
+    return await measured(
+        options,
+        {
+            "sqlite: single enqueue": lambda name: compared(
+                name, "/s", repeat, lambda: enqueue_single(next(places), singles), raw_one_by_one
+            ),
+            "sqlite: bulk enqueue": lambda name: compared(
+                name, "/s", repeat, lambda: enqueue_bulk(next(places), jobs), raw_bulk
+            ),
+            "sqlite: drain, 1 process": lambda name: draining(name, 1, noop),
+            "sqlite: drain, 2 processes": lambda name: draining(name, 2, noop),
+            "sqlite: drain, 1 process, sync bodies": lambda name: draining(name, 1, noop_sync),
+            "sqlite: idle start": lambda _: latency_figures("sqlite", places, repeat),
+            "sqlite: steps of runs": lambda _: run_figures("sqlite", places, options, raw_step_ms),
+            "sqlite: claims with a backlog": lambda _: backlog_figures(
+                "sqlite", places, options, repeat
+            ),
+            "sqlite: waiting runs": lambda _: waiting_figures("sqlite", places, options),
+        },
+    )
+
+
+async def measured(options: argparse.Namespace, measures: Mapping[str, Measure]) -> list[Figure]:
+    """What was asked for, one after the other."""
+    figures: list[Figure] = []
+    for name, measure in measures.items():
+        is_skipped = options.skip_backlog and name.endswith("with a backlog")
+        if re.search(options.measure, name) and not is_skipped:
+            print(f"==> {name}", flush=True)
+            figures += await measure(name)
+    return figures
+
+
+async def compared(
+    name: str,
+    unit: str,
+    repeat: range,
+    ours: Callable[[], Awaitable[float]],
+    raw: Callable[[], Awaitable[float]],
+    ratio_min: float | None = None,
+) -> list[Figure]:
+    """Raw and ours in turns, so that whatever else the machine does meets them alike."""
+    pairs = [(await raw(), await ours()) for _ in repeat]
+    aim, is_met = "", None
+    if ratio_min is not None:
+        aim, is_met = f"ratio >= {ratio_min}", lambda _, ratio: ratio >= ratio_min
+    return [
+        Figure(name, unit, [pair[1] for pair in pairs], [pair[0] for pair in pairs], aim, is_met)
+    ]
 
 
 async def run_figures(
@@ -149,7 +197,6 @@ async def run_figures(
     raw_step_ms: Callable[[int], Awaitable[float]],
 ) -> list[Figure]:
     """What a step costs, alone and in long runs; a fan; and what waiting runs hold."""
-    say(f"{name}: steps of runs")
     is_postgres = name == "pg"
     repeat = range(options.repeat)
     raw = [await raw_step_ms(500) for _ in repeat]
@@ -171,7 +218,6 @@ async def run_figures(
 async def latency_figures(
     name: str, places: Iterator[str], repeat: range, p50: float = 0, p99: float = 0
 ) -> list[Figure]:
-    say(f"{name}: start latency on an idle system")
     pairs = [await start_latency(next(places), 200) for _ in repeat]
     return [
         Figure(
@@ -186,9 +232,9 @@ async def latency_figures(
     ]
 
 
-async def backlog_figure(
+async def backlog_figures(
     name: str, places: Iterator[str], options: argparse.Namespace, repeat: range
-) -> Figure:
+) -> list[Figure]:
     empty, full = [], []
     for _ in repeat:
         url = next(places)
@@ -202,14 +248,16 @@ async def backlog_figure(
         before, after = await with_backlog(url, options.rows, 5_000, fill)
         empty.append(before)
         full.append(after)
-    return Figure(
-        f"{name}: claims with {options.rows:,} + {options.rows:,} rows",
-        "jobs/s",
-        full,
-        empty,
-        "ratio >= 0.8" if name == "pg" else "",
-        (lambda _, r: r >= 0.8) if name == "pg" else None,
-    )
+    return [
+        Figure(
+            f"{name}: claims with {options.rows:,} + {options.rows:,} rows",
+            "jobs/s",
+            full,
+            empty,
+            "ratio >= 0.8" if name == "pg" else "",
+            (lambda _, r: r >= 0.8) if name == "pg" else None,
+        )
+    ]
 
 
 def _step_aim(is_postgres: bool, short: float | None) -> tuple[str, IsMet]:
@@ -221,12 +269,12 @@ def _step_aim(is_postgres: bool, short: float | None) -> tuple[str, IsMet]:
     return "<= 0.2 ms", lambda value, _: value <= 0.2
 
 
+def _is_at_least(limit: float, value: float, _ratio: float) -> bool:
+    return value >= limit
+
+
 def _is_below(limit: float, value: float, _ratio: float) -> bool:
     return value < limit
-
-
-def say(text: str) -> None:
-    print(f"==> {text}", flush=True)
 
 
 if __name__ == "__main__":

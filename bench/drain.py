@@ -6,19 +6,23 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from bench import raw_postgres, raw_sqlite
 from bench.tasks import noop
 from bench.worker_process import worker_processes
-from perdure import AsyncClient
+from perdure import AsyncClient, Task
+
+AnyNoop = Task[[int], int] | Task[[int], Coroutine[Any, Any, int]]
 
 
-async def drain(url: str, jobs: int, processes: int) -> float:
+async def drain(url: str, jobs: int, processes: int, task: AnyNoop = noop) -> float:
     """Jobs a second, results stored, fenced."""
     async with AsyncClient(url) as client:
         await client.pause_queue("default")
-        await client.enqueue_many(noop, range(jobs))
+        await client.enqueue_many(task, range(jobs))
         with worker_processes(url, processes):
             began = time.perf_counter()
             await client.resume_queue("default")

@@ -13,6 +13,12 @@ async def noop(number: int) -> int:
 
 
 @task
+def noop_sync(number: int) -> int:
+    """The same as a plain function, which a worker runs in a thread."""
+    return number
+
+
+@task
 async def stamp() -> float:
     """When the body began, on the clock that the caller reads too."""
     return time.time()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.flow_tasks import FLOWS
-from bench.tasks import noop, stamp
+from bench.tasks import noop, noop_sync, stamp
 from bench.waiting_tasks import WAITING_FLOWS
 from perdure import Worker
 from perdure.worker.events import WorkerStarted
@@ -19,7 +19,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     url, concurrency = sys.argv[1], int(sys.argv[2])
     flows = [*FLOWS, *WAITING_FLOWS]
-    worker = Worker(url, tasks=[noop, stamp], flows=flows, concurrency=concurrency)
+    worker = Worker(url, tasks=[noop, noop_sync, stamp], flows=flows, concurrency=concurrency)
     worker.on(WorkerStarted, lambda _: print("started", flush=True))
     worker.run()
 
