@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -33,7 +34,8 @@ class Keyboard:
             close_fds=True,
         )
         os.close(theirs)
-        self.written = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._received = ""
         self._seen = 0
 
     def __enter__(self) -> Self:
@@ -49,6 +51,10 @@ class Keyboard:
             self._process.kill()
         self._process.wait(PATIENCE_SECONDS)
         os.close(self._terminal)
+
+    @property
+    def written(self) -> str:
+        return self._received.replace("\r\n", "\n")
 
     @property
     def exit_code(self) -> int | None:
@@ -85,5 +91,5 @@ class Keyboard:
             chunk = os.read(self._terminal, 65536)
         except OSError:  # how Linux says that the other end was closed
             return False
-        self.written += chunk.decode().replace("\r\n", "\n")
+        self._received += self._decoder.decode(chunk)  # a read may end within a character
         return bool(chunk)
