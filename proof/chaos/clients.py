@@ -17,7 +17,7 @@ from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, 
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.waits import WaitRecord
 from perdure.model.value import Value
-from perdure.testing.check.witness import new_nonce
+from perdure.verify.witness import new_nonce
 from proof.chaos.asks import Answer, Ask, asks
 from proof.chaos.child import store_told
 from proof.chaos.load import SUBMITTED, TASKS, brought_for

@@ -10,7 +10,7 @@ import threading
 from functools import cache
 from pathlib import Path
 
-from perdure.testing.check.witness import Witness
+from perdure.verify.witness import Witness
 
 VARIABLE = "PERDURE_CHAOS_WITNESS"
 CHUNK_BYTES = 64 * 1024

@@ -12,8 +12,8 @@ from perdure.client.client import JOBS_PAGE_MAX
 from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.testing.check import Checker, CheckSettings, Counts
-from perdure.testing.check.witness import BodyBegan, BodyEnded, read_lines
+from perdure.verify import Checker, CheckSettings, Counts
+from perdure.verify.witness import BodyBegan, BodyEnded, read_lines
 from proof.chaos.asks import Answer, Ask, by_answer, read_asks
 from proof.chaos.load import LIMITS, number_of, results_of
 from proof.chaos.naming import named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perdure.store.contract import Store
-from perdure.testing.check import Finding, check
+from perdure.verify import Finding, check
 from proof.fuzz.contents import contents
 from proof.fuzz.leaks import look_for_secrets
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from perdure import AsyncClient, Flow, PerdureError, Worker
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
-from perdure.testing.check import Finding
+from perdure.verify import Finding
 from proof.fuzz import work
 from tests.worker.harness import Running, until
 

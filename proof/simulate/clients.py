@@ -11,7 +11,7 @@ from perdure.client.client import AsyncClient
 from perdure.client.reporting import Reception
 from perdure.errors import PerdureError
 from perdure.model.job import FINISHED
-from perdure.testing.check import witness
+from perdure.verify import witness
 from proof.simulate.actors import Actor
 from proof.simulate.flows import PEOPLE, SIGNALS
 from proof.simulate.parts import Outside, Part

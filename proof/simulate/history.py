@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import StoreError
-from perdure.testing.check import witness
+from perdure.verify import witness
 from proof.simulate.caretaker import Caretaker
 from proof.simulate.clients import SimulatedClient
 from proof.simulate.clocks import simulated_clock

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from perdure.errors import PerdureError
-from perdure.testing.check.witness import HeardWitness
+from perdure.verify.witness import HeardWitness
 
 IDS = tuple(f"order-{number}" for number in range(8))
 """Ids that callers choose, so that they meet. One may be that of several runs in turn."""

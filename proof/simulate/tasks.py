@@ -23,7 +23,7 @@ from perdure.model.limit import Concurrency, Rate
 from perdure.model.report import Report, ReportStatus
 from perdure.model.retry import Retry
 from perdure.model.task import Task
-from perdure.testing.check.witness import HeardWitness
+from perdure.verify.witness import HeardWitness
 from proof.simulate.records import may_be_replaced
 from proof.simulate.trace import Trace
 

@@ -20,7 +20,7 @@ from perdure.model.payload import PlainCodec, from_json
 from perdure.model.run import RunStatus
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import StoredRun
-from perdure.testing.check import CheckSettings, check
+from perdure.verify import CheckSettings, check
 from proof.simulate.caretaker import held, left_over
 from proof.simulate.parts import Reading, Unfinished, Wrong, follow_all
 from proof.simulate.records import Asked

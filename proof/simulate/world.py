@@ -12,7 +12,7 @@ from typing import Any
 from perdure.rules import snapshot
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
-from perdure.testing.check.witness import HeardWitness
+from perdure.verify.witness import HeardWitness
 from proof.simulate.actors import Actor, Process
 from proof.simulate.clocks import moment
 from proof.simulate.flows import Drawing, SimulatedFlow

@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
+    "verify": {ANYTHING},
     "public": PUBLIC_NAMES_FROM,
 }
 

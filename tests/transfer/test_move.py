@@ -6,11 +6,11 @@ from pathlib import Path
 
 from perdure import Client
 from perdure.store.opening import store_at
-from perdure.testing.check.checker import check
-from perdure.testing.check.finding import Finding
 from perdure.transfer.exporting import export_store
 from perdure.transfer.format import NAMES
 from perdure.transfer.importing import import_store
+from perdure.verify.finding import Finding
+from perdure.verify.verifier import check
 from tests.transfer.conftest import kinds_in, rows_of
 from tests.transfer.flows import Gate, flaky
 from tests.transfer.scene import LARGE, RESULTS, act, results, working

@@ -11,7 +11,7 @@ from perdure import AsyncClient, DeadlineExceeded, JobCancelled, JobFailed, JobR
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.testing.check import check
+from perdure.verify import check
 from tests.upgrade import jobs
 from tests.upgrade.conftest import restore
 from tests.upgrade.world import world

@@ -12,7 +12,7 @@ from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.store.contract import RunAfter, Store
 from perdure.store.opening import store_at
-from perdure.testing.check import check
+from perdure.verify import check
 from tests.upgrade import runs
 from tests.upgrade.conftest import restore
 from tests.upgrade.making.runs import RESTING

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import AsyncClient, Flow, Worker, task
 from perdure.store.opening import store_at
-from perdure.testing.check import Witness
+from perdure.verify import Witness
 from proof.chaos.asks import Answer, Ask, AskNotes
 from proof.chaos.naming import Named, named, run_name
 from proof.chaos.notes import NotePipe

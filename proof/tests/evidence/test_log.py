@@ -1,0 +1,242 @@
+"""The witness log: what is written is read again, whoever wrote it and however it ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure import AsyncClient, Concurrency, Context, Flow, JobFailed, task
+from perdure.errors import InvalidInput
+from perdure.model.limit import LimitRule
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.verify import (
+    Checker,
+    CheckSettings,
+    HeardWitness,
+    Judged,
+    Witness,
+    check,
+    new_nonce,
+)
+from perdure.verify.witness import (
+    Accepted,
+    Acted,
+    BodyBegan,
+    BodyEnded,
+    EndSeen,
+    GivenBack,
+    Refused,
+    read_lines,
+)
+from proof.tests.evidence.witnessed_tasks import LOG, print_in_process, write_many
+from tests.worker.conftest import Hire, hire
+
+__all__ = ["hire"]
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    store = store_at(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+class TestWitness:
+    def test_keeps_what_it_was_told(self, tmp_path: Path) -> None:
+        witness = Witness(tmp_path / "log", namespace="n", now=lambda: 1.5)
+        witness.accepted(run="r")
+        witness.refused(InvalidInput("no"), job="j")
+        witness.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
+        witness.saw_end("completed", run="r")
+        witness.given_back("j", 2)
+        witness.close()
+
+        lines = [line for _, line in read_lines(tmp_path / "log")]
+
+        errors = ("InvalidInput", "PerdureError", "ValueError", "Exception", "BaseException")
+        assert lines == [
+            Accepted(at=1.5, namespace="n", run="r"),
+            Refused(at=1.5, namespace="n", errors=errors, job="j"),
+            Acted(
+                at=1.5,
+                namespace="n",
+                act="signal",
+                run="r",
+                key="go",
+                by="ann",
+                nonce="x",
+                errors=errors,
+            ),
+            EndSeen(at=1.5, namespace="n", status="completed", run="r"),
+            GivenBack(at=1.5, job="j", attempt=2),
+        ]
+
+    def test_takes_lines_of_several_processes(self, tmp_path: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        path = tmp_path / "log"
+        writers = [context.Process(target=write_many, args=(path, name)) for name in ("a", "b")]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(50)
+
+        lines = [line for _, line in read_lines(path)]
+
+        assert {line.run for line in lines if isinstance(line, Accepted)} == {
+            f"{name} {number}" for name in ("a", "b") for number in range(200)
+        }
+
+    def test_a_line_that_was_cut_short_spoils_no_other(self, tmp_path: Path) -> None:
+        witness = Witness(tmp_path / "log")
+        witness.accepted(run="before")
+        with open(tmp_path / "log", "ab") as file:
+            file.write(b'\n{"type":"accep')
+        witness.accepted(run="after")
+
+        lines = [line for _, line in read_lines(tmp_path / "log")]
+
+        assert [getattr(line, "run", None) for line in lines] == ["before", None, "after"]
+
+    async def test_only_the_last_line_may_be_cut_short(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "log"
+        path.write_bytes(b'{"type":"accep\n')
+        at_the_end = await check(store, path)
+        Witness(path).given_back("j", 1)
+
+        in_the_middle = await check(store, path)
+
+        assert at_the_end == []
+        assert [(each.invariant, each.rule) for each in in_the_middle] == [("log", "readable")]
+
+
+class TestInBodies:
+    async def test_tells_of_every_execution(
+        self, store: Store, store_url: str, hire: Hire, tmp_path: Path
+    ) -> None:
+        witness = Witness(tmp_path / "log")
+
+        @task(retries=1)
+        async def print_it(value: int, ctx: Context) -> str:
+            with witness.execution(ctx, limits=["printer"]) as execution:
+                if ctx.attempt == 1:
+                    raise ValueError("no paper")
+                return execution.nonce
+
+        printing = Flow("printing").then(print_it).build()
+        await hire(flows=[printing])
+        async with AsyncClient(store) as client:
+            nonce = await (await client.submit(printing, 1, id="r")).result(20)
+
+        lines = [line for _, line in read_lines(tmp_path / "log")]
+
+        began = [line for line in lines if isinstance(line, BodyBegan)]
+        ended = [line for line in lines if isinstance(line, BodyEnded)]
+        assert [(each.run, each.key, each.attempt) for each in began] == [
+            ("r", "print_it", 1),
+            ("r", "print_it", 2),
+        ]
+        assert began[1].nonce == nonce
+        assert began[0].epoch < began[1].epoch
+        assert began[0].idempotency_key == began[1].idempotency_key
+        assert began[0].limits == ("printer",)
+        assert [(each.error, each.is_signed) for each in ended] == [
+            ("ValueError", False),
+            ("", True),
+        ]
+        assert await check(store, tmp_path / "log") == []
+
+    async def test_works_in_child_processes(
+        self, store: Store, hire: Hire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "log"
+        monkeypatch.setenv(LOG, str(path))
+        await hire(print_in_process)
+        async with AsyncClient(store) as client:
+            job = await client.enqueue(print_in_process, 1)
+            await job.result(30)
+
+        checker = Checker(store, path)
+
+        assert [finding async for finding in checker.findings()] == []
+        assert checker.counts.executions == 1
+        assert checker.counts.committed == 1
+
+
+class TestLimits:
+    @pytest.mark.parametrize("signs, judged", [(True, 3), (False, 0)])
+    async def test_says_on_how_much_they_were_judged(
+        self, store: Store, hire: Hire, signs: bool, judged: int
+    ) -> None:
+        """Only an output that counted shows that its execution held the claim to its end."""
+        witness = HeardWitness()
+
+        @task(limits=[Concurrency(1, key="printer")])
+        async def print_it(value: int, ctx: Context) -> str:
+            with witness.execution(ctx, limits=["printer"]) as execution:
+                return execution.nonce if signs else "unsigned"
+
+        await hire(print_it)
+        async with AsyncClient(store) as client:
+            for number in range(3):
+                await (await client.enqueue(print_it, number)).result(20)
+        rules = (LimitRule(key="printer", live_max=1), LimitRule(key="unused", live_max=1))
+        checker = Checker(store, witness.lines, CheckSettings(limits=rules))
+
+        assert [finding async for finding in checker.findings()] == []
+        assert checker.counts.limits == {
+            "printer": Judged(executions=3, at_once=judged, starts=judged),
+            "unused": Judged(executions=0),
+        }
+
+
+class TestEnds:
+    async def test_a_job_that_was_started_anew_may_end_otherwise(
+        self, store: Store, hire: Hire
+    ) -> None:
+        witness = HeardWitness()
+        paper: list[str] = []
+
+        @task
+        async def print_it(value: int) -> str:
+            return paper[0]
+
+        await hire(print_it)
+        async with AsyncClient(store) as client:
+            job = await client.enqueue(print_it, 1)
+            with pytest.raises(JobFailed):
+                await job.result(20)
+            witness.saw_end("failed", job=job.id)
+            paper.append("A4")
+            await job.retry()
+            await job.result(20)
+
+        before = await check(store, witness.lines)
+        witness.acted("retry", "", job.id)
+
+        assert [(each.invariant, each.rule) for each in before] == [("I8", "ends_are_final")]
+        assert await check(store, witness.lines) == []
+
+
+class TestUnclearAnswers:
+    async def test_an_act_that_may_have_been_done_proves_nothing(self, store: Store) -> None:
+        flow = Flow("asking").wait_for_signal("go").build()
+        nonce = new_nonce()
+        async with AsyncClient(store) as client:
+            await client.submit(flow, 1, id="r")
+            await client.signal("r", "go", nonce)
+        act = Acted(
+            at=0, namespace="default", act="signal", run="r", nonce=nonce, errors=("StoreError",)
+        )
+
+        assert await check(store, [act]) == []
+
+    async def test_what_may_have_been_pruned_is_not_missed(self, store: Store) -> None:
+        lines = [Accepted(at=0, namespace="default", run="gone")]
+
+        assert await check(store, lines, CheckSettings(allows_pruned=True)) == []
+        assert [each.run for each in await check(store, lines)] == ["gone"]

@@ -1,0 +1,23 @@
+"""What tells a witness log from processes of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from perdure import Context, task
+from perdure.verify import Witness
+
+LOG = "PERDURE_TEST_WITNESS"
+
+
+@task(isolation="process")
+def print_in_process(value: int, ctx: Context) -> str:
+    with Witness(os.environ[LOG]).execution(ctx) as execution:
+        return execution.nonce
+
+
+def write_many(path: Path, name: str) -> None:
+    witness = Witness(path)
+    for number in range(200):
+        witness.accepted(run=f"{name} {number}")

@@ -1,0 +1,205 @@
+"""Reading runs for the rules: each as it was at one moment, also while workers go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from perdure.errors import StoreError
+from perdure.model.graph import Graph
+from perdure.model.run import LoadedRun, Run, RunState, WaitFilter, WaitKind
+from perdure.rules.serving import is_live
+from perdure.store.contract import RunAfter, Store
+from perdure.verify.finding import Finding
+from perdure.verify.inside.reads import inside_of
+from perdure.verify.replay import replayed
+from perdure.verify.settings import GRACE, CheckSettings
+from perdure.verify.testimony import Testimony
+from perdure.verify.view import RunView
+
+TRIES = 10
+"""How often a run is read that goes on in between; then only its log is judged."""
+AT_ONCE = 8
+"""Runs whose jobs and waits are read at the same time: what takes long is to wait for answers."""
+LEASES_UNSEEN = 2
+"""A worker that gave no sign for so many of its leases is not there any more."""
+
+
+NOT_STORED = "is not stored"
+
+
+class Reader:
+    """Makes the views of one check."""
+
+    def __init__(self, store: Store, settings: CheckSettings, testimony: Testimony) -> None:
+        self._store = store
+        self._settings = settings
+        self._testimony = testimony
+        self.inside = inside_of(store)
+        self._graphs: dict[tuple[str, str, str], Graph | str] = {}
+        self._manned: dict[str, bool] = {}
+
+    async def grace_in(self, namespace: str) -> timedelta | None:
+        """How late things may be; None where no worker lives who could be late."""
+        if self._settings.grace is not None:
+            return self._settings.grace
+        if namespace not in self._manned:
+            now = await self._store.now()
+            workers = await self._store.workers(namespace)
+            self._manned[namespace] = any(
+                is_live(each, now, leases=LEASES_UNSEEN) for each in workers
+            )
+        return GRACE if self._manned[namespace] else None
+
+    async def views(self, runs: Sequence[Run]) -> tuple[list[RunView], list[Finding]]:
+        """These runs, but for those that were removed meanwhile."""
+        loaded, faults = await self._load(runs, number=0)
+        with_snapshots, more = await self._load(
+            [found.run for found in loaded if found is not None], number=None
+        )
+        snapshots = {
+            (each.run.namespace, each.run.id): each for each in with_snapshots if each is not None
+        }
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def view(found: LoadedRun) -> RunView | Finding:
+            run = found.run
+            async with room:
+                try:
+                    return await self._view(found, snapshots.get((run.namespace, run.id)))
+                except StoreError:
+                    raise  # which is not the fault of a run
+                except Exception as error:
+                    return _unreadable(run, error)
+
+        seen = await asyncio.gather(*(view(found) for found in loaded if found is not None))
+        views = [each for each in seen if isinstance(each, RunView)]
+        return views, [*faults, *more, *(each for each in seen if isinstance(each, Finding))]
+
+    async def _load(
+        self, runs: Sequence[Run], number: int | None
+    ) -> tuple[list[LoadedRun | None], list[Finding]]:
+        asked = [RunAfter(namespace=run.namespace, id=run.id, number=number) for run in runs]
+        try:
+            return await self._store.load_runs(asked), []
+        except Exception as error:  # what a store does with broken rows is not known
+            if len(runs) == 1:
+                return [None], [_unreadable(runs[0], error)]
+        found: list[LoadedRun | None] = []
+        faults: list[Finding] = []
+        for run in runs:
+            one, more = await self._load([run], number)
+            found += one
+            faults += more
+        return found, faults
+
+    async def _view(self, loaded: LoadedRun, latest: LoadedRun | None) -> RunView:
+        view = self._made(loaded)
+        if latest is not None and latest.run.created_at == loaded.run.created_at:
+            view.snapshot, view.tail = latest.snapshot, latest.events
+        for _ in range(TRIES):
+            if view.run.finished_at is not None and view.state.is_ended:
+                break  # what an ended run left behind is found from the other side
+            if await self._add_live(view):
+                break
+            [again] = await self._store.load_runs(
+                [RunAfter(namespace=view.run.namespace, id=view.run.id, number=0)]
+            )
+            if again is None:
+                break
+            snapshot, tail = view.snapshot, view.tail
+            view = self._made(again)
+            view.snapshot, view.tail = snapshot, tail
+        await self._add_graphs(view)
+        await self._add_parent(view)
+        return view
+
+    async def leftovers(self, run: Run) -> RunView | None:
+        """An ended run with what is still kept for it; None if it changed meanwhile."""
+        [loaded] = await self._store.load_runs(
+            [RunAfter(namespace=run.namespace, id=run.id, number=0)]
+        )
+        if loaded is None:
+            return None
+        view = self._made(loaded)
+        return view if await self._add_live(view) else None
+
+    def _made(self, loaded: LoadedRun) -> RunView:
+        replay = replayed(loaded.run.id, loaded.events)
+        return RunView(loaded.run, loaded.events, replay, self._settings, self._testimony)
+
+    async def _add_live(self, view: RunView) -> bool:
+        """Add jobs and waits; False if the run went on while they were read."""
+        run = view.run
+        jobs = await self._store.run_jobs(run.namespace, run.id)
+        view.waits = await self._store.run_waits(run.namespace, run.id)
+        if self.inside is not None:
+            view.details = await self.inside.jobs_of(run.namespace, run.id)
+            view.held = await self.inside.held_waits(run.namespace, run.id)
+        names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
+        asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
+        children = await self._store.run_states(asked) if asked else []
+        view.children = dict(zip(sorted(names), children, strict=True))
+        view.now = await self._store.now()
+        view.grace = await self.grace_in(run.namespace)
+        [after] = await self._store.run_states([(run.namespace, run.id)])
+        if after is None or (after.number, after.created_at) != (run.number, run.created_at):
+            return False
+        if not view.replay.fault:  # else nobody knows what should be there
+            view.jobs = jobs
+        return True
+
+    async def _add_graphs(self, view: RunView) -> None:
+        states: list[RunState] = [step.after for step in view.replay.steps]
+        versions = {state.version: state.flow for state in states if state.version}
+        for version, flow in versions.items():
+            graph = await self._graph(view.run.namespace, flow, version)
+            if isinstance(graph, Graph):
+                view.graphs[version] = graph
+            else:
+                view.definition_faults[version] = graph
+
+    async def _graph(self, namespace: str, flow: str, version: str) -> Graph | str:
+        """The graph of a version, or why there is none."""
+        place = (namespace, flow, version)
+        if place not in self._graphs:
+            data = await self._store.get_definition(namespace, flow, version)
+            self._graphs[place] = NOT_STORED if data is None else _parsed(data, f"{flow}@{version}")
+        return self._graphs[place]
+
+    async def _add_parent(self, view: RunView) -> None:
+        run = view.run
+        if run.parent is None:
+            return
+        [view.parent] = await self._store.run_states([(run.namespace, run.parent.run)])
+        if run.finished_at is not None or view.jobs is None:
+            return
+        mine = WaitFilter(
+            namespace=run.namespace, run=run.parent.run, kind=WaitKind.CHILD, name=run.id
+        )
+        view.awaited_by_parent = bool(await self._store.list_waits(mine, 1))
+        if view.awaited_by_parent:
+            return
+        [after] = await self._store.run_states([(run.namespace, run.id)])
+        if after is None or after.number != run.number:
+            view.awaited_by_parent = True  # it ended meanwhile, and was heard of
+
+
+def _parsed(data: bytes, text: str) -> Graph | str:
+    """A version is the hash of its content, so another's content is told from its own."""
+    try:
+        graph = Graph.parse(data)
+    except Exception as error:
+        return f"cannot be read: {type(error).__name__}: {error}"
+    return graph if graph.text == text else f"is that of {graph.text}"
+
+
+def _unreadable(run: Run, error: Exception) -> Finding:
+    return Finding(
+        invariant="I4",
+        rule="loadable",
+        text=f"it cannot be loaded: {type(error).__name__}: {error}",
+        namespace=run.namespace,
+        run=run.id,
+    )

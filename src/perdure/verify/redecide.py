@@ -1,0 +1,254 @@
+"""Deciding a run's log anew: whether its events follow from what happened, and what they opened.
+
+Each event that something from outside led to is decided upon once more, with the state and the
+values of then. What comes out must be the events that are there. On the way it is known which
+waits and which jobs each decision asked for, and thus what of them must be stored now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.errors import ValueMissing
+from perdure.model import event as events
+from perdure.model.event import Event, StoredEvent, Then
+from perdure.model.failure import Failure
+from perdure.model.graph import Graph
+from perdure.model.ids import RunId
+from perdure.model.payload import Codec
+from perdure.model.run import NewWait
+from perdure.model.value import Value
+from perdure.rules.decide import decide, fork, submit
+from perdure.rules.decision import Decision, Schedule
+from perdure.verify.replay import Replay, Step, origins
+from perdure.verify.triggers import NULL, Sight, happening_of
+
+
+class Opened(Value):
+    """A wait as a decision asked for it."""
+
+    wait: NewWait
+    at: datetime
+    """Of the event that opened it, or that set it anew."""
+    sooner: timedelta = timedelta(0)
+    """How much earlier it may be due: reminders make up for having been late."""
+
+
+class Redecided:
+    """What came of deciding a log anew."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        """Where the log and the rules part: nothing behind it was looked at."""
+        self.number = 0
+        self.opened: dict[str, Opened] = {}
+        """The latest wait of each key that has had one."""
+        self.scheduled: dict[str, Schedule] = {}
+        """The latest job of each key that has had one."""
+
+
+class LogValues:
+    """The values of a log, as decisions look them up."""
+
+    def __init__(self, stored: Sequence[StoredEvent], codec: Codec) -> None:
+        self.lists: dict[str, list[bytes]] = {}
+        self._stored = {event.number: event.value for event in stored}
+        self._codec = codec
+
+    def json(self, number: int) -> bytes:
+        value = self._stored.get(number)
+        if value is None:
+            raise ValueMissing((number,))
+        return self._codec.decode(value)
+
+    def json_or_null(self, number: int) -> bytes:
+        return NULL if self._stored.get(number) is None else self.json(number)
+
+
+class Redeciding:
+    def __init__(
+        self, run: RunId, replay: Replay, graphs: dict[str, Graph], values: LogValues
+    ) -> None:
+        self._steps = replay.steps
+        self._is_cut = bool(replay.fault)
+        self._runs = origins(run, replay.steps)
+        self._graphs = graphs
+        self._values = values
+        self._found = Redecided()
+
+    def redecided(self) -> Redecided:
+        place = 0
+        while place < len(self._steps) and not self._found.fault:
+            step = self._steps[place]
+            try:
+                decision = self._decision_at(place)
+            except ValueMissing as error:
+                numbers = ", ".join(map(str, error.numbers))
+                self._part(step, f"it needs the value of event {numbers}, which has none")
+            except Exception as error:  # a log that was tampered with may lead anywhere
+                self._part(step, f"it cannot have come about: {type(error).__name__}: {error}")
+            else:
+                place = self._compared(place, decision)
+        return self._found
+
+    def _decision_at(self, place: int) -> Decision | None:
+        """The decision that begins with an event; None if its version is not known."""
+        step = self._steps[place]
+        event, values, run = step.event, self._values, self._runs[place]
+        version = getattr(event, "version", "") or step.before.version
+        graph = self._graphs.get(version)
+        if graph is None:
+            return None
+        if isinstance(event, events.RunSubmitted):
+            decision, _ = submit(
+                graph,
+                run,
+                values.json(1),
+                values,
+                aging_ms=event.aging_ms,
+                parent=event.parent,
+                replaced=event.replaced,
+            )
+            return self._unless_skipped(decision)
+        if isinstance(event, events.OutputChanged | events.RunForked):
+            return self._fork_at(place, graph)
+        happening = happening_of(Sight(graph, step, values.json_or_null(step.number)))
+        if happening is None:
+            raise ValueError("nothing that happens to a run leads to it by itself")
+        decision, _ = decide(graph, run, step.before, happening, values)
+        return decision
+
+    def _unless_skipped(self, decision: Decision) -> Decision:
+        """A run that came too soon for its flow: the store takes away what would follow.
+
+        Of its fork, the log may have been cut before it says so.
+        """
+        first = self._steps[0].event
+        second = self._steps[1].event if len(self._steps) > 1 else None
+        is_cut = self._ends_at(1) and getattr(first, "then", None) == events.NOTHING
+        if not is_cut and not isinstance(second, events.RunSkipped):
+            return decision
+        skipped = Decision()
+        event, value = decision.events[0]
+        assert isinstance(event, events.RunSubmitted)
+        skipped.events = [(replace(event, then=events.NOTHING), value)]
+        if isinstance(second, events.RunSkipped):
+            skipped.events.append((second, None))
+        return skipped
+
+    def _fork_at(self, place: int, graph: Graph) -> Decision:
+        patch: dict[str, bytes] = {}
+        for step in self._steps[place:]:
+            if isinstance(step.event, events.OutputChanged):
+                patch[step.event.node] = self._values.json(step.number)
+            elif isinstance(step.event, events.RunForked):
+                self._values.lists.clear()
+                self._found.opened.clear()
+                self._found.scheduled.clear()
+                before = self._steps[place].before
+                run, origin = self._runs[place], step.event.origin
+                decision, _ = fork(graph, run, before, origin, patch, self._values)
+                return decision
+            else:
+                break
+        raise ValueError("outputs are changed by a fork, and there is none")
+
+    def _compared(self, place: int, decision: Decision | None) -> int:
+        """Where the next decision begins."""
+        first = self._steps[place]
+        if decision is None:
+            return place + 1
+        if not decision.events:
+            self._part(first, "nothing follows from it, as the run was then")
+        for event, value in decision.events:
+            if place >= first.number and self._ends_at(place):
+                break
+            step = self._steps[place] if place < len(self._steps) else None
+            if step is None or not _is_same(step.event, event):
+                is_there = "nothing" if step is None else _told(step.event)
+                number = len(self._steps) if step is None else step.number
+                self._part_at(number, f"the rules say {_told(event)}, the log has {is_there}")
+                return place
+            if not self._has_value(step, value):
+                self._part(step, "its value is not what the rules give")
+                return place
+            place += 1
+        self._take(first, decision)
+        return place
+
+    def _ends_at(self, place: int) -> bool:
+        """Whether the log was cut there, by a fork or because the rest cannot be read."""
+        if place == len(self._steps):
+            return self._is_cut
+        event = self._steps[place].event
+        is_fork = isinstance(event, events.OutputChanged | events.RunForked)
+        return is_fork and self._runs[place] != self._runs[place - 1]
+
+    def _has_value(self, step: Step, value: bytes | None) -> bool:
+        if step.stored.value is None or value is None:
+            return step.stored.value is None and value is None
+        stored = self._values.json(step.number)
+        return stored == value or msgspec.json.decode(stored) == msgspec.json.decode(value)
+
+    def _take(self, first: Step, decision: Decision) -> None:
+        sooner = timedelta(0)
+        if isinstance(first.event, events.ApprovalReminded):
+            sooner = self._lateness(f"remind:{first.event.node}", first.stored.at)
+        for wait in decision.waits:
+            opened = Opened(wait=wait, at=first.stored.at, sooner=sooner)
+            self._found.opened[wait.key] = opened
+        for schedule in decision.schedules:
+            self._found.scheduled[schedule.key.text] = schedule
+
+    def _lateness(self, key: str, now: datetime) -> timedelta:
+        """How late a reminder was at most."""
+        before = self._found.opened.get(key)
+        if before is None or before.wait.delay is None:
+            return timedelta(0)
+        return max(timedelta(0), now - (before.at + before.wait.delay - before.sooner))
+
+    def _part(self, step: Step, text: str) -> None:
+        self._part_at(step.number, f"{_told(step.event)}: {text}")
+
+    def _part_at(self, number: int, text: str) -> None:
+        self._found.fault, self._found.number = text, number
+
+
+def _is_same(stored: Event, decided: Event) -> bool:
+    return stored == decided or _plain(stored) == _plain(decided)
+
+
+def _plain(event: Event) -> Event:
+    """Without what another version may word otherwise, and in one order."""
+    changes: dict[str, Any] = {}
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Then):
+            changes[name] = _in_order(value)
+        elif isinstance(value, Failure):
+            changes[name] = Failure(type=value.type, message="")
+    if isinstance(event, events.NodeSkipped):
+        changes["reason"] = ""
+    return replace(event, **changes) if changes else event
+
+
+def _in_order(then: Then) -> Then:
+    parts = {name: getattr(then, name) for name in then.__struct_fields__}
+    return Then(**{name: tuple(sorted(each, key=repr)) for name, each in parts.items()})
+
+
+def _told(event: Event) -> str:
+    """An event in a few words."""
+    place = getattr(event, "key", "") or getattr(event, "node", "")
+    then = getattr(event, "then", events.NOTHING)
+    what = f"{type(event).__name__}{f' of {place!r}' if place else ''}"
+    if ref := getattr(event, "ref", 0):
+        what += f" with the value of event {ref}"
+    if started := [*then.started, *then.waiting, *(key for key, _ in then.children)]:
+        what += f", then {', '.join(started[:5])}"
+    return what

@@ -1,0 +1,280 @@
+"""I2 and I8: each key is committed once, and what is over stays over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perdure.model import event as events
+from perdure.model.event import Event
+from perdure.model.key import Key
+from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.verify.finding import Finding
+from perdure.verify.replay import Step
+from perdure.verify.view import RunView
+
+Keys = tuple[str, ...]
+
+_IN_A_PAUSE = (
+    events.SignalReceived,
+    events.NodeReported,
+    events.ReportIgnored,
+    events.ApprovalAnswered,
+    events.RunUnpaused,
+    events.RunMigrated,
+    events.RunCancelled,
+    events.CompensationStarted,
+    events.OutputChanged,
+    events.RunForked,
+)
+"""What may come while a run is paused; nothing else happens in it."""
+
+
+def ended_key(event: Event) -> str:
+    """The key that an event says is done, well or not; empty if it says no such thing."""
+    match event:
+        case events.NodeCompleted():
+            key = Key(node=event.node, iteration=event.iteration).text
+            # Of a loop whose check has a job of its own, the iteration ended before.
+            return f"check:{key}" if event.iteration and event.ref else key
+        case events.ItemCompleted() | events.IterationCompleted() | events.NodeFailed():
+            return event.key
+        case events.NodeSkipped():
+            return event.node
+        case events.NodeUndone() | events.UndoFailed():
+            return f"undo:{event.node}"
+        case _:
+            return ""
+
+
+def committed_once(view: RunView) -> Iterator[Finding]:
+    """No key ends twice, unless a retry or a fork started it again in between."""
+    ends: dict[str, int] = {}
+    for step in view.replay.steps:
+        if isinstance(step.event, events.RunRetried | events.RunForked):
+            ends = _still_ended(ends, step.event.then)
+        key = ended_key(step.event)
+        if not key:
+            continue
+        if key in ends:
+            text = f"{type(step.event).__name__}, though event {ends[key]} had ended it already"
+            numbers = (ends[key], step.number)
+            yield view.finding("I2", "committed_once", text, *numbers, key=key)
+        ends[key] = step.number
+
+
+def _still_ended(ends: dict[str, int], then: events.Then) -> dict[str, int]:
+    """Without what is started again: keys, later iterations, items of maps that begin anew."""
+    texts = (*then.started, *then.waiting, *(key for key, _ in then.children))
+    keys = [Key.parse(text) for text in texts]
+    again = {*texts, *(key.node for key in keys)}
+    loops = {key.node: key.iteration for key in keys if key.iteration}
+    maps = {node for node, _ in then.mapped}
+
+    def is_again(text: str) -> bool:
+        key = Key.parse(text)
+        if key.iteration and key.node in loops:
+            return key.iteration >= loops[key.node]
+        return text in again or key.node in maps
+
+    return {text: number for text, number in ends.items() if not is_again(text)}
+
+
+def was_live(view: RunView) -> Iterator[Finding]:
+    """What ends, fails, pauses or is answered was live just before."""
+    for step in view.replay.steps:
+        find = _LIVE_KEYS.get(type(step.event))
+        if find is None:
+            continue
+        keys, kinds = find(step.event)
+        if any(step.before.live.get(key) in kinds for key in keys):
+            continue
+        if isinstance(step.event, events.NodeCompleted) and _is_gathered(step.before, step.event):
+            continue
+        wanted = " or ".join(sorted(kinds))
+        was = step.before.live.get(keys[0])
+        text = f"{type(step.event).__name__} of a key that had no {wanted}"
+        if was is not None:
+            text += f" but a {was}"
+        yield view.finding("I2", "was_live", text, step.number, key=keys[0])
+
+
+def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
+    """Whether all items of a map were done when it was completed."""
+    progress = state.maps.get(event.node)
+    return event.cause == "items" and progress is not None and len(progress.refs) == progress.count
+
+
+_ANY = frozenset(LiveKind)
+_JOB = frozenset({LiveKind.JOB})
+_WAIT = frozenset({LiveKind.WAIT})
+_WORK = frozenset({LiveKind.JOB, LiveKind.CHILD})
+
+Find = Callable[[Any], tuple[Keys, frozenset[LiveKind]]]
+
+
+def _of_node(event: events.NodeCompleted) -> tuple[Keys, frozenset[LiveKind]]:
+    text = Key(node=event.node, iteration=event.iteration).text
+    kinds = _ANY if not event.cause else _KINDS_OF_CAUSE.get(event.cause, _ANY)
+    return (text, f"check:{text}"), kinds
+
+
+_KINDS_OF_CAUSE = {
+    "timer": _WAIT,
+    "timeout": _WAIT,
+    "signal": _WAIT,
+    "approval": _WAIT,
+    "child": frozenset({LiveKind.CHILD}),
+    "items": _WAIT,
+}
+
+_LIVE_KEYS: dict[type, Find] = {
+    events.NodeCompleted: _of_node,
+    events.ItemCompleted: lambda event: ((event.key,), _WORK),
+    events.IterationCompleted: lambda event: ((event.key,), _WORK),
+    events.NodeRetried: lambda event: ((event.key,), _JOB),
+    events.NodeFailed: lambda event: ((event.key,), _ANY),
+    events.NodeSkipped: lambda event: ((event.node,), _ANY),
+    events.NodePaused: lambda event: ((event.key,), _JOB),
+    events.NodeReported: lambda event: ((event.key,), _ANY),
+    events.NodeAsked: lambda event: ((f"poll:{event.key}",), _WAIT),
+    events.NodePolled: lambda event: ((f"poll:{event.key}",), _JOB),
+    events.ApprovalAnswered: lambda event: ((event.node,), _WAIT),
+    events.ApprovalReminded: lambda event: ((f"remind:{event.node}",), _WAIT),
+    events.NodeNotified: lambda event: ((event.key,), _JOB),
+    events.NodeUndone: lambda event: ((f"undo:{event.node}",), _JOB),
+    events.UndoFailed: lambda event: ((f"undo:{event.node}",), _JOB),
+}
+
+
+def final(view: RunView) -> Iterator[Finding]:
+    """After the end comes an explicit retry, or a fork's own beginning, and nothing else."""
+    for step in view.replay.steps:
+        if not step.before.is_ended or _starts_anew(view, step):
+            continue
+        end = next(s.number for s in reversed(view.replay.steps[: step.number - 1]) if _ends(s))
+        text = f"{type(step.event).__name__} after event {end} had ended the run"
+        yield view.finding("I8", "final", text, end, step.number)
+
+
+def _ends(step: Step) -> bool:
+    return step.after.is_ended and not step.before.is_ended
+
+
+def _starts_anew(view: RunView, step: Step) -> bool:
+    match step.event:
+        case events.RunRetried():
+            return step.before.status in (RunStatus.FAILED, RunStatus.CANCELLED)
+        case events.RunForked():
+            return True
+        case events.OutputChanged():  # they come just before the fork that they are for
+            rest = view.replay.steps[step.number :]
+            others = (each for each in rest if not isinstance(each.event, events.OutputChanged))
+            return isinstance(getattr(next(others, None), "event", None), events.RunForked)
+        case _:
+            return False
+
+
+def retried_when_over(view: RunView) -> Iterator[Finding]:
+    for step in view.replay.steps:
+        if isinstance(step.event, events.RunRetried) and not step.before.is_ended:
+            text = f"RunRetried of a run that was {step.before.status}"
+            yield view.finding("I8", "retried_when_over", text, step.number)
+
+
+def forked_where_it_says(view: RunView) -> Iterator[Finding]:
+    """The events before a fork are those of its origin, up to the number that it names."""
+    changes = 0
+    for step in view.replay.steps:
+        if isinstance(step.event, events.OutputChanged):
+            changes += 1
+            continue
+        if isinstance(step.event, events.RunForked):
+            copied = step.number - 1 - changes
+            if copied != step.event.origin.number:
+                origin = step.event.origin
+                text = (
+                    f"forked after event {origin.number} of run {origin.run!r}, and has {copied} "
+                    "events from before"
+                )
+                yield view.finding("I8", "forked_where_it_says", text, step.number)
+        changes = 0
+
+
+def nothing_in_a_pause(view: RunView) -> Iterator[Finding]:
+    for step in view.replay.steps:
+        if step.before.is_paused and not isinstance(step.event, _IN_A_PAUSE):
+            text = f"{type(step.event).__name__} while the run was paused"
+            yield view.finding("I8", "nothing_in_a_pause", text, step.number)
+
+
+def pauses_alternate(view: RunView) -> Iterator[Finding]:
+    for step in view.replay.steps:
+        if isinstance(step.event, events.RunPaused | events.RunUnpaused):
+            should_be = isinstance(step.event, events.RunUnpaused)
+            if step.before.is_paused is not should_be:
+                was = "paused already" if step.before.is_paused else "not paused"
+                text = f"{type(step.event).__name__} of a run that was {was}"
+                yield view.finding("I8", "pauses_alternate", text, step.number)
+
+
+def completed_when_done(view: RunView) -> Iterator[Finding]:
+    """A run is completed when nothing of it is live and nothing failed."""
+    for step in view.replay.steps:
+        if not isinstance(step.event, events.RunCompleted):
+            continue
+        if step.before.live:
+            keys = ", ".join(sorted(step.before.live)[:5])
+            text = f"RunCompleted while these were live: {keys}"
+            yield view.finding("I8", "completed_when_done", text, step.number)
+        failed = [id for id, n in step.before.nodes.items() if n.status is NodeStatus.FAILED]
+        if failed:
+            text = f"RunCompleted though these had failed: {', '.join(sorted(failed)[:5])}"
+            yield view.finding("I8", "completed_when_done", text, step.number)
+
+
+def outputs_are_there(view: RunView) -> Iterator[Finding]:
+    """Whatever the state refers to is an event with a value."""
+    with_value = {event.number for event in view.events if event.value is not None}
+    for id, node in view.state.nodes.items():
+        if node.status is NodeStatus.COMPLETED and node.ref and node.ref not in with_value:
+            text = f"its output should be the value of event {node.ref}, which has none"
+            yield view.finding("I2", "outputs_are_there", text, node.ref, key=id)
+    for id, progress in view.state.maps.items():
+        for item, ref in progress.refs.items():
+            if ref not in with_value:
+                text = f"its output should be the value of event {ref}, which has none"
+                yield view.finding("I2", "outputs_are_there", text, ref, key=f"{id}[{item}]")
+    ref = view.state.result_ref
+    if view.state.status is RunStatus.COMPLETED and ref and ref not in with_value:
+        text = f"the run's result should be the value of event {ref}, which has none"
+        yield view.finding("I2", "outputs_are_there", text, ref)
+
+
+def attempts_count_up(view: RunView) -> Iterator[Finding]:
+    """The failed attempts at one job are numbered upwards."""
+    last: dict[str, tuple[int, int]] = {}
+    for step in view.replay.steps:
+        if isinstance(step.event, events.NodeRetried):
+            number, key = step.event.attempt, step.event.key
+            before, at = last.get(key, (0, 0))
+            if number <= before:
+                text = f"attempt {number} failed after attempt {before} had"
+                yield view.finding("I9", "attempts_count_up", text, at, step.number, key=key)
+            last[key] = number, step.number
+        for key in getattr(step.event, "then", events.NOTHING).started:
+            last.pop(key, None)
+
+
+RULES = (
+    committed_once,
+    was_live,
+    final,
+    retried_when_over,
+    forked_where_it_says,
+    nothing_in_a_pause,
+    pauses_alternate,
+    completed_when_done,
+    outputs_are_there,
+    attempts_count_up,
+)

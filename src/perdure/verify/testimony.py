@@ -1,0 +1,350 @@
+"""The witness log, ready to be asked: kept in a temporary database, however long it is."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from perdure.model.key import Key
+from perdure.model.value import Value
+from perdure.verify.witness import (
+    Accepted,
+    Acted,
+    BodyBegan,
+    BodyEnded,
+    EndSeen,
+    GivenBack,
+    Line,
+    Refused,
+    read_lines,
+)
+
+_TABLES = """
+CREATE TABLE executions (
+    nonce TEXT PRIMARY KEY, began_at REAL, namespace TEXT, job TEXT, epoch INTEGER,
+    attempt INTEGER, task TEXT, worker TEXT, idempotency_key TEXT, run TEXT, key TEXT
+) WITHOUT ROWID;
+CREATE INDEX executions_of_key ON executions (namespace, run, key);
+CREATE INDEX executions_of_job ON executions (job, epoch);
+CREATE TABLE ends (nonce TEXT PRIMARY KEY, ended_at REAL, error TEXT) WITHOUT ROWID;
+CREATE TABLE places (flow TEXT, node TEXT, PRIMARY KEY (flow, node)) WITHOUT ROWID;
+CREATE TABLE signers (flow TEXT, node TEXT, PRIMARY KEY (flow, node)) WITHOUT ROWID;
+CREATE TABLE places_of (nonce TEXT PRIMARY KEY, flow TEXT, node TEXT) WITHOUT ROWID;
+CREATE TABLE held (limit_key TEXT, nonce TEXT, PRIMARY KEY (limit_key, nonce)) WITHOUT ROWID;
+CREATE TABLE accepted (
+    namespace TEXT, run TEXT, job TEXT, PRIMARY KEY (namespace, run, job)
+) WITHOUT ROWID;
+CREATE TABLE refused (namespace TEXT, run TEXT, job TEXT, errors TEXT);
+CREATE TABLE acts (
+    namespace TEXT, run TEXT, act TEXT, key TEXT, by TEXT, nonce TEXT, errors TEXT
+);
+CREATE INDEX acts_on_run ON acts (namespace, run);
+CREATE TABLE end_seen (
+    namespace TEXT, run TEXT, job TEXT, status TEXT, PRIMARY KEY (run, job, namespace, status)
+) WITHOUT ROWID;
+CREATE TABLE there (job TEXT PRIMARY KEY, namespace TEXT) WITHOUT ROWID;
+CREATE TABLE given_back (job TEXT, at REAL, attempt INTEGER);
+CREATE TABLE committed (
+    nonce TEXT PRIMARY KEY, place TEXT, started_at REAL
+) WITHOUT ROWID;
+"""
+_BATCH = 5_000
+
+
+class WitnessedExecution(Value):
+    nonce: str
+    began_at: float
+    namespace: str
+    job: str
+    epoch: int
+    attempt: int
+    task: str
+    worker: str
+    idempotency_key: str
+    run: str
+    key: str
+
+
+class Act(Value):
+    act: str
+    key: str
+    by: str
+    nonce: str
+    errors: tuple[str, ...]
+
+
+class Testimony:
+    """What the witnesses said. Empty if there were none."""
+
+    def __init__(self, lines: Iterable[tuple[int, Line | None]] = ()) -> None:
+        self._database = sqlite3.connect("")  # a file that goes with the connection
+        self._database.executescript(_TABLES)
+        self.unreadable: list[int] = []
+        self.last_line = 0
+        self._limits_of: dict[tuple[str, str], list[str]] = {}
+        self._take_all(lines)
+        self.has_executions = self.count("executions") > 0
+        self.has_acts = self.count("acts") > 0
+
+    @staticmethod
+    def of(source: str | os.PathLike[str] | Iterable[Line] | None) -> Testimony:
+        if source is None:
+            return Testimony()
+        if isinstance(source, str | os.PathLike):
+            return Testimony(read_lines(source))
+        return Testimony(enumerate(source, start=1))
+
+    def close(self) -> None:
+        self._database.close()
+
+    # Questions about executions
+
+    def executions_of(self, namespace: str, run: str, key: str) -> list[WitnessedExecution]:
+        return list(self._executions("namespace = ? AND run = ? AND key = ?", namespace, run, key))
+
+    def executions_of_job(self, job: str) -> list[WitnessedExecution]:
+        return list(self._executions("job = ? AND run = ''", job))
+
+    def all_executions(self) -> Iterator[WitnessedExecution]:
+        """By job, in the order of their claims."""
+        return self._executions("TRUE")
+
+    def is_witnessed(self, flow: str, node: str) -> bool:
+        """Whether the executions of a node, or of a plain task (no flow), are in the log."""
+        return self._is_in("places", flow, node)
+
+    def is_signed(self, flow: str, node: str) -> bool:
+        """Whether the outputs of a node, or of a plain task, have nonces in them."""
+        return self._is_in("signers", flow, node)
+
+    def limits_of(self, flow: str, node: str) -> list[str]:
+        """The limits that every execution of a node, or of a plain task, counted under."""
+        place = (flow, node)
+        if place not in self._limits_of:
+            rows = self._rows(
+                "SELECT limit_key FROM held JOIN places_of USING (nonce)"
+                " WHERE flow = ? AND node = ? GROUP BY limit_key"
+                " HAVING count(*) = (SELECT count(*) FROM places_of WHERE flow = ? AND node = ?)",
+                (*place, *place),
+            )
+            self._limits_of[place] = [key for (key,) in rows]
+        return self._limits_of[place]
+
+    def held_count(self, limit_key: str) -> int:
+        """How many executions counted under a limit."""
+        [(count,)] = self._rows("SELECT count(*) FROM held WHERE limit_key = ?", (limit_key,))
+        return int(count)
+
+    def running(self, limit_key: str, *, only_committed: bool) -> Iterator[tuple[float, int, str]]:
+        """Beginnings (+1) and ends (-1) under a limit in their order, ends first."""
+        committed = "JOIN committed USING (nonce)" if only_committed else ""
+        return self._rows(
+            f"""
+            SELECT began_at AS at, 1 AS step, nonce
+            FROM held JOIN executions USING (nonce) JOIN ends USING (nonce) {committed}
+            WHERE limit_key = :key AND ended_at > began_at
+            UNION ALL
+            SELECT ended_at, -1, nonce
+            FROM held JOIN executions USING (nonce) JOIN ends USING (nonce) {committed}
+            WHERE limit_key = :key AND ended_at > began_at
+            ORDER BY at, step
+            """,
+            {"key": limit_key},
+        )
+
+    def starts(self, limit_key: str) -> Iterator[tuple[float, str]]:
+        """When the store says that executions under a limit were claimed, where it still does."""
+        return self._rows(
+            "SELECT started_at, nonce FROM held JOIN committed USING (nonce)"
+            " WHERE limit_key = ? AND started_at IS NOT NULL ORDER BY started_at",
+            (limit_key,),
+        )
+
+    def beginnings(self, limit_key: str) -> Iterator[tuple[float, str]]:
+        """When bodies under a limit began."""
+        return self._rows(
+            "SELECT began_at, nonce FROM held JOIN executions USING (nonce)"
+            " WHERE limit_key = ? ORDER BY began_at",
+            (limit_key,),
+        )
+
+    def split_keys(self) -> Iterator[tuple[str, str, str, int]]:
+        """Parts of runs whose executions do not agree on one idempotency key."""
+        return self._rows(
+            "SELECT namespace, run, key, count(DISTINCT idempotency_key) AS count FROM executions"
+            " WHERE run <> '' GROUP BY namespace, run, key HAVING count > 1",
+            (),
+        )
+
+    def shared_keys(self) -> Iterator[tuple[str, str, int]]:
+        """Idempotency keys that different parts or jobs share."""
+        return self._rows(
+            "SELECT namespace, idempotency_key,"
+            " count(DISTINCT CASE run WHEN '' THEN job ELSE run || char(10) || key END) AS count"
+            " FROM executions GROUP BY namespace, idempotency_key HAVING count > 1",
+            (),
+        )
+
+    # Questions about clients
+
+    def accepted(self) -> Iterator[tuple[str, str, str]]:
+        return self._rows("SELECT namespace, run, job FROM accepted", ())
+
+    def refused_only(self) -> Iterator[tuple[str, str, str, str]]:
+        """What was refused and never accepted under the same id, with the types of the errors."""
+        return self._rows(
+            """
+            SELECT namespace, run, job, errors FROM refused
+            WHERE (run <> '' OR job <> '')
+              AND NOT EXISTS (
+                SELECT 1 FROM accepted
+                WHERE accepted.namespace = refused.namespace
+                  AND accepted.run = refused.run AND accepted.job = refused.job
+              )
+            """,
+            (),
+        )
+
+    def ends_told(self, namespace: str, *, run: str = "", job: str = "") -> list[str]:
+        """How clients were told that a run or a job ended."""
+        rows = self._rows(
+            "SELECT status FROM end_seen WHERE run = ? AND job = ? AND namespace = ?",
+            (run, job, namespace),
+        )
+        return [status for (status,) in rows]
+
+    def acts_on(self, namespace: str, run: str) -> list[Act]:
+        if not self.has_acts:
+            return []
+        found = self._rows(
+            "SELECT act, key, by, nonce, errors FROM acts WHERE namespace = ? AND run = ?",
+            (namespace, run),
+        )
+        return [
+            Act(act=act, key=key, by=by, nonce=nonce, errors=tuple(errors.split()))
+            for act, key, by, nonce, errors in found
+        ]
+
+    def given_back(self, job: str) -> list[tuple[float, int]]:
+        """The attempts at a job that ended by giving it back, and when."""
+        rows = self._rows("SELECT at, attempt FROM given_back WHERE job = ?", (job,))
+        return [(at, attempt) for at, attempt in rows]
+
+    def count(self, table: str) -> int:
+        [(count,)] = self._database.execute(f"SELECT count(*) FROM {table}")
+        return int(count)
+
+    # What the store confirms
+
+    def commit(self, nonce: str, place: str, started_at: float | None = None) -> str:
+        """Note where an execution's output is kept; where else it is, if it is there too."""
+        found = self._database.execute("SELECT place FROM committed WHERE nonce = ?", (nonce,))
+        for (other,) in found.fetchall():
+            return str(other) if other != place else ""
+        self._database.execute("INSERT INTO committed VALUES (?, ?, ?)", (nonce, place, started_at))
+        return ""
+
+    def see(self, namespace: str, job: str) -> None:
+        """Note that a job is in the store, and in which namespace."""
+        self._insert("there", job, namespace)
+
+    def namespace_of(self, job: str) -> str | None:
+        for (namespace,) in self._rows("SELECT namespace FROM there WHERE job = ?", (job,)):
+            return str(namespace)
+        return None
+
+    # Taking it in
+
+    def _take_all(self, lines: Iterable[tuple[int, Line | None]]) -> None:
+        remaining = iter(lines)
+        while batch := list(islice(remaining, _BATCH)):
+            for number, line in batch:
+                self.last_line = number
+                if line is None:
+                    self.unreadable.append(number)
+                else:
+                    self._take(line)
+        self._database.execute(
+            "INSERT OR IGNORE INTO places SELECT DISTINCT flow, node FROM places_of"
+        )
+
+    def _take(self, line: Line) -> None:
+        match line:
+            case BodyBegan():
+                self._took_began(line)
+            case BodyEnded():
+                self._took_ended(line)
+            case Accepted():
+                self._insert("accepted", line.namespace, line.run, line.job)
+            case Refused():
+                errors = " ".join(line.errors)
+                self._insert("refused", line.namespace, line.run, line.job, errors)
+            case Acted():
+                errors = " ".join(line.errors)
+                where = (line.namespace, line.run, line.act, line.key)
+                self._insert("acts", *where, line.by, line.nonce, errors)
+            case EndSeen():
+                self._insert("end_seen", line.namespace, line.run, line.job, line.status)
+            case GivenBack():
+                self._insert("given_back", line.job, line.at, line.attempt)
+
+    def _took_began(self, line: BodyBegan) -> None:
+        self._insert(
+            "executions",
+            line.nonce,
+            line.at,
+            line.namespace,
+            line.job,
+            line.epoch,
+            line.attempt,
+            line.task,
+            line.worker,
+            line.idempotency_key,
+            line.run,
+            line.key,
+        )
+        self._insert("places_of", line.nonce, *place_of(line))
+        for key in line.limits:
+            self._insert("held", key, line.nonce)
+
+    def _took_ended(self, line: BodyEnded) -> None:
+        self._insert("ends", line.nonce, line.at, line.error)
+        if line.is_signed:
+            self._database.execute(
+                "INSERT OR IGNORE INTO signers SELECT flow, node FROM places_of WHERE nonce = ?",
+                (line.nonce,),
+            )
+
+    def _insert(self, table: str, *values: object) -> None:
+        marks = ", ".join("?" * len(values))
+        self._database.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
+
+    def _executions(self, where: str, *values: str) -> Iterator[WitnessedExecution]:
+        columns = WitnessedExecution.__struct_fields__
+        text = (
+            f"SELECT {', '.join(columns)} FROM executions"
+            f" WHERE {where} ORDER BY job, epoch, attempt, began_at"
+        )
+        for row in self._rows(text, values):
+            yield WitnessedExecution(**dict(zip(columns, row, strict=True)))
+
+    def _is_in(self, table: str, flow: str, node: str) -> bool:
+        text = f"SELECT 1 FROM {table} WHERE flow = ? AND node = ?"
+        return self._database.execute(text, (flow, node)).fetchone() is not None
+
+    def _rows(self, text: str, values: object) -> Iterator[tuple]:  # type: ignore[type-arg]  # rows
+        return iter(self._database.execute(text, values))  # type: ignore[arg-type]  # of any kind
+
+
+def place_of(line: BodyBegan) -> tuple[str, str]:
+    """The flow and the node of an execution; of a plain job, no flow and its task.
+
+    What is done beside a node, such as its undo, has outputs of its own: its part counts too.
+    """
+    if not line.run:
+        return "", line.task
+    key = Key.parse(line.key)
+    name = line.flow.rpartition("@")[0]
+    return name, f"{key.part}:{key.node}" if key.part else key.node

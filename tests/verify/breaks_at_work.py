@@ -1,0 +1,399 @@
+"""Ways to break what goes on, ends, is counted and is limited: I6 to I11, and schedules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from perdure.model import event as events
+from perdure.model.event import Parent, Then
+from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.job import NodeRef, Status
+from perdure.model.limit import LimitRule
+from perdure.model.run import RunStatus, WaitKind
+from perdure.model.schedule import TickRecord, TickResult
+from perdure.verify import CheckSettings, Expected
+from perdure.verify.witness import (
+    BodyBegan,
+    BodyEnded,
+    GivenBack,
+)
+from tests.verify.broken import NAMESPACE, Broken, Case
+
+WORKER = WorkerId("w1")
+
+
+# I6, I7: nothing held in vain, nothing stuck
+
+
+def hold_a_job_of_a_waiting_run(broken: Broken) -> None:
+    hold(broken, "asking", "w")
+
+
+def hold_a_job_of_a_paused_run(broken: Broken) -> None:
+    [job] = broken.jobs_of("parked")
+    broken.change_job(job.id, **held(broken))
+
+
+def lose_the_job_of_a_key(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.state.put(job.id, None)
+
+
+def have_a_job_too_many(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.add_job_like(job.id, "more", node=NodeRef(run=RunId("queued"), key="other"))
+
+
+def lose_a_wait(broken: Broken) -> None:
+    broken.remove_wait("asking", "w")
+
+
+def lose_a_timer(broken: Broken) -> None:
+    broken.remove_wait("sleeping", "d")
+
+
+def have_a_wait_too_many(broken: Broken) -> None:
+    wait = broken.wait("asking", "w")
+    more = replace(wait, key="other")
+    broken.records.put_wait(more.place, more)
+
+
+def wait_for_another_child(broken: Broken) -> None:
+    broken.change_wait("parent", "c", name="another")
+
+
+def wait_for_the_wrong_kind(broken: Broken) -> None:
+    broken.change_wait("parent", "c", kind=WaitKind.TIMER)
+
+
+def leave_a_job_of_a_paused_run_waiting(broken: Broken) -> None:
+    [job] = broken.jobs_of("parked")
+    broken.change_job(job.id, status=Status.WAITING)
+
+
+def leave_a_job_parked_after_the_pause(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, status=Status.PAUSED)
+
+
+def let_a_wait_of_a_paused_run_go(broken: Broken) -> None:
+    broken.change_wait("held", "d", is_held=False)
+
+
+def keep_a_wait_held_after_the_pause(broken: Broken) -> None:
+    broken.change_wait("unpaused", "w", is_held=True)
+
+
+def leave_a_job_in_the_lane_of_another_version(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, lane=replace(job.lane, flow="queued@other"))
+
+
+def leave_a_job_behind_in_a_migration(broken: Broken) -> None:
+    [job] = broken.jobs_of("moved")
+    before = broken.event("moved", 1)
+    assert isinstance(before, events.RunSubmitted)
+    broken.change_job(job.id, lane=replace(job.lane, flow=f"moved@{before.version}"))
+
+
+def lose_a_definition(broken: Broken) -> None:
+    run = broken.run("asking")
+    del broken.records.definitions[NAMESPACE, run.flow, run.version]
+
+
+def let_a_timer_be_overdue(broken: Broken) -> None:
+    late(broken)
+    due_at = broken.wait("sleeping", "d").opened_at - timedelta(hours=1)
+    broken.change_wait("sleeping", "d", due_at=due_at)
+
+
+def let_a_lease_be_overdue(broken: Broken) -> None:
+    late(broken)
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, **held(broken))
+
+
+def let_a_plain_lease_be_overdue(broken: Broken) -> None:
+    late(broken)
+    broken.change_job(broken.plain["idle"], **held(broken))
+
+
+def let_a_scheduled_job_be_overdue(broken: Broken) -> None:
+    late(broken)
+    job = broken.state.jobs[JobId(broken.plain["later"])]
+    broken.change_job(job.id, ready_at=job.created_at - timedelta(hours=1))
+
+
+def let_a_deadline_be_overdue(broken: Broken) -> None:
+    late(broken)
+    job = broken.state.jobs[JobId(broken.plain["idle"])]
+    broken.change_job(job.id, deadline_at=job.created_at - timedelta(hours=1))
+
+
+def let_a_schedule_be_overdue(broken: Broken) -> None:
+    late(broken)
+    change_schedule(broken, due_at=broken.run("chain").created_at - timedelta(hours=1))
+
+
+def hold_a_job_without_a_lease(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], status=Status.ACTIVE, worker=None)
+
+
+def lose_a_parent(broken: Broken) -> None:
+    broken.remove_run("parent done")
+
+
+def forget_a_child(broken: Broken) -> None:
+    broken.remove_wait("parent", "c")
+
+
+def not_hear_of_a_childs_end(broken: Broken) -> None:
+    place = broken.run("parent/c").place
+    broken.remove_wait("parent/c", "w")
+    broken.append("parent/c", events.RunCancelled())
+    last = broken.records.events[place][-1].event
+    broken.change_run("parent/c", status=RunStatus.CANCELLED, finished_at=last.at)
+
+
+def take_anothers_child(broken: Broken) -> None:
+    broken.change_run("parent/c", parent=Parent(run=RunId("chain"), key="a"))
+
+
+def lose_a_child(broken: Broken) -> None:
+    broken.remove_run("parent/c")
+
+
+def leave_a_job_without_a_run(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.add_job_like(job.id, "stray", node=NodeRef(run=RunId("gone"), key="n"))
+
+
+def leave_a_wait_without_a_run(broken: Broken) -> None:
+    wait = replace(broken.wait("asking", "w"), run=RunId("gone"))
+    broken.records.put_wait(wait.place, wait)
+
+
+# I8: terminal is final
+
+
+def write_after_the_end(broken: Broken) -> None:
+    broken.append("chain", events.SignalReceived(name="late"), b"1")
+
+
+def retry_what_was_completed(broken: Broken) -> None:
+    broken.append("chain", events.RunRetried(then=Then()))
+
+
+def retry_what_goes_on(broken: Broken) -> None:
+    broken.append("sleeping", events.RunRetried(then=Then()))
+
+
+def fork_from_elsewhere(broken: Broken) -> None:
+    number = broken.find("forked", events.RunForked)
+    forked = broken.event("forked", number)
+    assert isinstance(forked, events.RunForked)
+    origin = replace(forked.origin, number=forked.origin.number + 1)
+    broken.rewrite("forked", number, replace(forked, origin=origin))
+
+
+def go_on_in_a_pause(broken: Broken) -> None:
+    broken.append("held", events.NodeCompleted(node="d", cause="timer", ref=1))
+
+
+def pause_twice(broken: Broken) -> None:
+    broken.append("held", events.RunPaused())
+
+
+def complete_with_something_live(broken: Broken) -> None:
+    broken.append("asking", events.RunCompleted(ref=1))
+
+
+def leave_a_job_of_an_ended_run(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.add_job_like(job.id, "late", node=NodeRef(run=RunId("chain"), key="a"))
+
+
+def leave_a_wait_of_an_ended_run(broken: Broken) -> None:
+    wait = replace(broken.wait("asking", "w"), run=RunId("chain"))
+    broken.records.put_wait(wait.place, wait)
+
+
+def leave_events_of_a_run_that_is_gone(broken: Broken) -> None:
+    broken.records.put_events((NAMESPACE, RunId("gone")), list(broken.log("chain")))
+
+
+def end_a_job_without_a_time(broken: Broken) -> None:
+    id = JobId(broken.plain["done"])
+    broken.state.jobs[id] = replace(broken.state.jobs[id], finished_at=None)
+
+
+# I9: attempts
+
+
+def count_an_attempt_too_many(broken: Broken) -> None:
+    broken.change_line(broken.began(run="chain", key="a"), attempt=7)
+
+
+def jump_an_attempt(broken: Broken) -> None:
+    line = broken.began(run="flaky", key="a", place=1)
+    broken.change_line(line, attempt=line.attempt + 1, epoch=line.epoch)
+
+
+def count_what_was_given_back(broken: Broken) -> None:
+    line = broken.began(run="flaky", key="a", place=1)
+    broken.lines.append(GivenBack(at=0, job=line.job, attempt=1))
+
+
+def fail_the_same_attempt_twice(broken: Broken) -> None:
+    number = broken.find("flaky", events.NodeRetried)
+    broken.insert("flaky", number + 1, broken.event("flaky", number))
+
+
+def complete_another_attempt(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], attempt=0)
+
+
+# I10, I11: results and limits
+
+
+def end_otherwise_than_expected(broken: Broken) -> None:
+    expected = {"chain": Expected(status=RunStatus.FAILED)}
+    broken.settings = CheckSettings(expected=expected)
+
+
+def give_another_result(broken: Broken) -> None:
+    expected = {"chain": Expected(status=RunStatus.COMPLETED, result={"a": 1})}
+    broken.settings = CheckSettings(expected=expected)
+
+
+def exceed_a_limit(broken: Broken) -> None:
+    """Two committed executions under one key, both at work at one moment."""
+    first, second = broken.began(run="chain", key="a"), broken.began(run="chain two", key="a")
+    end = next(each for each in broken.lines if is_end_of(each, second))
+    broken.change_line(second, at=first.at)
+    broken.change_line(end, at=second.at + 100)
+
+
+def exceed_a_rate(broken: Broken) -> None:
+    window = timedelta(minutes=1)
+    broken.settings = CheckSettings(limits=(LimitRule(key="plain", starts_max=1, window=window),))
+
+
+def start_too_close_to_each_other(broken: Broken) -> None:
+    spacing = timedelta(hours=1)
+    broken.settings = CheckSettings(limits=(LimitRule(key="plain", spacing=spacing),))
+
+
+def exceed_a_rate_by_the_witness(broken: Broken) -> None:
+    hour = timedelta(hours=1)
+    rule = LimitRule(key="printer", starts_max=1, window=hour)
+    broken.settings = CheckSettings(limits=(rule,), start_slack=timedelta(seconds=1))
+
+
+# Schedules
+
+
+def start_a_tick_twice(broken: Broken) -> None:
+    schedule = broken.state.schedules.by_place[NAMESPACE, "nightly"]
+    [triggered] = schedule.state.history
+    tick = replace(triggered, reason="")
+    again = replace(tick, run=RunId("chain"))
+    change_schedule(broken, history=(tick, again), started=2)
+
+
+def lose_count_of_ticks(broken: Broken) -> None:
+    change_schedule(broken, started=0)
+
+
+def lose_what_a_tick_started(broken: Broken) -> None:
+    tick = TickRecord(
+        at=broken.run("chain").created_at, result=TickResult.STARTED, run=RunId("gone")
+    )
+    change_schedule(broken, history=(tick,))
+
+
+def held(broken: Broken) -> dict[str, object]:
+    long_ago = broken.run("chain").created_at - timedelta(hours=1)
+    return {"status": Status.ACTIVE, "worker": WORKER, "lease_until": long_ago, "epoch": 9}
+
+
+def hold(broken: Broken, run: str, key: str) -> None:
+    [job] = broken.jobs_of("queued")
+    node = NodeRef(run=RunId(run), key=key)
+    broken.add_job_like(job.id, "held", node=node, **held(broken))
+
+
+def late(broken: Broken) -> None:
+    broken.settings = CheckSettings(grace=timedelta(minutes=5))
+
+
+def change_schedule(broken: Broken, **changes: object) -> None:
+    place = (NAMESPACE, "nightly")
+    schedule = broken.state.schedules.by_place[place]
+    after = replace(schedule, state=replace(schedule.state, **changes))
+    broken.state.schedules.put(place, after)
+
+
+def is_end_of(line: object, began: BodyBegan) -> bool:
+    return isinstance(line, BodyEnded) and line.nonce == began.nonce
+
+
+AT_WORK: list[Case] = [
+    (hold_a_job_of_a_waiting_run, "I6", "waiting_holds_nothing"),
+    (hold_a_job_of_a_paused_run, "I6", "waiting_holds_nothing"),
+    (lose_the_job_of_a_key, "I7", "jobs_match"),
+    (have_a_job_too_many, "I7", "jobs_match"),
+    (lose_a_wait, "I7", "waits_match"),
+    (lose_a_timer, "I7", "waits_match"),
+    (have_a_wait_too_many, "I7", "waits_match"),
+    (wait_for_another_child, "I7", "waits_match"),
+    (wait_for_the_wrong_kind, "I7", "waits_match"),
+    (leave_a_job_of_a_paused_run_waiting, "I7", "parked_in_a_pause"),
+    (leave_a_job_parked_after_the_pause, "I7", "parked_in_a_pause"),
+    (let_a_wait_of_a_paused_run_go, "I7", "parked_in_a_pause"),
+    (keep_a_wait_held_after_the_pause, "I7", "parked_in_a_pause"),
+    (leave_a_job_in_the_lane_of_another_version, "I7", "in_their_lanes"),
+    (leave_a_job_behind_in_a_migration, "I7", "in_their_lanes"),
+    (lose_a_definition, "I7", "has_definition"),
+    (let_a_timer_be_overdue, "I7", "runs_in_time"),
+    (let_a_lease_be_overdue, "I7", "runs_in_time"),
+    (let_a_plain_lease_be_overdue, "I7", "jobs_in_time"),
+    (let_a_scheduled_job_be_overdue, "I7", "jobs_in_time"),
+    (let_a_deadline_be_overdue, "I7", "jobs_in_time"),
+    (let_a_schedule_be_overdue, "I7", "ticks_in_time"),
+    (hold_a_job_without_a_lease, "I7", "is_whole"),
+    (lose_a_parent, "I7", "has_parent"),
+    (forget_a_child, "I7", "is_awaited"),
+    (not_hear_of_a_childs_end, "I7", "children_are_there"),
+    (take_anothers_child, "I7", "children_know"),
+    (lose_a_child, "I7", "children_are_there"),
+    (leave_a_job_without_a_run, "I7", "has_run"),
+    (leave_a_wait_without_a_run, "I7", "has_run"),
+    (write_after_the_end, "I8", "final"),
+    (retry_what_was_completed, "I8", "final"),
+    (retry_what_goes_on, "I8", "retried_when_over"),
+    (fork_from_elsewhere, "I8", "forked_where_it_says"),
+    (go_on_in_a_pause, "I8", "nothing_in_a_pause"),
+    (pause_twice, "I8", "pauses_alternate"),
+    (complete_with_something_live, "I8", "completed_when_done"),
+    (leave_a_job_of_an_ended_run, "I8", "jobs_match"),
+    (leave_a_wait_of_an_ended_run, "I8", "waits_match"),
+    (leave_events_of_a_run_that_is_gone, "I8", "strays"),
+    (end_a_job_without_a_time, "I8", "is_whole"),
+    (count_an_attempt_too_many, "I9", "attempts_follow"),
+    (jump_an_attempt, "I9", "attempts_follow"),
+    (count_what_was_given_back, "I9", "attempts_follow"),
+    (fail_the_same_attempt_twice, "I9", "attempts_count_up"),
+    (complete_another_attempt, "I9", "output_is_current"),
+    (end_otherwise_than_expected, "I10", "as_expected"),
+    (give_another_result, "I10", "as_expected"),
+    (exceed_a_limit, "I11", "limits_hold"),
+    (exceed_a_rate, "I11", "limits_hold"),
+    (start_too_close_to_each_other, "I11", "limits_hold"),
+    (exceed_a_rate_by_the_witness, "I11", "limits_hold"),
+    (start_a_tick_twice, "I2", "one_start_a_tick"),
+    (lose_count_of_ticks, "I2", "counts_agree"),
+    (lose_what_a_tick_started, "I1", "started_is_there"),
+]

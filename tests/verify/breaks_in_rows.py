@@ -1,0 +1,202 @@
+"""Ways to break what stands beside the logs: jobs, definitions, limits, schedules, values."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from perdure.model import event as events
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import Status
+from perdure.model.lane import Lane
+from tests.verify.breaks_of_decisions import AGES
+from tests.verify.broken import NAMESPACE, Broken, Case
+
+# I1: what was accepted is there as it was
+
+
+def lose_the_input_of_a_run(broken: Broken) -> None:
+    broken.set_value("chain", 1, None)
+
+
+def garble_the_input_of_a_run(broken: Broken) -> None:
+    broken.set_value("queued", 1, b"\xff\x00")
+
+
+def garble_the_input_of_a_job(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], input=b"\xff\x00")
+
+
+def give_a_job_an_input_that_is_no_call(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], input=b"7")
+
+
+def garble_the_policy_of_a_job(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], policy=b"\xff\x00")
+
+
+def move_a_job_to_another_namespace(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], namespace="other")
+
+
+# I2, I3: outputs
+
+
+def garble_an_output(broken: Broken) -> None:
+    broken.set_value("retried", broken.find("retried", events.NodeCompleted), b"\xff\x00")
+
+
+def lose_the_output_of_a_job(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], output=None)
+
+
+def lose_the_output_of_a_job_that_signs(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], output=b"null")
+
+
+def have_two_live_jobs_of_one_fingerprint(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], fingerprint="same")
+    broken.add_job_like(broken.plain["idle"], "twin")
+
+
+def hide_a_stale_output(broken: Broken) -> None:
+    job = broken.state.jobs[JobId(broken.plain["done"])]
+    broken.change_job(job.id, epoch=job.epoch + 1, is_dropped=True)
+
+
+# I5: a version is its content
+
+
+def give_a_flow_another_definition(broken: Broken) -> None:
+    definitions = broken.records.definitions
+    run, other = broken.run("asking"), broken.run("chain")
+    data = definitions[NAMESPACE, other.flow, other.version]
+    definitions[NAMESPACE, run.flow, run.version] = data
+
+
+def garble_a_definition(broken: Broken) -> None:
+    run = broken.run("asking")
+    broken.records.definitions[NAMESPACE, run.flow, run.version] = b"\xff\x00"
+
+
+# I7: nothing is where nobody looks
+
+
+def put_a_job_into_no_lane(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], lane=Lane(queue="", task=""))
+
+
+def put_a_job_into_the_lane_of_a_flow(broken: Broken) -> None:
+    job = broken.state.jobs[JobId(broken.plain["idle"])]
+    broken.change_job(job.id, lane=replace(job.lane, flow="chain@1"))
+
+
+def put_a_job_of_a_run_into_another_queue(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, lane=replace(job.lane, queue="elsewhere"))
+
+
+def make_a_job_of_a_run_less_urgent(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, rank=job.rank + AGES.total_seconds())
+
+
+def call_the_job_of_a_run_with_something_else(broken: Broken) -> None:
+    [job] = broken.jobs_of("queued")
+    broken.change_job(job.id, input=b"[[999],{}]")
+
+
+def put_a_job_behind_all_others(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], rank=1e300)
+
+
+def look_for_a_schedule_at_no_time(broken: Broken) -> None:
+    schedules = broken.state.schedules
+    [schedule] = schedules.by_place.values()
+    schedules.due.move(schedule, None)
+
+
+def let_a_schedule_be_due_in_ages(broken: Broken) -> None:
+    change_due_at(broken, forgotten=False)
+
+
+def forget_when_a_schedule_is_due(broken: Broken) -> None:
+    change_due_at(broken, forgotten=True)
+
+
+# I8: what clients were told is final
+
+
+def reopen_a_job(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], status=Status.WAITING, finished_at=None, output=None)
+
+
+def fail_a_completed_job(broken: Broken) -> None:
+    broken.change_job(broken.plain["done"], status=Status.FAILED, output=None)
+
+
+def forget_the_end_of_a_run(broken: Broken) -> None:
+    broken.lines.append(broken.end_seen("asking", "completed"))
+
+
+# I11: limits
+
+
+def close_a_limit_for_ages(broken: Broken) -> None:
+    broken.state.limit(NAMESPACE, "printer").closed_until = broken.now + AGES
+
+
+def count_starts_of_the_future(broken: Broken) -> None:
+    broken.state.limit(NAMESPACE, "plain").starts.append((broken.now + AGES, 1000))
+
+
+def hold_a_job_that_does_not_count(broken: Broken) -> None:
+    broken.change_job(
+        broken.plain["idle"],
+        status=Status.ACTIVE,
+        worker=WorkerId("w1"),
+        epoch=1,
+        attempt=1,
+        lease_until=broken.now + timedelta(minutes=1),
+    )
+
+
+def change_due_at(broken: Broken, *, forgotten: bool) -> None:
+    [(place, schedule)] = broken.state.schedules.by_place.items()
+    due_at = schedule.state.due_at
+    assert due_at is not None
+    state = replace(schedule.state, due_at=None if forgotten else due_at + AGES)
+    broken.state.schedules.put(place, replace(schedule, state=state))
+
+
+IN_ROWS: list[Case] = [
+    (lose_the_input_of_a_run, "I1", "has_input"),
+    (garble_the_input_of_a_run, "I1", "has_input"),
+    (garble_the_input_of_a_job, "I1", "can_be_called"),
+    (give_a_job_an_input_that_is_no_call, "I1", "can_be_called"),
+    (garble_the_policy_of_a_job, "I1", "can_be_called"),
+    (move_a_job_to_another_namespace, "I1", "accepted"),
+    (garble_an_output, "I2", "values_are_json"),
+    (lose_the_output_of_a_job, "I2", "is_whole"),
+    (lose_the_output_of_a_job_that_signs, "I2", "output_is_current"),
+    (have_two_live_jobs_of_one_fingerprint, "I2", "twins"),
+    (hide_a_stale_output, "I3", "output_is_current"),
+    (give_a_flow_another_definition, "I5", "has_definition"),
+    (garble_a_definition, "I5", "has_definition"),
+    (put_a_job_into_no_lane, "I7", "in_its_lane"),
+    (put_a_job_into_the_lane_of_a_flow, "I7", "in_its_lane"),
+    (put_a_job_of_a_run_into_another_queue, "I7", "jobs_as_scheduled"),
+    (make_a_job_of_a_run_less_urgent, "I7", "jobs_as_scheduled"),
+    (call_the_job_of_a_run_with_something_else, "I7", "jobs_as_scheduled"),
+    (put_a_job_behind_all_others, "I7", "in_its_place"),
+    (look_for_a_schedule_at_no_time, "I7", "is_looked_for"),
+    (let_a_schedule_be_due_in_ages, "I7", "due_by_its_timetable"),
+    (forget_when_a_schedule_is_due, "I7", "due_by_its_timetable"),
+    (reopen_a_job, "I8", "ends_are_final"),
+    (fail_a_completed_job, "I8", "ends_are_final"),
+    (forget_the_end_of_a_run, "I8", "ends_are_kept"),
+    (close_a_limit_for_ages, "I11", "opens_again"),
+    (count_starts_of_the_future, "I11", "began_in_the_past"),
+    (hold_a_job_that_does_not_count, "I11", "is_counted"),
+]

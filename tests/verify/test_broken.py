@@ -1,0 +1,74 @@
+"""Stores and logs that break a promise: the checker catches each, and says which it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from perdure.model.ids import RunId
+from perdure.store.memory.store import MemoryStore
+from perdure.verify import check
+from perdure.verify.rules import jobs, limits, schedules, witnessed
+from perdure.verify.verifier import RUN_RULES
+from tests.verify.breaks_at_work import AT_WORK, change_schedule
+from tests.verify.breaks_in_logs import IN_LOGS
+from tests.verify.breaks_in_rows import IN_ROWS
+from tests.verify.breaks_of_decisions import DECISIONS
+from tests.verify.broken import NAMESPACE, Break, Broken, Case
+from tests.verify.history import Made, Maker
+
+CASES = [*IN_LOGS, *AT_WORK, *IN_ROWS, *DECISIONS]
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    """Made once: each test breaks a copy of it."""
+    return asyncio.run(Maker(MemoryStore("memory://")).make())
+
+
+def names(cases: list[Case]) -> Iterator[str]:
+    return (f"{invariant}-{act.__name__}" for act, invariant, _ in cases)
+
+
+async def test_the_history_itself_is_sound(made: Made) -> None:
+    broken = Broken(made)
+
+    assert await check(broken.store, broken.lines, broken.settings) == []
+
+
+async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
+    broken = Broken(made)
+    [triggered] = broken.state.schedules.by_place[NAMESPACE, "nightly"].state.history
+    other = replace(triggered, run=RunId("chain"))
+    change_schedule(broken, history=(triggered, other), started=2)
+
+    assert await check(broken.store, broken.lines, broken.settings) == []
+
+
+@pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
+async def test_catches(made: Made, act: Break, invariant: str, rule: str) -> None:
+    broken = Broken(made)
+    act(broken)
+
+    findings = await check(broken.store, broken.lines, broken.settings)
+
+    found = {(finding.invariant, finding.rule) for finding in findings}
+    assert (invariant, rule) in found, [str(finding) for finding in findings]
+    assert not any("could not be asked" in finding.text for finding in findings)
+
+
+def test_every_invariant_has_something_that_breaks_it() -> None:
+    assert {invariant for _, invariant, _ in CASES} == {f"I{n}" for n in range(1, 13)}
+
+
+def test_every_rule_has_something_that_breaks_it() -> None:
+    asked = [*RUN_RULES, *jobs.RULES, *limits.RULES, *schedules.RULES, *witnessed.RULES]
+    names = [rule.__name__ for rule in asked]
+    caught = {rule for _, _, rule in CASES}
+
+    assert len(set(names)) == len(names)  # so that a finding says which of them it is of
+    # What a log that cannot be read leads to is tested where logs are read.
+    assert set(names) - caught == {"readable"}

@@ -1,0 +1,97 @@
+"""Stores of every kind in which all went well: the checker finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from perdure import AsyncClient, Context, task
+from perdure.model.job import FINISHED
+from perdure.model.run import ENDED
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.verify import Checker, CheckSettings, HeardWitness, check
+from tests.flows.catalogue import FLOWS
+from tests.flows.conftest import results_of_all
+from tests.verify.history import Maker
+from tests.worker.conftest import Hire, client, hire
+
+__all__ = ["client", "hire"]
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    store = store_at(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
+    made = await Maker(store).make()
+    checker = Checker(store, made.witness.lines, made.settings)
+
+    findings = [finding async for finding in checker.findings()]
+
+    assert findings == []
+    counts = checker.counts
+    assert counts.runs > 20
+    assert 0 < counts.ended_runs < counts.runs
+    assert counts.events > 300
+    assert counts.snapshots > 0
+    assert counts.waits > 3
+    assert counts.jobs > 3
+    assert counts.schedules == 1
+    assert counts.committed > 25
+    assert counts.accepted > 20
+    assert counts.refused == 1
+
+
+async def test_finds_nothing_after_every_flow_of_the_catalogue(
+    store: Store, client: AsyncClient, hire: Hire
+) -> None:
+    await hire(flows=FLOWS)
+    await results_of_all(client)
+
+    assert await check(store) == []
+
+
+async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
+    made = await Maker(store).make()
+    at_once = timedelta(0)
+    while await store.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
+        pass
+    while await store.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
+        pass
+    settings = CheckSettings(limits=made.settings.limits, allows_pruned=True)
+    checker = Checker(store, made.witness.lines, settings)
+
+    assert [finding async for finding in checker.findings()] == []
+    assert checker.counts.runs > 5
+    assert checker.counts.ended_runs == 0
+
+
+async def test_looks_at_jobs_that_only_their_waiters_still_see(
+    store: Store, client: AsyncClient, hire: Hire
+) -> None:
+    witness = HeardWitness()
+
+    @task
+    async def sign(value: int, ctx: Context) -> str:
+        with witness.execution(ctx) as execution:
+            return execution.nonce
+
+    await hire(sign, keep_completed=0)
+    job = await client.enqueue(sign, 1)
+    await job.result(20)
+    checker = Checker(store, witness.lines)
+
+    assert [finding async for finding in checker.findings()] == []
+    assert await client.jobs() == []
+    assert checker.counts.committed == 1
+
+
+async def test_finds_nothing_in_an_empty_store(store: Store) -> None:
+    assert await check(store) == []
