@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.model.value import Value
-from perdure.verify.witness import new_nonce
+from proof.evidence.log import new_nonce
 
 VARIABLE = "PERDURE_CHAOS_ASKS"
 

@@ -17,12 +17,12 @@ from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, 
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.waits import WaitRecord
 from perdure.model.value import Value
-from perdure.verify.witness import new_nonce
 from proof.chaos.asks import Answer, Ask, asks
 from proof.chaos.child import store_told
 from proof.chaos.load import SUBMITTED, TASKS, brought_for
 from proof.chaos.naming import named, run_name
 from proof.chaos.notes import witness
+from proof.evidence.log import new_nonce
 
 PATIENCE_SECONDS = 30.0
 """After so long a client gives up, and does not know what became of what it asked."""

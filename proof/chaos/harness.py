@@ -56,7 +56,7 @@ class Harness:
         self._folder = folder
         self._tell = tell
         self._quiet = folder / "quiet"
-        self._witnessed = folder / "witness.jsonl"
+        self._witnessed = folder / "evidence.jsonl"
         self._asked = folder / "asks.jsonl"
 
     async def run(self) -> ChaosReport:

@@ -10,16 +10,16 @@ import threading
 from functools import cache
 from pathlib import Path
 
-from perdure.verify.witness import Witness
+from proof.evidence.log import EvidenceLog
 
 VARIABLE = "PERDURE_CHAOS_WITNESS"
 CHUNK_BYTES = 64 * 1024
 
 
 @cache
-def witness() -> Witness:
+def witness() -> EvidenceLog:
     """The witness of this process."""
-    return Witness(os.environ[VARIABLE])
+    return EvidenceLog(os.environ[VARIABLE])
 
 
 class NotePipe:

@@ -12,12 +12,13 @@ from perdure.client.client import JOBS_PAGE_MAX
 from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.verify import Checker, CheckSettings, Counts
-from perdure.verify.witness import BodyBegan, BodyEnded, read_lines
+from perdure.verify import Counts
 from proof.chaos.asks import Answer, Ask, by_answer, read_asks
 from proof.chaos.load import LIMITS, number_of, results_of
 from proof.chaos.naming import named
 from proof.chaos.report import Load
+from proof.evidence import EvidenceSettings, EvidenceVerifier
+from proof.evidence.log import BodyBegan, BodyEnded, read_lines
 
 
 class Evidence(Value):
@@ -38,10 +39,10 @@ class Verdict(Value):
 async def judge(store: Store, evidence: Evidence) -> Verdict:
     """Open the store, and look at everything in it."""
     asked = read_asks(evidence.asked)
-    checker = Checker(store, evidence.witnessed, CheckSettings(limits=LIMITS))
+    verifier = EvidenceVerifier(store, evidence.witnessed, EvidenceSettings(limits=LIMITS))
     await store.open()
     try:
-        checked = [str(finding) async for finding in checker.findings()]
+        checked = [str(finding) async for finding in verifier.findings()]
     finally:
         await store.close()
     async with AsyncClient(store) as client:
@@ -51,7 +52,7 @@ async def judge(store: Store, evidence: Evidence) -> Verdict:
         ends += [finding async for finding in _job_findings(client, jobs)]
     return Verdict(
         findings=(*evidence.complaints, *checked, *ends, *_presence(runs, jobs, asked)),
-        load=_load(evidence.witnessed, checker.counts),
+        load=_load(evidence.witnessed, verifier.counts),
         asked=by_answer(asked),
     )
 

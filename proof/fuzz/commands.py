@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "explain": (),
     "check": (),
     "doctor": (),
+    "verify": ("--grace", "--namespace"),
     "prune": ("--older-than", "--status"),
     "waits": ("--kind", "--run", "--name", "--limit"),
     "depth": (),

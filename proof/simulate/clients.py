@@ -11,7 +11,7 @@ from perdure.client.client import AsyncClient
 from perdure.client.reporting import Reception
 from perdure.errors import PerdureError
 from perdure.model.job import FINISHED
-from perdure.verify import witness
+from proof.evidence import log as evidence_log
 from proof.simulate.actors import Actor
 from proof.simulate.flows import PEOPLE, SIGNALS
 from proof.simulate.parts import Outside, Part
@@ -143,7 +143,7 @@ class SimulatedClient:
 
     async def _signal(self) -> None:
         run, name = self._any_run(), self._draw.choice(SIGNALS)
-        nonce = witness.new_nonce()
+        nonce = evidence_log.new_nonce()
         async with self._asked.act("signal", run, name, nonce=nonce):
             await self._client.signal(run, name, {**self._payload(), "wit": nonce})
         self._world.trace(f"signalled {run}")
@@ -182,7 +182,7 @@ class SimulatedClient:
     async def _report_on(self, run: str, node: str) -> None:
         draw = self._draw
         status = draw.choice(("completed", "completed", "failed", "progress"))
-        nonce = "" if draw.random() < 0.3 else witness.new_nonce()
+        nonce = "" if draw.random() < 0.3 else evidence_log.new_nonce()
         told = {"value": draw.randrange(100), "wit": nonce}
         details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
         key = None if nonce else f"report-{draw.randrange(3)}"  # which may be repeated

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import StoreError
-from perdure.verify import witness
+from proof.evidence import log as evidence_log
 from proof.simulate.caretaker import Caretaker
 from proof.simulate.clients import SimulatedClient
 from proof.simulate.clocks import simulated_clock
@@ -140,12 +140,12 @@ def listening(world: World) -> Iterator[None]:
 @contextmanager
 def _one_of_its_kind(seed: int) -> Iterator[None]:
     """Let nonces come from the seed too."""
-    draw, before = random.Random(f"nonces of {seed}"), witness.new_nonce
-    witness.new_nonce = lambda: f"wit-{draw.randbytes(16).hex()}"
+    draw, before = random.Random(f"nonces of {seed}"), evidence_log.new_nonce
+    evidence_log.new_nonce = lambda: f"wit-{draw.randbytes(16).hex()}"
     try:
         yield
     finally:
-        witness.new_nonce = before
+        evidence_log.new_nonce = before
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from perdure.errors import PerdureError
-from perdure.verify.witness import HeardWitness
+from proof.evidence.log import MemoryEvidenceLog
 
 IDS = tuple(f"order-{number}" for number in range(8))
 """Ids that callers choose, so that they meet. One may be that of several runs in turn."""
@@ -23,7 +23,7 @@ def may_be_replaced(run: str | None) -> bool:
 class Asked:
     """Kept outside the store, so that what the store says can be compared with it."""
 
-    witness: HeardWitness
+    witness: MemoryEvidenceLog
     runs: list[str] = field(default_factory=list)
     """Runs that a client was told are durable."""
     jobs: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ from perdure.model.limit import Concurrency, Rate
 from perdure.model.report import Report, ReportStatus
 from perdure.model.retry import Retry
 from perdure.model.task import Task
-from perdure.verify.witness import HeardWitness
+from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.records import may_be_replaced
 from proof.simulate.trace import Trace
 
@@ -87,7 +87,7 @@ class Tasks:
     """The tasks of one simulation."""
 
     def __init__(
-        self, seed: str, witness: HeardWitness, trace: Trace, find: Callable[[str], None]
+        self, seed: str, witness: MemoryEvidenceLog, trace: Trace, find: Callable[[str], None]
     ) -> None:
         self._seed = seed
         self._witness = witness

@@ -20,7 +20,7 @@ from perdure.model.payload import PlainCodec, from_json
 from perdure.model.run import RunStatus
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import StoredRun
-from perdure.verify import CheckSettings, check
+from proof.evidence import EvidenceSettings, verify_with_evidence
 from proof.simulate.caretaker import held, left_over
 from proof.simulate.parts import Reading, Unfinished, Wrong, follow_all
 from proof.simulate.records import Asked
@@ -70,8 +70,8 @@ async def checked(world: World) -> list[str]:
     """What the checker finds, at this very moment."""
     world.loop.alone = world.loop.home
     try:
-        settings = CheckSettings(limits=LIMITS, allows_pruned=world.is_pruned)
-        found = await check(world.plain_store(), list(world.witness.lines), settings)
+        settings = EvidenceSettings(limits=LIMITS, allows_pruned=world.is_pruned)
+        found = await verify_with_evidence(world.plain_store(), list(world.witness.lines), settings)
     finally:
         world.loop.alone = None
     return [f"checker: {finding}" for finding in found]

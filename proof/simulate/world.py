@@ -12,7 +12,7 @@ from typing import Any
 from perdure.rules import snapshot
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
-from perdure.verify.witness import HeardWitness
+from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.actors import Actor, Process
 from proof.simulate.clocks import moment
 from proof.simulate.flows import Drawing, SimulatedFlow
@@ -39,7 +39,7 @@ class World:
         self.trace = Trace(self.loop, show)
         self.draw = random.Random(f"world of {seed}")
         self.weather = drawn_weather(self.draw)
-        self.witness = HeardWitness(now=lambda: self.loop.now)
+        self.witness = MemoryEvidenceLog(now=lambda: self.loop.now)
         self.findings: list[str] = []
         self.is_over = False
         self.is_pruned = False

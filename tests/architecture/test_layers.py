@@ -68,7 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
     "transfer": VALUES | STORE_FACE | {"store.kept", "rules.serving"},
     # It asks first whether the store is there: most commands must not create one.
-    "cli": VALUES | {"transfer", "client", "worker", "pictures", "store.opening", "rules.serving"},
+    "cli": VALUES
+    | {"transfer", "client", "worker", "pictures", "verify", "store.opening", "rules.serving"},
     "__main__": {"cli"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},

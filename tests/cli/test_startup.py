@@ -14,6 +14,7 @@ HEAVY = [
     "perdure.client",
     "perdure.public",
     "perdure.store",
+    "perdure.verify",
     "perdure.worker",
     "rich",
     "sqlite3",

@@ -9,8 +9,7 @@ from perdure.store.opening import store_at
 from perdure.transfer.exporting import export_store
 from perdure.transfer.format import NAMES
 from perdure.transfer.importing import import_store
-from perdure.verify.finding import Finding
-from perdure.verify.verifier import check
+from perdure.verify import Finding, verify_store
 from tests.transfer.conftest import kinds_in, rows_of
 from tests.transfer.flows import Gate, flaky
 from tests.transfer.scene import LARGE, RESULTS, act, results, working
@@ -22,7 +21,7 @@ async def found_in(url: str) -> list[Finding]:
     store = store_at(url)
     await store.open()
     try:
-        return await check(store)
+        return await verify_store(store)
     finally:
         await store.close()
 

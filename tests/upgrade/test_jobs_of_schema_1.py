@@ -11,7 +11,7 @@ from perdure import AsyncClient, DeadlineExceeded, JobCancelled, JobFailed, JobR
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.verify import check
+from perdure.verify import verify_store
 from tests.upgrade import jobs
 from tests.upgrade.conftest import restore
 from tests.upgrade.world import world
@@ -35,7 +35,7 @@ async def store(url: str, clock: ManualClock) -> AsyncIterator[Store]:
     store = store_at(url, clock=clock)
     await store.open()
     yield store
-    assert await check(store) == []
+    assert await verify_store(store) == []
     await store.close()
 
 

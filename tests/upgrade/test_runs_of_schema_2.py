@@ -12,7 +12,7 @@ from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.store.contract import RunAfter, Store
 from perdure.store.opening import store_at
-from perdure.verify import check
+from perdure.verify import verify_store
 from tests.upgrade import runs
 from tests.upgrade.conftest import restore
 from tests.upgrade.making.runs import RESTING
@@ -54,7 +54,7 @@ async def store(url: str, clock: ManualClock) -> AsyncIterator[Store]:
     store = store_at(url, clock=clock)
     await store.open()
     yield store
-    assert await check(store) == []
+    assert await verify_store(store) == []
     await store.close()
 
 

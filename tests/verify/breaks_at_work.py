@@ -13,8 +13,8 @@ from perdure.model.job import NodeRef, Status
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult
-from perdure.verify import CheckSettings, Expected
-from perdure.verify.witness import (
+from proof.evidence import EvidenceSettings, Expected
+from proof.evidence.log import (
     BodyBegan,
     BodyEnded,
     GivenBack,
@@ -260,12 +260,12 @@ def complete_another_attempt(broken: Broken) -> None:
 
 def end_otherwise_than_expected(broken: Broken) -> None:
     expected = {"chain": Expected(status=RunStatus.FAILED)}
-    broken.settings = CheckSettings(expected=expected)
+    broken.settings = EvidenceSettings(expected=expected)
 
 
 def give_another_result(broken: Broken) -> None:
     expected = {"chain": Expected(status=RunStatus.COMPLETED, result={"a": 1})}
-    broken.settings = CheckSettings(expected=expected)
+    broken.settings = EvidenceSettings(expected=expected)
 
 
 def exceed_a_limit(broken: Broken) -> None:
@@ -278,18 +278,20 @@ def exceed_a_limit(broken: Broken) -> None:
 
 def exceed_a_rate(broken: Broken) -> None:
     window = timedelta(minutes=1)
-    broken.settings = CheckSettings(limits=(LimitRule(key="plain", starts_max=1, window=window),))
+    broken.settings = EvidenceSettings(
+        limits=(LimitRule(key="plain", starts_max=1, window=window),)
+    )
 
 
 def start_too_close_to_each_other(broken: Broken) -> None:
     spacing = timedelta(hours=1)
-    broken.settings = CheckSettings(limits=(LimitRule(key="plain", spacing=spacing),))
+    broken.settings = EvidenceSettings(limits=(LimitRule(key="plain", spacing=spacing),))
 
 
 def exceed_a_rate_by_the_witness(broken: Broken) -> None:
     hour = timedelta(hours=1)
     rule = LimitRule(key="printer", starts_max=1, window=hour)
-    broken.settings = CheckSettings(limits=(rule,), start_slack=timedelta(seconds=1))
+    broken.settings = EvidenceSettings(limits=(rule,), start_slack=timedelta(seconds=1))
 
 
 # Schedules
@@ -326,7 +328,7 @@ def hold(broken: Broken, run: str, key: str) -> None:
 
 
 def late(broken: Broken) -> None:
-    broken.settings = CheckSettings(grace=timedelta(minutes=5))
+    broken.settings = EvidenceSettings(grace=timedelta(minutes=5))
 
 
 def change_schedule(broken: Broken, **changes: object) -> None:

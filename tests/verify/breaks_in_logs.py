@@ -13,8 +13,8 @@ from perdure.model.ids import JobId
 from perdure.model.run import LoadedRun, RunStatus
 from perdure.store.contract import RunAfter
 from perdure.store.memory.store import MemoryStore
-from perdure.verify import CheckSettings, Expected
-from perdure.verify.witness import (
+from proof.evidence import EvidenceSettings, Expected
+from proof.evidence.log import (
     Accepted,
     Acted,
     Refused,
@@ -32,7 +32,7 @@ def lose_a_run(broken: Broken) -> None:
 
 
 def lose_an_expected_run(broken: Broken) -> None:
-    broken.settings = CheckSettings(expected={"gone": Expected(status=RunStatus.COMPLETED)})
+    broken.settings = EvidenceSettings(expected={"gone": Expected(status=RunStatus.COMPLETED)})
 
 
 def lose_a_job(broken: Broken) -> None:

@@ -18,8 +18,8 @@ from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import KeptEvent, StoredRun, StoredWait
-from perdure.verify import CheckSettings
-from perdure.verify.witness import BodyBegan, EndSeen, Line
+from proof.evidence import EvidenceSettings
+from proof.evidence.log import BodyBegan, EndSeen, Line
 from tests.verify.history import Made
 
 NAMESPACE = "default"
@@ -33,7 +33,7 @@ class Broken:
         self.state = self.store._state
         self.records = self.state.records
         self.lines: list[Line] = list(made.witness.lines)
-        self.settings: CheckSettings = made.settings
+        self.settings: EvidenceSettings = made.settings
         self.plain = made.jobs
 
     @property

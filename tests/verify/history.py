@@ -15,7 +15,7 @@ from perdure.model.flow import BuiltFlow
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunStatus
 from perdure.store.contract import Store
-from perdure.verify import CheckSettings, Expected, HeardWitness, new_nonce
+from proof.evidence import EvidenceSettings, Expected, MemoryEvidenceLog, new_nonce
 from tests.client.runs import until as came_to
 from tests.worker.harness import Running, until
 
@@ -29,7 +29,7 @@ ITEMS = 230
 class Scene:
     """The flows and tasks of one history, whose bodies tell its witness what they do."""
 
-    witness: HeardWitness
+    witness: MemoryEvidenceLog
 
     def __post_init__(self) -> None:
         witness = self.witness
@@ -138,12 +138,12 @@ LIMITS = (
 class Made:
     """A history that was made, and what is needed to check it."""
 
-    def __init__(self, store: Store, witness: HeardWitness) -> None:
+    def __init__(self, store: Store, witness: MemoryEvidenceLog) -> None:
         self.store = store
         self.witness = witness
         self.jobs: dict[str, str] = {}
         """Plain jobs by what they are for."""
-        self.settings = CheckSettings(
+        self.settings = EvidenceSettings(
             limits=LIMITS,
             expected={
                 "chain": Expected(status=RunStatus.COMPLETED),
@@ -157,7 +157,7 @@ class Maker:
     """Makes it happen, through a client and a worker as users have them."""
 
     def __init__(self, store: Store) -> None:
-        self.witness = HeardWitness()
+        self.witness = MemoryEvidenceLog()
         self.scene = Scene(self.witness)
         self.made = Made(store, self.witness)
         self._store = store

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from perdure.model.ids import RunId
 from perdure.store.memory.store import MemoryStore
-from perdure.verify import check
-from perdure.verify.rules import jobs, limits, schedules, witnessed
+from perdure.verify.rules import jobs, schedules_limits
 from perdure.verify.verifier import RUN_RULES
+from proof.evidence import EvidenceSettings, verify_with_evidence
+from proof.evidence.rules import EvidenceRules
 from tests.verify.breaks_at_work import AT_WORK, change_schedule
 from tests.verify.breaks_in_logs import IN_LOGS
 from tests.verify.breaks_in_rows import IN_ROWS
@@ -36,7 +37,7 @@ def names(cases: list[Case]) -> Iterator[str]:
 async def test_the_history_itself_is_sound(made: Made) -> None:
     broken = Broken(made)
 
-    assert await check(broken.store, broken.lines, broken.settings) == []
+    assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
 
 async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
@@ -45,7 +46,7 @@ async def test_two_may_trigger_a_schedule_at_one_moment(made: Made) -> None:
     other = replace(triggered, run=RunId("chain"))
     change_schedule(broken, history=(triggered, other), started=2)
 
-    assert await check(broken.store, broken.lines, broken.settings) == []
+    assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
 
 @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
@@ -53,7 +54,7 @@ async def test_catches(made: Made, act: Break, invariant: str, rule: str) -> Non
     broken = Broken(made)
     act(broken)
 
-    findings = await check(broken.store, broken.lines, broken.settings)
+    findings = await verify_with_evidence(broken.store, broken.lines, broken.settings)
 
     found = {(finding.invariant, finding.rule) for finding in findings}
     assert (invariant, rule) in found, [str(finding) for finding in findings]
@@ -65,10 +66,21 @@ def test_every_invariant_has_something_that_breaks_it() -> None:
 
 
 def test_every_rule_has_something_that_breaks_it() -> None:
-    asked = [*RUN_RULES, *jobs.RULES, *limits.RULES, *schedules.RULES, *witnessed.RULES]
+    evidence = EvidenceRules((), EvidenceSettings())
+    extra = evidence.extra_rules
+    evidence.close()
+    asked = [
+        *RUN_RULES,
+        *jobs.RULES,
+        *schedules_limits.SCHEDULE_RULES,
+        *schedules_limits.LIMIT_RULES,
+        *extra.runs,
+        *extra.jobs,
+        *extra.store,
+    ]
     names = [rule.__name__ for rule in asked]
     caught = {rule for _, _, rule in CASES}
 
     assert len(set(names)) == len(names)  # so that a finding says which of them it is of
     # What a log that cannot be read leads to is tested where logs are read.
-    assert set(names) - caught == {"readable"}
+    assert set(names) - caught == {"readable", "note_job"}

@@ -12,7 +12,8 @@ from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.verify import Checker, CheckSettings, HeardWitness, check
+from perdure.verify import verify_store
+from proof.evidence import EvidenceSettings, EvidenceVerifier, MemoryEvidenceLog
 from tests.flows.catalogue import FLOWS
 from tests.flows.conftest import results_of_all
 from tests.verify.history import Maker
@@ -31,12 +32,12 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
     made = await Maker(store).make()
-    checker = Checker(store, made.witness.lines, made.settings)
+    verifier = EvidenceVerifier(store, made.witness.lines, made.settings)
 
-    findings = [finding async for finding in checker.findings()]
+    findings = [finding async for finding in verifier.findings()]
 
     assert findings == []
-    counts = checker.counts
+    counts = verifier.counts
     assert counts.runs > 20
     assert 0 < counts.ended_runs < counts.runs
     assert counts.events > 300
@@ -44,9 +45,9 @@ async def test_finds_nothing_where_everything_happened_once(store: Store) -> Non
     assert counts.waits > 3
     assert counts.jobs > 3
     assert counts.schedules == 1
-    assert counts.committed > 25
-    assert counts.accepted > 20
-    assert counts.refused == 1
+    assert verifier.evidence_counts.committed > 25
+    assert verifier.evidence_counts.accepted > 20
+    assert verifier.evidence_counts.refused == 1
 
 
 async def test_finds_nothing_after_every_flow_of_the_catalogue(
@@ -55,7 +56,7 @@ async def test_finds_nothing_after_every_flow_of_the_catalogue(
     await hire(flows=FLOWS)
     await results_of_all(client)
 
-    assert await check(store) == []
+    assert await verify_store(store) == []
 
 
 async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
@@ -65,18 +66,18 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
         pass
     while await store.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
         pass
-    settings = CheckSettings(limits=made.settings.limits, allows_pruned=True)
-    checker = Checker(store, made.witness.lines, settings)
+    settings = EvidenceSettings(limits=made.settings.limits, allows_pruned=True)
+    verifier = EvidenceVerifier(store, made.witness.lines, settings)
 
-    assert [finding async for finding in checker.findings()] == []
-    assert checker.counts.runs > 5
-    assert checker.counts.ended_runs == 0
+    assert [finding async for finding in verifier.findings()] == []
+    assert verifier.counts.runs > 5
+    assert verifier.counts.ended_runs == 0
 
 
 async def test_looks_at_jobs_that_only_their_waiters_still_see(
     store: Store, client: AsyncClient, hire: Hire
 ) -> None:
-    witness = HeardWitness()
+    witness = MemoryEvidenceLog()
 
     @task
     async def sign(value: int, ctx: Context) -> str:
@@ -86,12 +87,12 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(
     await hire(sign, keep_completed=0)
     job = await client.enqueue(sign, 1)
     await job.result(20)
-    checker = Checker(store, witness.lines)
+    verifier = EvidenceVerifier(store, witness.lines)
 
-    assert [finding async for finding in checker.findings()] == []
+    assert [finding async for finding in verifier.findings()] == []
     assert await client.jobs() == []
-    assert checker.counts.committed == 1
+    assert verifier.evidence_counts.committed == 1
 
 
 async def test_finds_nothing_in_an_empty_store(store: Store) -> None:
-    assert await check(store) == []
+    assert await verify_store(store) == []

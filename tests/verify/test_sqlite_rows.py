@@ -14,8 +14,8 @@ import pytest
 from perdure.clock import system_clock
 from perdure.store.opening import store_at
 from perdure.store.sqlite.rows import micros
-from perdure.verify import check
-from perdure.verify.witness import Line
+from proof.evidence import verify_with_evidence
+from proof.evidence.log import Line
 from tests.verify.broken_rows import ROWS
 from tests.verify.history import Made, Maker
 
@@ -49,7 +49,7 @@ async def test_the_rows_themselves_are_sound(kept: Kept) -> None:
     store = store_at(f"sqlite:///{kept.path}")
     await store.open()
 
-    findings = await check(store, kept.made.witness.lines, kept.made.settings)
+    findings = await verify_with_evidence(store, kept.made.witness.lines, kept.made.settings)
 
     await store.close()
     assert findings == []
@@ -86,7 +86,7 @@ async def test_catches(
     store = store_at(broken_by(statement))
     await store.open()
 
-    findings = await check(store, kept.made.witness.lines, kept.made.settings)
+    findings = await verify_with_evidence(store, kept.made.witness.lines, kept.made.settings)
 
     await store.close()
     found = {(finding.invariant, finding.rule) for finding in findings}

@@ -10,11 +10,11 @@ import pytest
 
 from perdure import AsyncClient, Flow, Worker, task
 from perdure.store.opening import store_at
-from perdure.verify import Witness
 from proof.chaos.asks import Answer, Ask, AskNotes
 from proof.chaos.naming import Named, named, run_name
 from proof.chaos.notes import NotePipe
 from proof.chaos.verdict import Evidence, Verdict, judge
+from proof.evidence import EvidenceLog
 
 
 @task
@@ -35,7 +35,7 @@ class Case:
         self._asked = folder / "asks"
         self._witnessed = folder / "witness"
         self._notes = AskNotes(str(self._asked))
-        self._witness = Witness(self._witnessed)
+        self._witness = EvidenceLog(self._witnessed)
         self._witnessed.touch()
         self._number = 0
 
@@ -145,7 +145,7 @@ class TestHowItEnded:
 
 
 async def test_what_the_checker_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
-    Witness(tmp_path / "witness").accepted(run="gone")
+    EvidenceLog(tmp_path / "witness").accepted(run="gone")
 
     [finding] = await findings(case)
 
@@ -183,7 +183,7 @@ def test_ids_tell_what_a_client_asked_for(id: str, told: Any) -> None:
 def test_a_pipe_of_notes_keeps_all_that_was_written(tmp_path: Path) -> None:
     pipe = NotePipe(tmp_path / "pipe", tmp_path / "log")
     for number in range(500):
-        Witness(pipe.path).accepted(run=str(number))
+        EvidenceLog(pipe.path).accepted(run=str(number))
     pipe.close()
 
     assert (tmp_path / "log").read_text().count("accepted") == 500

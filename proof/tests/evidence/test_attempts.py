@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.verify import Finding, testimony
-from perdure.verify.rules.witnessed import attempts_follow
-from perdure.verify.settings import CheckSettings
-from perdure.verify.witness import BodyBegan, GivenBack, Line
+from perdure.store.memory.store import MemoryStore
+from perdure.verify import Finding
+from proof.evidence.log import BodyBegan, GivenBack, Line
+from proof.evidence.rules import EvidenceRules, EvidenceSettings
 
 
 def began(at: float, key: str, epoch: int, attempt: int) -> BodyBegan:
@@ -24,7 +24,7 @@ def began(at: float, key: str, epoch: int, attempt: int) -> BodyBegan:
     )
 
 
-def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() -> None:
+async def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() -> None:
     """The job went on in place from a to b, whose first attempt was given back."""
     lines: list[Line] = [
         began(1, "a", 1, 1),
@@ -33,24 +33,24 @@ def test_an_attempt_at_a_later_part_of_the_same_job_may_be_given_back() -> None:
         began(4, "b", 3, 1),
     ]
 
-    assert findings_in(lines) == []
+    assert await findings_in(lines) == []
 
 
-def test_an_attempt_that_was_given_back_before_must_not_count() -> None:
+async def test_an_attempt_that_was_given_back_before_must_not_count() -> None:
     lines: list[Line] = [
         began(1, "a", 1, 1),
         GivenBack(at=2, job="j", attempt=1),
         began(3, "a", 2, 2),
     ]
 
-    [finding] = findings_in(lines)
+    [finding] = await findings_in(lines)
 
     assert finding.invariant == "I9"
 
 
-def findings_in(lines: list[Line]) -> list[Finding]:
-    heard = testimony.Testimony.of(lines)
+async def findings_in(lines: list[Line]) -> list[Finding]:
+    rules = EvidenceRules(lines, EvidenceSettings())
     try:
-        return list(attempts_follow(heard, CheckSettings()))
+        return [each async for each in rules.attempts_follow(MemoryStore("memory://"))]
     finally:
-        heard.close()
+        rules.close()

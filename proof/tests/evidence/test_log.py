@@ -13,16 +13,15 @@ from perdure.errors import InvalidInput
 from perdure.model.limit import LimitRule
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.verify import (
-    Checker,
-    CheckSettings,
-    HeardWitness,
-    Judged,
-    Witness,
-    check,
+from proof.evidence import (
+    EvidenceLog,
+    EvidenceSettings,
+    EvidenceVerifier,
+    MemoryEvidenceLog,
     new_nonce,
+    verify_with_evidence,
 )
-from perdure.verify.witness import (
+from proof.evidence.log import (
     Accepted,
     Acted,
     BodyBegan,
@@ -32,6 +31,7 @@ from perdure.verify.witness import (
     Refused,
     read_lines,
 )
+from proof.evidence.rules import Judged
 from proof.tests.evidence.witnessed_tasks import LOG, print_in_process, write_many
 from tests.worker.conftest import Hire, hire
 
@@ -48,7 +48,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 class TestWitness:
     def test_keeps_what_it_was_told(self, tmp_path: Path) -> None:
-        witness = Witness(tmp_path / "log", namespace="n", now=lambda: 1.5)
+        witness = EvidenceLog(tmp_path / "log", namespace="n", now=lambda: 1.5)
         witness.accepted(run="r")
         witness.refused(InvalidInput("no"), job="j")
         witness.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
@@ -92,7 +92,7 @@ class TestWitness:
         }
 
     def test_a_line_that_was_cut_short_spoils_no_other(self, tmp_path: Path) -> None:
-        witness = Witness(tmp_path / "log")
+        witness = EvidenceLog(tmp_path / "log")
         witness.accepted(run="before")
         with open(tmp_path / "log", "ab") as file:
             file.write(b'\n{"type":"accep')
@@ -105,10 +105,10 @@ class TestWitness:
     async def test_only_the_last_line_may_be_cut_short(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "log"
         path.write_bytes(b'{"type":"accep\n')
-        at_the_end = await check(store, path)
-        Witness(path).given_back("j", 1)
+        at_the_end = await verify_with_evidence(store, path)
+        EvidenceLog(path).given_back("j", 1)
 
-        in_the_middle = await check(store, path)
+        in_the_middle = await verify_with_evidence(store, path)
 
         assert at_the_end == []
         assert [(each.invariant, each.rule) for each in in_the_middle] == [("log", "readable")]
@@ -118,7 +118,7 @@ class TestInBodies:
     async def test_tells_of_every_execution(
         self, store: Store, store_url: str, hire: Hire, tmp_path: Path
     ) -> None:
-        witness = Witness(tmp_path / "log")
+        witness = EvidenceLog(tmp_path / "log")
 
         @task(retries=1)
         async def print_it(value: int, ctx: Context) -> str:
@@ -148,7 +148,7 @@ class TestInBodies:
             ("ValueError", False),
             ("", True),
         ]
-        assert await check(store, tmp_path / "log") == []
+        assert await verify_with_evidence(store, tmp_path / "log") == []
 
     async def test_works_in_child_processes(
         self, store: Store, hire: Hire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,11 +160,11 @@ class TestInBodies:
             job = await client.enqueue(print_in_process, 1)
             await job.result(30)
 
-        checker = Checker(store, path)
+        verifier = EvidenceVerifier(store, path)
 
-        assert [finding async for finding in checker.findings()] == []
-        assert checker.counts.executions == 1
-        assert checker.counts.committed == 1
+        assert [finding async for finding in verifier.findings()] == []
+        assert verifier.evidence_counts.executions == 1
+        assert verifier.evidence_counts.committed == 1
 
 
 class TestLimits:
@@ -173,7 +173,7 @@ class TestLimits:
         self, store: Store, hire: Hire, signs: bool, judged: int
     ) -> None:
         """Only an output that counted shows that its execution held the claim to its end."""
-        witness = HeardWitness()
+        witness = MemoryEvidenceLog()
 
         @task(limits=[Concurrency(1, key="printer")])
         async def print_it(value: int, ctx: Context) -> str:
@@ -185,10 +185,10 @@ class TestLimits:
             for number in range(3):
                 await (await client.enqueue(print_it, number)).result(20)
         rules = (LimitRule(key="printer", live_max=1), LimitRule(key="unused", live_max=1))
-        checker = Checker(store, witness.lines, CheckSettings(limits=rules))
+        verifier = EvidenceVerifier(store, witness.lines, EvidenceSettings(limits=rules))
 
-        assert [finding async for finding in checker.findings()] == []
-        assert checker.counts.limits == {
+        assert [finding async for finding in verifier.findings()] == []
+        assert verifier.evidence_counts.limits == {
             "printer": Judged(executions=3, at_once=judged, starts=judged),
             "unused": Judged(executions=0),
         }
@@ -198,7 +198,7 @@ class TestEnds:
     async def test_a_job_that_was_started_anew_may_end_otherwise(
         self, store: Store, hire: Hire
     ) -> None:
-        witness = HeardWitness()
+        witness = MemoryEvidenceLog()
         paper: list[str] = []
 
         @task
@@ -215,11 +215,11 @@ class TestEnds:
             await job.retry()
             await job.result(20)
 
-        before = await check(store, witness.lines)
+        before = await verify_with_evidence(store, witness.lines)
         witness.acted("retry", "", job.id)
 
         assert [(each.invariant, each.rule) for each in before] == [("I8", "ends_are_final")]
-        assert await check(store, witness.lines) == []
+        assert await verify_with_evidence(store, witness.lines) == []
 
 
 class TestUnclearAnswers:
@@ -233,10 +233,10 @@ class TestUnclearAnswers:
             at=0, namespace="default", act="signal", run="r", nonce=nonce, errors=("StoreError",)
         )
 
-        assert await check(store, [act]) == []
+        assert await verify_with_evidence(store, [act]) == []
 
     async def test_what_may_have_been_pruned_is_not_missed(self, store: Store) -> None:
         lines = [Accepted(at=0, namespace="default", run="gone")]
 
-        assert await check(store, lines, CheckSettings(allows_pruned=True)) == []
-        assert [each.run for each in await check(store, lines)] == ["gone"]
+        assert await verify_with_evidence(store, lines, EvidenceSettings(allows_pruned=True)) == []
+        assert [each.run for each in await verify_with_evidence(store, lines)] == ["gone"]

@@ -6,18 +6,18 @@ import os
 from pathlib import Path
 
 from perdure import Context, task
-from perdure.verify import Witness
+from proof.evidence import EvidenceLog
 
 LOG = "PERDURE_TEST_WITNESS"
 
 
 @task(isolation="process")
 def print_in_process(value: int, ctx: Context) -> str:
-    with Witness(os.environ[LOG]).execution(ctx) as execution:
+    with EvidenceLog(os.environ[LOG]).execution(ctx) as execution:
         return execution.nonce
 
 
 def write_many(path: Path, name: str) -> None:
-    witness = Witness(path)
+    witness = EvidenceLog(path)
     for number in range(200):
         witness.accepted(run=f"{name} {number}")

@@ -68,6 +68,9 @@ class Commands(LazyGroup):
             "perdure.cli.doctor:doctor",
             "Look for what is wrong with a store and the work in it, and say what would help.",
         ),
+        "verify": Entry(
+            "perdure.cli.verify:verify", "Check that a store keeps what Perdure promises."
+        ),
         "prune": Entry(
             "perdure.cli.prune:prune", "Remove jobs and runs that ended long ago, or count them."
         ),

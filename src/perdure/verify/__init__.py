@@ -1,28 +1,14 @@
 """The history checker: whether a store keeps what Perdure promises.
 
-    findings = await check(store)
-    findings = await check(store, "witness.jsonl", CheckSettings(limits=...))
+    findings = await verify_store(store)
 
-It reads and writes nothing. With a witness log, which bodies and clients write outside the store,
-it also knows what really happened, and compares the two.
+It reads a store page by page, replays and redecides each run's log, and reports whatever
+contradicts the invariants I1 to I12. It writes nothing. ``perdure verify`` is its command.
 """
 
 from __future__ import annotations
 
-from perdure.verify.finding import Counts, Finding, Judged
-from perdure.verify.settings import CheckSettings, Expected
-from perdure.verify.verifier import Checker, check
-from perdure.verify.witness import HeardWitness, Witness, new_nonce
+from perdure.verify.finding import Counts, Finding, VerifySettings
+from perdure.verify.verifier import ExtraRules, Verifier, verify_store
 
-__all__ = [
-    "CheckSettings",
-    "Checker",
-    "Counts",
-    "Expected",
-    "Finding",
-    "HeardWitness",
-    "Judged",
-    "Witness",
-    "check",
-    "new_nonce",
-]
+__all__ = ["Counts", "ExtraRules", "Finding", "Verifier", "VerifySettings", "verify_store"]

@@ -1,10 +1,27 @@
-"""What the checker found: each finding names one contradiction, and where it is."""
+"""What a verification is told, and what it found: each finding names one contradiction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from datetime import timedelta
 
+from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
+
+GRACE = timedelta(seconds=60)
+"""How late a worker that lives may be with what is due, unless the caller says otherwise."""
+
+
+class VerifySettings(Value):
+    namespace: str | None = None
+    """The one to look at; None: all."""
+    allows_pruned: bool = False
+    """Retention was on: what ended long ago may be gone."""
+    grace: timedelta | None = None
+    """How late anything due may be. None: a minute, where a worker lives; else there is nobody."""
+    closed_max: timedelta = timedelta(days=366)
+    """A limit that is closed for longer than this is taken for one that never opens."""
+    codec: Codec = PlainCodec()
+    """The one that the clients and workers of this store use."""
 
 
 class Finding(Value, omit_defaults=True):
@@ -34,18 +51,8 @@ class Finding(Value, omit_defaults=True):
         return f"{self.invariant} {self.rule}: {f'{place}: ' if place else ''}{self.text}"
 
 
-class Judged(Value):
-    """On how much a limit was judged, of what the witness log says ran under it."""
-
-    executions: int
-    at_once: int = 0
-    """Those of which it is known that they held their claims from beginning to end."""
-    starts: int = 0
-    """Those of which it is known when they started."""
-
-
 class Counts(Value):
-    """How much was looked at, so that a check of nothing cannot pass for a good one."""
+    """How much was looked at, so that verifying nothing cannot pass for a good result."""
 
     runs: int = 0
     ended_runs: int = 0
@@ -54,15 +61,3 @@ class Counts(Value):
     jobs: int = 0
     waits: int = 0
     schedules: int = 0
-    executions: int = 0
-    """Bodies that began, by the witness log."""
-    committed: int = 0
-    """Of those, the ones whose outputs were found in the store."""
-    accepted: int = 0
-    refused: int = 0
-    acts: int = 0
-    ends: int = 0
-    """Ends that clients were told."""
-    limits: Mapping[str, Judged] = {}
-    """By key, for each limit that the check was told of. Bodies that do not sign their outputs
-    leave a limit unjudged: then these are 0."""

@@ -1,22 +1,27 @@
-"""Reading runs for the rules: each as it was at one moment, also while workers go on."""
+"""Loading runs for the rules: each as it was at one moment, also while workers continue."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import msgspec
 
 from perdure.errors import StoreError
+from perdure.model.event import StoredEvent
 from perdure.model.graph import Graph
-from perdure.model.run import LoadedRun, Run, RunState, WaitFilter, WaitKind
+from perdure.model.ids import JobId
+from perdure.model.job import Job
+from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitKind
 from perdure.rules.serving import is_live
 from perdure.store.contract import RunAfter, Store
-from perdure.verify.finding import Finding
-from perdure.verify.inside.reads import inside_of
-from perdure.verify.replay import replayed
-from perdure.verify.settings import GRACE, CheckSettings
-from perdure.verify.testimony import Testimony
-from perdure.verify.view import RunView
+from perdure.verify.finding import GRACE, Finding, VerifySettings
+from perdure.verify.inside.reads import JobDetails, inside_of
+from perdure.verify.redecide import LogValues, Redecided, Redeciding
+from perdure.verify.replay import Replay, replayed
 
 TRIES = 10
 """How often a run is read that goes on in between; then only its log is judged."""
@@ -29,13 +34,101 @@ LEASES_UNSEEN = 2
 NOT_STORED = "is not stored"
 
 
-class Reader:
-    """Makes the views of one check."""
+class RunView:
+    """What a rule about one run may look at."""
 
-    def __init__(self, store: Store, settings: CheckSettings, testimony: Testimony) -> None:
+    def __init__(
+        self,
+        run: Run,
+        events: list[StoredEvent],
+        replay: Replay,
+        settings: VerifySettings,
+    ) -> None:
+        self.run = run
+        self.events = events
+        self.replay = replay
+        self.settings = settings
+        self.snapshot: Snapshot | None = None
+        self.tail: list[StoredEvent] = []
+        """Events after the snapshot, as they are loaded with it."""
+        self.graphs: dict[str, Graph] = {}
+        """By version, those that the run has had."""
+        self.definition_faults: dict[str, str] = {}
+        """By version, why its definition cannot be used."""
+        self.now = run.updated_at
+        self.grace: timedelta | None = None
+        """How late things may be; None: nobody is there who could be late."""
+        self.jobs: list[Job] | None = None
+        """None: the run has ended, kept changing while it was read, or cannot be folded."""
+        self.waits: list[Wait] = []
+        self.details: Mapping[JobId, JobDetails] | None = None
+        """Of its jobs, as they are stored; None where the store does not tell."""
+        self.held: frozenset[str] | None = None
+        """Keys of waits that are kept from becoming due; None where the store does not tell."""
+        self.children: dict[str, Run | None] = {}
+        """Runs that it waits for."""
+        self.parent: Run | None = None
+        self.awaited_by_parent = True
+        """Whether its parent has a wait for it."""
+
+    @property
+    def state(self) -> RunState:
+        return self.replay.state
+
+    @cached_property
+    def redecided(self) -> Redecided:
+        """Its log decided anew; to be asked once everything else is known."""
+        values = LogValues(self.events, self.settings.codec)
+        return Redeciding(self.run.id, self.replay, self.graphs, values).redecided()
+
+    def finding(self, invariant: str, rule: str, text: str, *numbers: int, **place: Any) -> Finding:
+        return Finding(
+            invariant=invariant,
+            rule=rule,
+            text=text,
+            namespace=self.run.namespace,
+            run=self.run.id,
+            numbers=numbers,
+            **place,
+        )
+
+    def late_by(self, due_at: datetime | None) -> timedelta | None:
+        return late_by(due_at, self.now, self.grace)
+
+    def value_of(self, event: StoredEvent) -> bytes:
+        """The JSON that is kept with an event, or nothing."""
+        return decoded(event.value, self.settings)
+
+
+def late_by(due_at: datetime | None, now: datetime, grace: timedelta | None) -> timedelta | None:
+    """How much later it is than what may be; None if it is not, or nobody could be late."""
+    if grace is None or due_at is None or now - due_at <= grace:
+        return None
+    return now - due_at
+
+
+def decoded(value: bytes | None, settings: VerifySettings) -> bytes:
+    """A stored value as JSON; nothing where there is none, or the codec cannot tell."""
+    try:
+        return b"" if value is None else settings.codec.decode(value)
+    except Exception:  # of whatever codec it is
+        return b""
+
+
+def is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+class Loader:
+    """Makes the views of one verification."""
+
+    def __init__(self, store: Store, settings: VerifySettings) -> None:
         self._store = store
         self._settings = settings
-        self._testimony = testimony
         self.inside = inside_of(store)
         self._graphs: dict[tuple[str, str, str], Graph | str] = {}
         self._manned: dict[str, bool] = {}
@@ -127,7 +220,7 @@ class Reader:
 
     def _made(self, loaded: LoadedRun) -> RunView:
         replay = replayed(loaded.run.id, loaded.events)
-        return RunView(loaded.run, loaded.events, replay, self._settings, self._testimony)
+        return RunView(loaded.run, loaded.events, replay, self._settings)
 
     async def _add_live(self, view: RunView) -> bool:
         """Add jobs and waits; False if the run went on while they were read."""

@@ -1,54 +1,31 @@
-"""The check itself: goes through a store once, page by page, and asks every rule."""
+"""The verifier: goes through a store once, page by page, and asks every rule."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from perdure.errors import StoreError
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import Job
-from perdure.model.run import ENDED
+from perdure.model.job import Job, JobFilter
+from perdure.model.run import ENDED, Run, RunFilter, Wait, WaitFilter
 from perdure.model.schedule import Schedule, TickResult
+from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.verify.finding import Counts, Finding
+from perdure.verify.finding import Counts, Finding, VerifySettings
 from perdure.verify.inside.reads import JobDetails
-from perdure.verify.load import Reader
-from perdure.verify.pages import (
-    Unlisted,
-    pages_of_jobs,
-    pages_of_runs,
-    pages_of_waits,
-)
-from perdure.verify.rules import (
-    acts,
-    approvals,
-    decisions,
-    family,
-    fold,
-    jobs,
-    limits,
-    live,
-    log,
-    outputs,
-    progress,
-    results,
-    schedules,
-    witnessed,
-)
-from perdure.verify.rules.accepting import Accepting
-from perdure.verify.settings import CheckSettings
-from perdure.verify.testimony import Testimony
-from perdure.verify.view import RunView
-from perdure.verify.witness import Line
+from perdure.verify.load import Loader, RunView
+from perdure.verify.rules import approvals, decisions, family, fold, jobs, live, log, progress
+from perdure.verify.rules import schedules_limits as limits
 
 RunRule = Callable[[RunView], Iterable[Finding]]
+JobRule = Callable[[jobs.JobView], Iterable[Finding]]
+StoreRule = Callable[[Store], AsyncIterator[Finding]]
 
 RUN_RULES: tuple[RunRule, ...] = (
     *log.RULES,
@@ -57,10 +34,7 @@ RUN_RULES: tuple[RunRule, ...] = (
     *live.RULES,
     *family.RULES,
     *approvals.RULES,
-    *outputs.RULES,
     *decisions.RULES,
-    *acts.RULES,
-    *results.RULES,
 )
 LEFTOVER_RULES: tuple[RunRule, ...] = (
     live.jobs_match,
@@ -70,77 +44,76 @@ LEFTOVER_RULES: tuple[RunRule, ...] = (
 )
 """What an ended run may not have any more."""
 
+RUNS = 50
+"""Whose logs are in memory at once."""
+JOBS = 500
+WAITS = 2_000
 DETAILS = 50
 """Jobs whose inputs are in memory at once."""
+_SAME_ID = 10_000
+"""Namespaces that may have a run of one id."""
 
 Place = tuple[str, RunId]
 
 
-class Checker:
-    """One check of one store. ``counts`` tells how much there was to look at."""
+@dataclass(frozen=True)
+class ExtraRules:
+    """Rules of the caller's own, asked after the verifier's; those about the store come last."""
+
+    runs: tuple[RunRule, ...] = ()
+    jobs: tuple[JobRule, ...] = ()
+    store: tuple[StoreRule, ...] = ()
+
+
+class Verifier:
+    """One verification of one store. ``counts`` tells how much there was to look at."""
 
     def __init__(
         self,
         store: Store,
-        witness: str | os.PathLike[str] | Iterable[Line] | None = None,
-        settings: CheckSettings | None = None,
+        settings: VerifySettings | None = None,
+        *,
+        extra_rules: ExtraRules | None = None,
+        on_progress: Callable[[Counts], None] = lambda counts: None,
     ) -> None:
         self._store = store
-        self._settings = settings or CheckSettings()
-        self._testimony = Testimony.of(witness)
-        self._reader = Reader(store, self._settings, self._testimony)
+        self._settings = settings or VerifySettings()
+        extra = extra_rules or ExtraRules()
+        self._run_rules = (*RUN_RULES, *extra.runs)
+        self._job_rules = (*jobs.RULES, *extra.jobs)
+        self._store_rules = extra.store
+        self._loader = Loader(store, self._settings)
+        self._on_progress = on_progress
         self.counts = Counts()
 
     async def findings(self) -> AsyncIterator[Finding]:
         """Everything that is wrong, as it is found."""
-        try:
-            async for finding in self._findings():
+        for part in (self._runs, self._jobs, self._waits, self._schedules, self._inside):
+            async for finding in _readable(part.__name__.strip("_"), part()):
                 yield finding
-        finally:
-            self._testimony.close()
-
-    async def _findings(self) -> AsyncIterator[Finding]:
-        self._count(
-            executions=self._testimony.count("executions"),
-            accepted=self._testimony.count("accepted"),
-            refused=self._testimony.count("refused"),
-            acts=self._testimony.count("acts"),
-            ends=self._testimony.count("end_seen"),
-        )
-        accepting = Accepting(self._store, self._settings, self._testimony)
-        parts = (
-            self._runs,
-            self._jobs,
-            self._waits,
-            self._schedules,
-            self._inside,
-            accepting.findings,
-            self._witnessed,
-        )
-        for part in parts:
-            async for finding in _readable(part):
+        for rule in self._store_rules:
+            async for finding in _readable(rule.__name__, rule(self._store)):
                 yield finding
 
     async def _runs(self) -> AsyncIterator[Finding]:
-        missing = set(self._settings.expected)
-        async for page in pages_of_runs(self._store):
-            missing -= {run.id for run in page}
-            views, faults = await self._reader.views(page)
+        async for page in pages_of_runs(self._store, self._settings.namespace):
+            views, faults = await self._loader.views(page)
             for fault in faults:
                 yield fault
             for view in views:
-                self._count_run(view)
-                for finding in asked(view, RUN_RULES):
+                self._count(
+                    runs=1,
+                    ended_runs=int(view.state.is_ended),
+                    events=len(view.events),
+                    snapshots=int(view.snapshot is not None),
+                )
+                for finding in asked(view, self._run_rules):
                     yield finding
                 # A store in memory answers at once: whoever works on this loop gets a turn here.
                 await asyncio.sleep(0)
-        for id in sorted(missing):
-            if not self._settings.allows_pruned:
-                text = "expected to be there, and it is not"
-                yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
 
     async def _jobs(self) -> AsyncIterator[Finding]:
-        async for page in pages_of_jobs(self._store, self._reader.inside):
+        async for page in self._pages_of_jobs():
             if isinstance(page, Unlisted):
                 text = f"it cannot be listed: {page.reason}"
                 yield Finding(invariant="I7", rule="listable", text=text, job=page.job)
@@ -148,8 +121,31 @@ class Checker:
             self._count(jobs=len(page))
             async for finding in self._judged(page):
                 yield finding
-            async for finding in self._left_behind(_owners(page), "job"):
+            owners = dict.fromkeys(
+                (job.namespace, job.node.run) for job in page if job.node is not None
+            )
+            async for finding in self._left_behind(list(owners), "job"):
                 yield finding
+
+    async def _pages_of_jobs(self) -> AsyncIterator[list[Job] | Unlisted]:
+        """Newest first, then those that only their waiters still see, where the store tells.
+
+        A job that cannot be listed keeps nobody from the others, where the store tells its id.
+        """
+        namespace, inside = self._settings.namespace, self._loader.inside
+
+        async def listed(before: JobId | None, limit: int) -> list[Job]:
+            return await self._store.list_jobs(JobFilter(namespace=namespace, before=before), limit)
+
+        next_job = None if inside is None or namespace is not None else inside.job_before
+        async for page in _pages(listed, next_job):
+            yield page
+        if inside is None:
+            return
+        async for page in _pages(inside.dropped_jobs, None):
+            if isinstance(page, list) and namespace is not None:
+                page = [job for job in page if job.namespace == namespace]
+            yield page
 
     async def _judged(self, page: list[Job]) -> AsyncIterator[Finding]:
         plain = [job.id for job in page if job.node is None]
@@ -157,18 +153,17 @@ class Checker:
         now = await self._store.now()
         for first in range(0, len(page), DETAILS):
             some = page[first : first + DETAILS]
-            inside = self._reader.inside
+            inside = self._loader.inside
             details = {} if inside is None else await inside.jobs([job.id for job in some])
             for job in some:
-                self._testimony.see(job.namespace, job.id)
-                view = jobs.JobView(job, states.get(job.id), self._settings, self._testimony)
+                view = jobs.JobView(job, states.get(job.id), self._settings)
                 view.now, view.details = now, _unmoved(job, details.get(job.id))
-                view.grace = await self._reader.grace_in(job.namespace)
-                for finding in asked(view, jobs.RULES):
+                view.grace = await self._loader.grace_in(job.namespace)
+                for finding in asked(view, self._job_rules):
                     yield finding
 
     async def _waits(self) -> AsyncIterator[Finding]:
-        async for page in pages_of_waits(self._store):
+        async for page in pages_of_waits(self._store, self._settings.namespace):
             self._count(waits=len(page))
             owners = dict.fromkeys((wait.namespace, wait.run) for wait in page)
             async for finding in self._left_behind(list(owners), "wait"):
@@ -185,7 +180,7 @@ class Checker:
                         invariant="I7", rule="has_run", text=text, namespace=namespace, run=id
                     )
             elif run.status in ENDED:
-                view = await self._reader.leftovers(run)
+                view = await self._loader.leftovers(run)
                 for finding in () if view is None else asked(view, LEFTOVER_RULES):
                     yield finding
 
@@ -199,7 +194,7 @@ class Checker:
         return bool(found) and run is None
 
     async def _schedules(self) -> AsyncIterator[Finding]:
-        for broken in await self._store.unreadable_schedules(None):
+        for broken in await self._store.unreadable_schedules(self._settings.namespace):
             text = f"schedule: it cannot be read, so it starts nothing: {broken.reason}"
             yield Finding(
                 invariant="I7",
@@ -209,22 +204,22 @@ class Checker:
                 key=broken.name,
             )
         before = await self._schedule_times()
-        found = await self._store.list_schedules(None)
+        found = await self._store.list_schedules(self._settings.namespace)
         after = await self._schedule_times()
         for schedule in found:
             self._count(schedules=1)
-            grace = await self._reader.grace_in(schedule.namespace)
-            view = schedules.ScheduleView(schedule, await self._store.now(), grace)
+            grace = await self._loader.grace_in(schedule.namespace)
+            view = limits.ScheduleView(schedule, await self._store.now(), grace)
             place = (schedule.namespace, schedule.name)
             if place in before and before[place] == after.get(place):  # else it ticked meanwhile
                 view.looked_for_at = before[place]
             if not self._settings.allows_pruned:
                 view.is_there = await self._started_by(schedule)
-            for finding in asked(view, schedules.RULES):
+            for finding in asked(view, limits.SCHEDULE_RULES):
                 yield finding
 
     async def _schedule_times(self) -> dict[tuple[str, str], datetime | None]:
-        inside = self._reader.inside
+        inside = self._loader.inside
         return {} if inside is None else await inside.schedule_times()
 
     async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
@@ -238,53 +233,38 @@ class Checker:
 
     async def _inside(self) -> AsyncIterator[Finding]:
         """What only the inside of a store shows."""
-        inside = self._reader.inside
+        inside, only = self._loader.inside, self._settings.namespace
         if inside is None:
             return
-        for text in await inside.strays():
+        for text in await inside.strays() if only is None else ():  # they belong to no namespace
             yield Finding(invariant="I8", rule="strays", text=f"left behind: {text}")
         for namespace, queue, fingerprint, count in await inside.twins():
-            text = f"{count} unfinished jobs of queue {queue!r} share fingerprint {fingerprint!r}"
-            yield Finding(invariant="I2", rule="twins", text=text, namespace=namespace)
+            if only in (None, namespace):
+                shared = f"of queue {queue!r} share fingerprint {fingerprint!r}"
+                text = f"{count} unfinished jobs {shared}"
+                yield Finding(invariant="I2", rule="twins", text=text, namespace=namespace)
         now = await self._store.now()
         for limit in await inside.limits():
-            view = limits.LimitView(limit, now, self._settings.closed_max)
-            for finding in asked(view, limits.RULES):
-                yield finding
-
-    async def _witnessed(self) -> AsyncIterator[Finding]:
-        self._count(committed=self._testimony.count("committed"))
-        for rule in witnessed.RULES:
-            ask = partial(rule, self._testimony, self._settings)
-            for finding in _asked(ask, rule.__name__, _finding):
-                yield finding
-        keys = dict.fromkeys(rule.key for rule in self._settings.limits)
-        found = {key: witnessed.judged(self._testimony, self._settings, key) for key in keys}
-        self.counts = replace(self.counts, limits=found)
-
-    def _count_run(self, view: RunView) -> None:
-        self._count(
-            runs=1,
-            ended_runs=int(view.state.is_ended),
-            events=len(view.events),
-            snapshots=int(view.snapshot is not None),
-        )
+            if only in (None, limit.namespace):
+                view = limits.LimitView(limit, now, self._settings.closed_max)
+                for finding in asked(view, limits.LIMIT_RULES):
+                    yield finding
 
     def _count(self, **more: int) -> None:
         fields = {name: getattr(self.counts, name) + count for name, count in more.items()}
         self.counts = replace(self.counts, **fields)
+        self._on_progress(self.counts)
 
 
-async def check(
-    store: Store,
-    witness: str | os.PathLike[str] | Iterable[Line] | None = None,
-    settings: CheckSettings | None = None,
-) -> list[Finding]:
+async def verify_store(store: Store, settings: VerifySettings | None = None) -> list[Finding]:
     """Everything that is wrong in a store, which must be open; an empty list if all is well.
 
-    ``witness`` is the path of a witness log, or its lines. Workers may go on meanwhile.
+    Workers may continue meanwhile.
     """
-    return [finding async for finding in Checker(store, witness, settings).findings()]
+    return [finding async for finding in Verifier(store, settings).findings()]
+
+
+# Asking rules
 
 
 class View(Protocol):
@@ -299,31 +279,22 @@ V = TypeVar("V", bound=View)
 def asked(view: V, rules: Iterable[Callable[[V], Iterable[Finding]]]) -> Iterator[Finding]:
     """What the rules say. One that raises is a finding, and does not hide the others."""
     for rule in rules:
-        yield from _asked(partial(rule, view), getattr(rule, "__name__", repr(rule)), view.finding)
+        try:
+            yield from rule(view)
+        except Exception as error:
+            name = getattr(rule, "__name__", repr(rule))
+            text = f"the rule could not be asked: {type(error).__name__}: {error}"
+            yield view.finding("log", name, text)
 
 
-def _asked(
-    ask: Callable[[], Iterable[Finding]], name: str, finding: Callable[[str, str, str], Finding]
-) -> Iterator[Finding]:
+async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """What one part of a verification finds. What it cannot read does not hide the other parts."""
     try:
-        yield from ask()
-    except Exception as error:
-        yield finding("log", name, f"the rule could not be asked: {type(error).__name__}: {error}")
-
-
-def _finding(invariant: str, rule: str, text: str) -> Finding:
-    return Finding(invariant=invariant, rule=rule, text=text)
-
-
-async def _readable(part: Callable[[], AsyncIterator[Finding]]) -> AsyncIterator[Finding]:
-    """What one part of a check finds. What it cannot read does not hide the other parts."""
-    try:
-        async for finding in part():
+        async for finding in part:
             yield finding
     except StoreError:
         raise  # nobody answers: that is no fault of what is kept
     except Exception as error:
-        name = getattr(part, "__name__", "").strip("_")
         text = f"the rest of the {name} could not be read: {type(error).__name__}: {error}"
         yield Finding(invariant="log", rule="readable_parts", text=text)
 
@@ -335,8 +306,73 @@ def _unmoved(job: Job, details: JobDetails | None) -> JobDetails | None:
     return details
 
 
-def _owners(page: Iterable[Job]) -> list[Place]:
-    """The runs that jobs belong to, each once."""
-    return list(
-        dict.fromkeys((job.namespace, job.node.run) for job in page if job.node is not None)
-    )
+# Pages: all runs, jobs and waits of a store, however many there are
+
+
+class Unlisted(Value):
+    """A job that the store cannot list; without a name, it and all that are older."""
+
+    job: str
+    reason: str
+
+
+async def pages_of_runs(store: Store, namespace: str | None = None) -> AsyncIterator[list[Run]]:
+    """Newest first. A page ends between two moments and ids, or takes in what shares its last.
+
+    The next page begins after a moment and an id, which runs of several namespaces may share.
+    """
+    before = None
+    while page := await store.list_runs(RunFilter(namespace=namespace, before=before), RUNS):
+        last = page[-1]
+        seen = {(run.namespace, run.id) for run in page}
+        if len(page) == RUNS:
+            alike = await store.list_runs(RunFilter(namespace=namespace, id=last.id), _SAME_ID)
+            page += [
+                run
+                for run in alike
+                if run.created_at == last.created_at and (run.namespace, run.id) not in seen
+            ]
+        yield page
+        before = (last.created_at, last.id)
+
+
+async def pages_of_waits(store: Store, namespace: str | None = None) -> AsyncIterator[list[Wait]]:
+    """The longest open first; a page takes in what shares its last place."""
+    after = None
+    while page := await store.list_waits(WaitFilter(namespace=namespace, after=after), WAITS):
+        last = page[-1]
+        after = (last.opened_at, last.run, last.key)
+        if len(page) == WAITS:
+            seen = {(wait.namespace, wait.run, wait.key) for wait in page}
+            alike = await store.list_waits(WaitFilter(namespace=namespace, run=last.run), WAITS)
+            page += [
+                wait
+                for wait in alike
+                if (wait.opened_at, wait.run, wait.key) == after
+                and (wait.namespace, wait.run, wait.key) not in seen
+            ]
+        yield page
+
+
+async def _pages(
+    listed: Callable[[JobId | None, int], Awaitable[list[Job]]],
+    job_before: Callable[[JobId | None], Awaitable[JobId | None]] | None,
+) -> AsyncIterator[list[Job] | Unlisted]:
+    before, limit = None, JOBS
+    while True:
+        try:
+            page = await listed(before, limit)
+        except Exception as error:  # what a store does with broken rows is not known
+            if limit > 1:
+                limit = 1
+                continue
+            before = None if job_before is None else await job_before(before)
+            yield Unlisted(job=before or "", reason=f"{type(error).__name__}: {error}")
+            if before is None:
+                return
+            limit = JOBS
+            continue
+        if not page:
+            return
+        yield page
+        before = page[-1].id

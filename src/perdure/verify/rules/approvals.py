@@ -9,8 +9,8 @@ from perdure.model.graph import APPROVE, ApprovalNode, Graph, SignalNode
 from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import AnswerState, ApprovalState, RunState
 from perdure.verify.finding import Finding
+from perdure.verify.load import RunView
 from perdure.verify.replay import Step
-from perdure.verify.view import RunView
 
 _NOBODY = ApprovalState()
 

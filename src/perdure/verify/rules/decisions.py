@@ -16,8 +16,8 @@ from perdure.rules.decision import Schedule
 from perdure.rules.rank import rank_of
 from perdure.verify.finding import Finding
 from perdure.verify.inside.reads import JobDetails
+from perdure.verify.load import RunView, decoded, is_json
 from perdure.verify.redecide import Opened
-from perdure.verify.view import RunView, decoded, is_json
 
 ROUNDING = timedelta(milliseconds=2)
 RANK_ROUNDING = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perdure.model.event import Parent
 from perdure.model.run import ENDED, LiveKind, WaitKind
 from perdure.verify.finding import Finding
-from perdure.verify.view import RunView
+from perdure.verify.load import RunView
 
 
 def has_parent(view: RunView) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from perdure.model import event as events
 from perdure.model.run import LiveKind, RunStatus
 from perdure.rules.snapshot import FORMAT, restore
 from perdure.verify.finding import Finding
+from perdure.verify.load import RunView, is_json
 from perdure.verify.replay import Step
-from perdure.verify.view import RunView, is_json
 
 _SUMMARISED = frozenset(
     {

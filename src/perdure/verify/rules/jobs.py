@@ -1,4 +1,4 @@
-"""Jobs: whole rows, nothing overdue, and outputs of the claim that was current."""
+"""Jobs: whole rows, nothing overdue, and inputs that can be read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from perdure.model.duration import DURATION_MAX
 from perdure.model.job import FINISHED, HELD, Job, JobState, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.policy import decode_policy
-from perdure.verify.finding import Finding
+from perdure.verify.finding import Finding, VerifySettings
 from perdure.verify.inside.reads import JobDetails
-from perdure.verify.rules.outputs import nonces_in
-from perdure.verify.settings import CheckSettings
-from perdure.verify.testimony import Testimony
-from perdure.verify.view import decoded, late_by
+from perdure.verify.load import decoded, late_by
 
 ROUNDING_SECONDS = 0.01
 
@@ -25,13 +22,10 @@ ROUNDING_SECONDS = 0.01
 class JobView:
     """One job as the rules see it."""
 
-    def __init__(
-        self, job: Job, state: JobState | None, settings: CheckSettings, testimony: Testimony
-    ) -> None:
+    def __init__(self, job: Job, state: JobState | None, settings: VerifySettings) -> None:
         self.job = job
         self.state = state
         self.settings = settings
-        self.testimony = testimony
         self.now = job.created_at
         self.grace: timedelta | None = None
         self.details: JobDetails | None = None
@@ -142,71 +136,4 @@ def can_be_called(view: JobView) -> Iterator[Finding]:
         yield view.finding("I1", "can_be_called", f"its policy cannot be read: {error}")
 
 
-def is_counted(view: JobView) -> Iterator[Finding]:
-    """A held job counts under the limits that all executions like it counted under."""
-    job, details = view.job, view.details
-    if details is None or job.status not in HELD or not view.is_plain:
-        return
-    checked = {rule.key for rule in view.settings.limits}
-    for key in view.testimony.limits_of("", job.task):
-        if key in checked and key not in details.limit_keys:
-            text = f"worker {job.worker} holds it, and it does not count under limit {key!r}"
-            yield view.finding("I11", "is_counted", text)
-
-
-def ends_are_final(view: JobView) -> Iterator[Finding]:
-    """Whoever was told how a job ended was told for good, unless it was started anew."""
-    job, testimony = view.job, view.testimony
-    acts = testimony.acts_on(job.namespace, "")
-    if any(act.act == "retry" and act.key == job.id for act in acts):
-        return
-    for status in testimony.ends_told(job.namespace, job=job.id):
-        if status != job.status:
-            text = f"a client was told that it is {status}, and it is {job.status}"
-            yield view.finding("I8", "ends_are_final", text)
-
-
-def output_is_current(view: JobView) -> Iterator[Finding]:
-    """A holder's own outcome leaves the epoch: that of the row is the one that may write."""
-    job, testimony = view.job, view.testimony
-    if not view.is_plain or job.status is not Status.COMPLETED or view.state is None:
-        return
-    if not testimony.is_witnessed("", job.task):
-        return
-    executions = testimony.executions_of_job(job.id)
-    if not executions:
-        text = "completed, and no witness saw it executed"
-        yield view.finding("I2", "output_is_current", text)
-        return
-    if not testimony.is_signed("", job.task):
-        return
-    signed = nonces_in(decoded(view.state.output, view.settings))
-    own = [each for each in executions if each.nonce in signed]
-    if len(own) != 1:
-        text = f"its output is of {len(own)} of its {len(executions)} executions, instead of one"
-        yield view.finding("I2", "output_is_current", text)
-        return
-    [committed] = own
-    started_at = None if job.started_at is None else job.started_at.timestamp()
-    testimony.commit(committed.nonce, f"job {job.id}", started_at)
-    if committed.epoch != job.epoch:
-        text = (
-            f"its output is of epoch {committed.epoch} ({committed.nonce}, worker "
-            f"{committed.worker}), and its row is of epoch {job.epoch}"
-        )
-        yield view.finding("I3", "output_is_current", text)
-    elif committed.attempt != job.attempt:
-        text = f"its output is of attempt {committed.attempt}, its row of attempt {job.attempt}"
-        yield view.finding("I9", "output_is_current", text)
-
-
-RULES = (
-    is_whole,
-    jobs_in_time,
-    in_its_lane,
-    in_its_place,
-    can_be_called,
-    is_counted,
-    ends_are_final,
-    output_is_current,
-)
+RULES = (is_whole, jobs_in_time, in_its_lane, in_its_place, can_be_called)

@@ -9,8 +9,7 @@ from perdure.model.job import FINISHED, HELD, Job, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
 from perdure.verify.finding import Finding
-from perdure.verify.load import NOT_STORED
-from perdure.verify.view import RunView
+from perdure.verify.load import NOT_STORED, RunView
 
 
 def jobs_match(view: RunView) -> Iterator[Finding]:

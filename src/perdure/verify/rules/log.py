@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.model.event import RunSubmitted
 from perdure.verify.finding import Finding
-from perdure.verify.view import RunView, is_json
+from perdure.verify.load import RunView, is_json
 
 
 def contiguous(view: RunView) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from perdure.model.event import Event
 from perdure.model.key import Key
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.verify.finding import Finding
+from perdure.verify.load import RunView
 from perdure.verify.replay import Step
-from perdure.verify.view import RunView
 
 Keys = tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The witness log: what bodies and clients say happened, written outside the store.
+"""The evidence log: what bodies and clients say happened, written outside the store.
 
 One line of JSON each, appended by one ``write`` call, so that a line is there once the call has
 returned even if the process is killed right after. Any number of processes may share a file. Each
@@ -119,7 +119,7 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Execution:
-    """One execution of a body, as its witness knows it."""
+    """One execution of a body, as its log knows it."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
@@ -132,7 +132,7 @@ class Execution:
         return self._nonce
 
 
-class Witness:
+class EvidenceLog:
     """Writes to one file. Cheap to make: bodies in child processes make their own."""
 
     def __init__(
@@ -223,7 +223,7 @@ class Witness:
         os.write(self._file, b"\n%b\n" % _encoder.encode(line))
 
 
-class HeardWitness(Witness):
+class MemoryEvidenceLog(EvidenceLog):
     """The same without a file, for what happens in one process."""
 
     def __init__(

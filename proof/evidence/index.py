@@ -1,4 +1,4 @@
-"""The witness log, ready to be asked: kept in a temporary database, however long it is."""
+"""The evidence log, ready to be asked: kept in a temporary database, however long it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 
 from perdure.model.key import Key
 from perdure.model.value import Value
-from perdure.verify.witness import (
+from proof.evidence.log import (
     Accepted,
     Acted,
     BodyBegan,
@@ -75,8 +75,8 @@ class Act(Value):
     errors: tuple[str, ...]
 
 
-class Testimony:
-    """What the witnesses said. Empty if there were none."""
+class EvidenceIndex:
+    """What an evidence log says. Empty if there is none."""
 
     def __init__(self, lines: Iterable[tuple[int, Line | None]] = ()) -> None:
         self._database = sqlite3.connect("")  # a file that goes with the connection
@@ -89,12 +89,10 @@ class Testimony:
         self.has_acts = self.count("acts") > 0
 
     @staticmethod
-    def of(source: str | os.PathLike[str] | Iterable[Line] | None) -> Testimony:
-        if source is None:
-            return Testimony()
+    def of(source: str | os.PathLike[str] | Iterable[Line]) -> EvidenceIndex:
         if isinstance(source, str | os.PathLike):
-            return Testimony(read_lines(source))
-        return Testimony(enumerate(source, start=1))
+            return EvidenceIndex(read_lines(source))
+        return EvidenceIndex(enumerate(source, start=1))
 
     def close(self) -> None:
         self._database.close()

@@ -1,4 +1,4 @@
-"""Schedules: one start for each tick, and none overdue (I2, I7)."""
+"""Schedules (I2, I7): one start for each tick, and none overdue. Limits (I11): they reopen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from datetime import datetime, timedelta
 from perdure.model.schedule import Schedule, TickResult
 from perdure.rules.timetable import next_tick
 from perdure.verify.finding import Finding
-from perdure.verify.view import late_by
+from perdure.verify.inside.reads import LimitDetails
+from perdure.verify.load import late_by
+
+AHEAD_MAX = timedelta(hours=1)
+"""How far in the future something may have happened: clocks of processes differ."""
 
 
 class ScheduleView:
@@ -88,7 +92,7 @@ def due_by_its_timetable(view: ScheduleView) -> Iterator[Finding]:
         yield view.finding("I7", "due_by_its_timetable", text)
 
 
-RULES = (
+SCHEDULE_RULES = (
     one_start_a_tick,
     counts_agree,
     started_is_there,
@@ -96,3 +100,34 @@ RULES = (
     is_looked_for,
     due_by_its_timetable,
 )
+
+
+class LimitView:
+    def __init__(self, limit: LimitDetails, now: datetime, closed_max: timedelta) -> None:
+        self.limit = limit
+        self.now = now
+        self.closed_max = closed_max
+
+    def finding(self, invariant: str, rule: str, text: str) -> Finding:
+        limit = self.limit
+        told = f"limit {limit.key!r}: {text}"
+        return Finding(invariant=invariant, rule=rule, text=told, namespace=limit.namespace)
+
+
+def opens_again(view: LimitView) -> Iterator[Finding]:
+    closed_until = view.limit.closed_until
+    if closed_until is not None and closed_until - view.now > view.closed_max:
+        text = f"closed until {closed_until}, which is longer than {view.closed_max}"
+        yield view.finding("I11", "opens_again", text)
+
+
+def began_in_the_past(view: LimitView) -> Iterator[Finding]:
+    """A start that is counted has happened; one of the future would keep others back until then."""
+    limit = view.limit
+    for at in {limit.last_start_at, limit.latest_start_at} - {None}:
+        if at is not None and at - view.now > AHEAD_MAX:
+            text = f"a start at {at} is counted, and it is {view.now}"
+            yield view.finding("I11", "began_in_the_past", text)
+
+
+LIMIT_RULES = (opens_again, began_in_the_past)

@@ -1,0 +1,24 @@
+"""What really happened, written outside a store, and a store held against it.
+
+findings = await verify_with_evidence(store, "evidence.jsonl", EvidenceSettings(limits=...))
+"""
+
+from __future__ import annotations
+
+from proof.evidence.log import EvidenceLog, MemoryEvidenceLog, new_nonce
+from proof.evidence.rules import (
+    EvidenceSettings,
+    EvidenceVerifier,
+    Expected,
+    verify_with_evidence,
+)
+
+__all__ = [
+    "EvidenceLog",
+    "EvidenceSettings",
+    "EvidenceVerifier",
+    "Expected",
+    "MemoryEvidenceLog",
+    "new_nonce",
+    "verify_with_evidence",
+]

@@ -1,0 +1,48 @@
+"""``python -m proof.evidence STORE LOG``: hold a store against an evidence log, as chaos keeps one.
+
+Exits with 0 if nothing is wrong, with 1 if something is, and with 2 if it could not be checked.
+Limits (I11) are checked from Python: they are not kept in a store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from perdure.errors import PerdureError
+from perdure.store.opening import require_store, store_at
+from proof.evidence.rules import EvidenceSettings, EvidenceVerifier
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m proof.evidence", description=__doc__)
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--pruned", action="store_true", help="what was accepted may be pruned")
+    asked = parser.parse_args(arguments)
+    try:
+        return asyncio.run(_verified(asked.store, asked.log, is_pruned=asked.pruned))
+    except (PerdureError, OSError) as error:
+        print(f"cannot check it: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+async def _verified(url: str, log: str, *, is_pruned: bool) -> int:
+    await require_store(url)
+    store = store_at(url)
+    await store.open()
+    is_sound = True
+    try:
+        verifier = EvidenceVerifier(store, log, EvidenceSettings(allows_pruned=is_pruned))
+        async for finding in verifier.findings():
+            is_sound = False
+            print(finding)
+    finally:
+        await store.close()
+    print(verifier.counts, verifier.evidence_counts, sep="\n")
+    return 0 if is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,563 @@
+"""A store held against an evidence log: what really happened, and what the store says happened.
+
+What can be concluded without comparing clocks: an outcome takes the job of its key away, or on to
+another key. So a later claim of the same job for the same key was made before any outcome of that
+key was committed, and raised the epoch. If the committed output is of an execution with a lower
+epoch than another one of the same job and key, a stale claim was let through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import timedelta
+from itertools import groupby, islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.model import event as events
+from perdure.model.event import Event
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import HELD, Status
+from perdure.model.key import Key
+from perdure.model.limit import LimitRule
+from perdure.model.run import RunFilter, RunStatus
+from perdure.model.value import Value
+from perdure.store.contract import Store
+from perdure.verify import ExtraRules, Finding, Verifier, VerifySettings
+from perdure.verify.load import RunView, decoded
+from perdure.verify.replay import Step, origins
+from perdure.verify.rules.jobs import JobView
+from proof.evidence.index import Act, EvidenceIndex, WitnessedExecution
+from proof.evidence.log import NONCE_PATTERN, Line
+
+ANY_RESULT = object()
+UNCLEAR = frozenset({"StoreError", "TimeoutError", "CancelledError", "ConnectionError", "OSError"})
+"""After one of these errors nobody knows whether it was done."""
+CLEAR = "InvalidInput"
+"""The one kind of refusal after which there is surely nothing: others may be about another's."""
+BATCH = 500
+
+_NONCE = re.compile(NONCE_PATTERN)
+_BROUGHT = (events.SignalReceived, events.NodeReported, events.ApprovalAnswered)
+_LOST = "accepted, as its client was told, and it is not there"
+
+T = TypeVar("T")
+
+
+class Expected(Value):
+    """How a run is known to end, whoever executes it."""
+
+    status: RunStatus
+    result: Any = ANY_RESULT
+    """Compared as plain JSON values."""
+
+
+class EvidenceSettings(VerifySettings):
+    """What a check is told besides store and evidence: what was meant to happen."""
+
+    expected: Mapping[str, Expected] = {}
+    """By run id."""
+    limits: tuple[LimitRule, ...] = ()
+    """As the store applies them, by the keys that the evidence log names."""
+    start_slack: timedelta | None = None
+    """How long after its claim a body begins at most. None: only the store's times are compared."""
+    leases_hold: bool = False
+    """No worker was ever stopped or cut off, so every execution held its claim to its end."""
+
+
+class Judged(Value):
+    """On how much a limit was judged, of what the evidence log says ran under it."""
+
+    executions: int
+    at_once: int = 0
+    """Those of which it is known that they held their claims from beginning to end."""
+    starts: int = 0
+    """Those of which it is known when they started."""
+
+
+class EvidenceCounts(Value):
+    """How much evidence there was, so that a check of nothing cannot pass for a good one."""
+
+    executions: int = 0
+    """Bodies that began."""
+    committed: int = 0
+    """Of those, the ones whose outputs were found in the store."""
+    accepted: int = 0
+    refused: int = 0
+    acts: int = 0
+    ends: int = 0
+    """Ends that clients were told."""
+    limits: Mapping[str, Judged] = {}
+    """By key, for each limit in the settings. Bodies that do not sign their outputs leave a limit
+    unjudged: then these are 0."""
+
+
+class EvidenceVerifier(Verifier):
+    """A verifier that also holds the store against an evidence log: a path, or its lines."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: str | os.PathLike[str] | Iterable[Line] = (),
+        settings: EvidenceSettings | None = None,
+    ) -> None:
+        self._evidence = EvidenceRules(log, settings or EvidenceSettings())
+        super().__init__(store, settings, extra_rules=self._evidence.extra_rules)
+        self.evidence_counts = EvidenceCounts()
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        try:
+            async for finding in super().findings():
+                yield finding
+            self.evidence_counts = self._evidence.counts()
+        finally:
+            self._evidence.close()
+
+
+async def verify_with_evidence(
+    store: Store,
+    log: str | os.PathLike[str] | Iterable[Line] = (),
+    settings: EvidenceSettings | None = None,
+) -> list[Finding]:
+    """Everything that is wrong in a store, by its own contents and by the evidence."""
+    return [each async for each in EvidenceVerifier(store, log, settings).findings()]
+
+
+class EvidenceRules:
+    """The rules about one evidence log. Each yields what contradicts it."""
+
+    def __init__(
+        self, log: str | os.PathLike[str] | Iterable[Line], settings: EvidenceSettings
+    ) -> None:
+        self._index = EvidenceIndex.of(log)
+        self._settings = settings
+        self.extra_rules = ExtraRules(
+            runs=(
+                self.outputs_have_executions,
+                self.committed_in_one_event,
+                self.acts_are_kept,
+                self.cancels_are_kept,
+                self.decided_by_those_who_did,
+                self.ends_are_kept,
+                self.as_expected,
+            ),
+            jobs=(self.note_job, self.is_counted, self.ends_are_final, self.output_is_current),
+            store=(
+                self.expected_is_there,
+                self.accepted,
+                self.refused,
+                self.readable,
+                self.attempts_follow,
+                self.keys_are_stable,
+                self.limits_hold,
+            ),
+        )
+
+    def close(self) -> None:
+        self._index.close()
+
+    def counts(self) -> EvidenceCounts:
+        index = self._index
+        return EvidenceCounts(
+            executions=index.count("executions"),
+            committed=index.count("committed"),
+            accepted=index.count("accepted"),
+            refused=index.count("refused"),
+            acts=index.count("acts"),
+            ends=index.count("end_seen"),
+            limits={rule.key: self._judged(rule.key) for rule in self._settings.limits},
+        )
+
+    # Runs: outputs (I2, I3)
+
+    def outputs_have_executions(self, view: RunView) -> Iterator[Finding]:
+        """Each output stems from exactly one execution of its key, under the highest epoch seen."""
+        if not self._index.has_executions:
+            return
+        runs = origins(view.run.id, view.replay.steps)
+        for step, run in zip(view.replay.steps, runs, strict=True):
+            key = output_key(step.event)
+            if key and self._index.is_witnessed(step.before.flow, Key.parse(key).node):
+                yield from self._output(view, step, run, key)
+
+    def _output(self, view: RunView, step: Step, run: str, key: str) -> Iterator[Finding]:
+        rule, number = "outputs_have_executions", step.number
+        executions = self._index.executions_of(view.run.namespace, run, key)
+        if not executions:
+            text = "committed, and no witness saw it executed"
+            yield view.finding("I2", rule, text, number, key=key)
+            return
+        if not self._index.is_signed(step.before.flow, Key.parse(key).node):
+            return
+        signed = nonces_in(view.value_of(step.stored))
+        own = [each for each in executions if each.nonce in signed]
+        if len(own) != 1:
+            found = f"{len(own)} of its {len(executions)} executions"
+            text = f"the committed output is of {found}, instead of one"
+            yield view.finding("I2", rule, text, number, key=key)
+            return
+        [committed] = own
+        if other := self._index.commit(committed.nonce, f"{run}:{key}"):
+            text = f"the output of execution {committed.nonce} is committed for {other!r} too"
+            yield view.finding("I2", rule, text, number, key=key)
+        later = [
+            each
+            for each in executions
+            if each.job == committed.job and each.epoch > committed.epoch
+        ]
+        if later:
+            text = (
+                f"the output of epoch {committed.epoch} ({committed.nonce}, worker "
+                f"{committed.worker}) was committed after epoch {later[-1].epoch} of the same job "
+                f"was claimed by worker {later[-1].worker}"
+            )
+            yield view.finding(
+                "I3", "no_stale_output", text, number, key=committed.key, job=committed.job
+            )
+
+    def committed_in_one_event(self, view: RunView) -> Iterator[Finding]:
+        """No execution's output is the own output of two events of a run."""
+        first: dict[tuple[str, str], int] = {}
+        if not self._index.has_executions:
+            return
+        for step in view.replay.steps:
+            key = output_key(step.event)
+            if not key or not self._index.is_signed(step.before.flow, Key.parse(key).node):
+                continue
+            for nonce in nonces_in(view.value_of(step.stored)):
+                if (key, nonce) in first:
+                    text = f"execution {nonce} was committed before, by event {first[key, nonce]}"
+                    numbers = (first[key, nonce], step.number)
+                    yield view.finding("I2", "committed_in_one_event", text, *numbers, key=key)
+                first[key, nonce] = step.number
+
+    # Runs: acts of clients (I1, I12), ends (I8), results (I10)
+
+    def acts_are_kept(self, view: RunView) -> Iterator[Finding]:
+        """Signals, reports and answers that carry a nonce are found by it."""
+        acts = [act for act in self._acts_on(view) if act.nonce]
+        if not acts:
+            return
+        seen: Counter[str] = Counter()
+        places: dict[str, int] = {}
+        ignored: set[str] = set()
+        for step in view.replay.steps:
+            if isinstance(step.event, _BROUGHT):
+                for nonce in nonces_in(view.value_of(step.stored)):
+                    seen[nonce] += 1
+                    places[nonce] = step.number
+            elif isinstance(step.event, events.ReportIgnored):
+                ignored.add(step.event.key)
+        for act in acts:
+            count, told = seen[act.nonce], f"{act.act} {act.nonce} was"
+            if count > 1:
+                invariant, text = "I2", f"{told} done once, and is in the log {count} times"
+            elif not act.errors and not count and act.key not in ignored:
+                invariant, text = "I1", f"{told} answered as done, and is not in the log"
+            elif act.errors and count and UNCLEAR.isdisjoint(act.errors):
+                invariant, text = "I12", f"{told} refused with {act.errors[0]}, and is in the log"
+            else:
+                continue
+            numbers = (places[act.nonce],) if act.nonce in places else ()
+            yield view.finding(invariant, "acts_are_kept", text, *numbers, key=act.key)
+
+    def cancels_are_kept(self, view: RunView) -> Iterator[Finding]:
+        """A run whose cancel was answered as done was cancelled, or is being undone for it."""
+        if not any(act.act == "cancel" and not act.errors for act in self._acts_on(view)):
+            return
+        for step in view.replay.steps:
+            if isinstance(step.event, events.RunCancelled | events.CompensationStarted):
+                return
+        yield view.finding("I1", "cancels_are_kept", "a cancel was done, and is not in the log")
+
+    def decided_by_those_who_did(self, view: RunView) -> Iterator[Finding]:
+        """Whoever was told that their answer counts is in the log with it."""
+        answers = {
+            (step.event.node, step.event.by)
+            for step in view.replay.steps
+            if isinstance(step.event, events.ApprovalAnswered)
+        }
+        for act in self._acts_on(view):
+            is_told = act.act == "decide" and act.by and not act.errors
+            if is_told and (act.key, act.by) not in answers:
+                text = f"{act.by!r} was told that the answer counts, and it is not in the log"
+                yield view.finding("I1", "decided_by_those_who_did", text, key=act.key)
+
+    def ends_are_kept(self, view: RunView) -> Iterator[Finding]:
+        """Whoever was told how a run ended finds that in its log, also if it was retried since."""
+        ends = {str(step.after.status) for step in view.replay.steps if step.after.is_ended}
+        for status in self._index.ends_told(view.run.namespace, run=view.run.id):
+            if status not in ends:
+                text = f"a client was told that it is {status}, and by its log it never was"
+                yield view.finding("I8", "ends_are_kept", text)
+
+    def as_expected(self, view: RunView) -> Iterator[Finding]:
+        """A run ends as it is known to end, whoever executed it."""
+        expected = self._settings.expected.get(view.run.id)
+        if expected is None:
+            return
+        if view.state.status is not expected.status:
+            text = f"it is {view.state.status} instead of {expected.status}"
+            yield view.finding("I10", "as_expected", text, view.state.number)
+            return
+        if expected.result is ANY_RESULT or expected.status is not RunStatus.COMPLETED:
+            return
+        stored = {event.number: event for event in view.events}.get(view.state.result_ref)
+        result = None if stored is None else msgspec.json.decode(view.value_of(stored) or b"null")
+        if result != expected.result:
+            text = f"its result is {result!r} instead of {expected.result!r}"
+            yield view.finding("I10", "as_expected", text, view.state.result_ref)
+
+    def _acts_on(self, view: RunView) -> list[Act]:
+        return self._index.acts_on(view.run.namespace, view.run.id)
+
+    # Jobs
+
+    def note_job(self, view: JobView) -> Iterator[Finding]:
+        """Finds nothing: it notes where the job is, for what was accepted elsewhere."""
+        self._index.see(view.job.namespace, view.job.id)
+        return iter(())
+
+    def is_counted(self, view: JobView) -> Iterator[Finding]:
+        """A held job counts under the limits that all executions like it counted under."""
+        job, details = view.job, view.details
+        if details is None or job.status not in HELD or not view.is_plain:
+            return
+        checked = {rule.key for rule in self._settings.limits}
+        for key in self._index.limits_of("", job.task):
+            if key in checked and key not in details.limit_keys:
+                text = f"worker {job.worker} holds it, and it does not count under limit {key!r}"
+                yield view.finding("I11", "is_counted", text)
+
+    def ends_are_final(self, view: JobView) -> Iterator[Finding]:
+        """Whoever was told how a job ended was told for good, unless it was retried."""
+        job = view.job
+        acts = self._index.acts_on(job.namespace, "")
+        if any(act.act == "retry" and act.key == job.id for act in acts):
+            return
+        for status in self._index.ends_told(job.namespace, job=job.id):
+            if status != job.status:
+                text = f"a client was told that it is {status}, and it is {job.status}"
+                yield view.finding("I8", "ends_are_final", text)
+
+    def output_is_current(self, view: JobView) -> Iterator[Finding]:
+        """A holder's own outcome leaves the epoch: that of the row is the one that may write."""
+        job, index, rule = view.job, self._index, "output_is_current"
+        if not view.is_plain or job.status is not Status.COMPLETED or view.state is None:
+            return
+        if not index.is_witnessed("", job.task):
+            return
+        executions = index.executions_of_job(job.id)
+        if not executions:
+            yield view.finding("I2", rule, "completed, and no witness saw it executed")
+            return
+        if not index.is_signed("", job.task):
+            return
+        signed = nonces_in(decoded(view.state.output, self._settings))
+        own = [each for each in executions if each.nonce in signed]
+        if len(own) != 1:
+            found = f"{len(own)} of its {len(executions)} executions"
+            yield view.finding("I2", rule, f"its output is of {found}, instead of one")
+            return
+        [committed] = own
+        started_at = None if job.started_at is None else job.started_at.timestamp()
+        index.commit(committed.nonce, f"job {job.id}", started_at)
+        if committed.epoch != job.epoch:
+            text = (
+                f"its output is of epoch {committed.epoch} ({committed.nonce}, worker "
+                f"{committed.worker}), and its row is of epoch {job.epoch}"
+            )
+            yield view.finding("I3", rule, text)
+        elif committed.attempt != job.attempt:
+            text = f"its output is of attempt {committed.attempt}, its row of attempt {job.attempt}"
+            yield view.finding("I9", rule, text)
+
+    # The store: what was accepted is there, what was refused left no trace (I1, I12)
+
+    async def expected_is_there(self, store: Store) -> AsyncIterator[Finding]:
+        if self._settings.allows_pruned:
+            return
+        for id in sorted(self._settings.expected):
+            if not await store.list_runs(RunFilter(id=RunId(id)), 1):
+                text = "expected to be there, and it is not"
+                yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
+
+    async def accepted(self, store: Store) -> AsyncIterator[Finding]:
+        """Everything that a client was told is accepted is there, or was pruned if that may be."""
+        if self._settings.allows_pruned:
+            return
+        for batch in _batches(self._index.accepted()):
+            places = [(namespace, RunId(run)) for namespace, run, _ in batch if run]
+            runs = await store.run_states(places) if places else []
+            for (namespace, id), run in zip(places, runs, strict=True):
+                if run is None:
+                    yield _finding("I1", "accepted", _LOST, namespace, run=id)
+            jobs = [(namespace, JobId(job)) for namespace, _, job in batch if job]
+            states = await store.job_states([job for _, job in jobs]) if jobs else {}
+            for namespace, job in jobs:
+                if job not in states:
+                    yield _finding("I1", "accepted", _LOST, namespace, job=job)
+                elif (found := self._index.namespace_of(job)) not in (None, namespace):
+                    text = f"accepted in namespace {namespace!r}, and it is in {found!r}"
+                    yield _finding("I1", "accepted", text, namespace, job=job)
+
+    async def refused(self, store: Store) -> AsyncIterator[Finding]:
+        for namespace, run, job, errors in self._index.refused_only():
+            if CLEAR not in errors.split():
+                continue
+            text = f"refused with {errors.split()[0]}, and it is there"
+            if run:
+                [found] = await store.run_states([(namespace, RunId(run))])
+                if found is not None:
+                    yield _finding("I12", "refused", text, namespace, run=run)
+            elif JobId(job) in await store.job_states([JobId(job)]):
+                yield _finding("I12", "refused", text, namespace, job=job)
+
+    # What the log says by itself: attempts (I9), limits (I11), idempotency keys (I2)
+
+    async def readable(self, _: Store) -> AsyncIterator[Finding]:
+        """Only the last line may have been cut short, by the end of its writer."""
+        for number in self._index.unreadable:
+            if number != self._index.last_line:
+                text = f"line {number} of the evidence log cannot be read"
+                yield Finding(invariant="log", rule="readable", text=text)
+
+    async def attempts_follow(self, _: Store) -> AsyncIterator[Finding]:
+        """A claim counts one attempt at most, and one that was given back counts none.
+
+        Each claim raises the epoch. So an attempt's number is its epoch at most, less what was
+        given back before it; and from one execution to the next it grows by no more than the epoch.
+        """
+        for job, group in groupby(self._index.all_executions(), key=lambda each: each.job):
+            given_back = self._index.given_back(job)
+            before: WitnessedExecution | None = None
+            for each in group:
+                # A job goes on to other parts, which count anew: what came later is none of this.
+                lost = sum(
+                    at < each.began_at and attempt < each.attempt for at, attempt in given_back
+                )
+                if not 1 <= each.attempt <= each.epoch - lost:
+                    text = (
+                        f"attempt {each.attempt} under epoch {each.epoch}, with {lost} of the "
+                        "attempts before it given back"
+                    )
+                    yield _of_execution("I9", "attempts_follow", text, each)
+                if before is not None and (before.run, before.key) == (each.run, each.key):
+                    claims = each.epoch - before.epoch
+                    if claims and each.attempt > before.attempt + claims:
+                        text = (
+                            f"attempt {before.attempt} under epoch {before.epoch}, then attempt "
+                            f"{each.attempt} under epoch {each.epoch}: so many were not claimed in "
+                            "between"
+                        )
+                        yield _of_execution("I9", "attempts_follow", text, each)
+                before = each
+
+    async def keys_are_stable(self, _: Store) -> AsyncIterator[Finding]:
+        """All executions of one part have one idempotency key, and no other part has it."""
+        for namespace, run, key, count in self._index.split_keys():
+            text = f"its executions were given {count} different idempotency keys"
+            yield _finding("I2", "keys_are_stable", text, namespace, run=run, key=key)
+        for namespace, shared, count in self._index.shared_keys():
+            text = f"idempotency key {shared!r} was given to {count} different parts or jobs"
+            yield _finding("I2", "keys_are_stable", text, namespace)
+
+    async def limits_hold(self, _: Store) -> AsyncIterator[Finding]:
+        for rule in self._settings.limits:
+            for finding in (*self._at_once(rule), *self._in_windows(rule)):
+                yield finding
+
+    def _at_once(self, rule: LimitRule) -> Iterator[Finding]:
+        """Of executions that surely held their claims to their ends: those whose output counted."""
+        if rule.live_max is None:
+            return
+        inside: set[str] = set()
+        for at, step, nonce in self._running(rule.key):
+            if step < 0:
+                inside.discard(nonce)
+                continue
+            inside.add(nonce)
+            if len(inside) > rule.live_max:
+                text = (
+                    f"{len(inside)} executions at once under limit {rule.key!r}, which allows "
+                    f"{rule.live_max}, at {at:.6f}: {', '.join(sorted(inside))}"
+                )
+                yield Finding(invariant="I11", rule="limits_hold", text=text)
+                return  # one finding a limit: the rest would say the same
+
+    def _in_windows(self, rule: LimitRule) -> Iterator[Finding]:
+        rates = []
+        if rule.starts_max is not None and rule.window is not None:
+            rates.append((rule.starts_max, rule.window.total_seconds()))
+        if rule.spacing is not None:
+            rates.append((1, rule.spacing.total_seconds()))
+        slack = self._settings.start_slack
+        for most, window in rates:
+            found = _crowd(self._index.starts(rule.key), most, window)
+            if not found and slack is not None:
+                starts = self._index.beginnings(rule.key)
+                found = _crowd(starts, most, window - slack.total_seconds())
+            if found:
+                text = (
+                    f"{most + 1} starts within {window} s under limit {rule.key!r}, which allows "
+                    f"{most}: {', '.join(found)}"
+                )
+                yield Finding(invariant="I11", rule="limits_hold", text=text)
+
+    def _judged(self, key: str) -> Judged:
+        """How much a limit was judged on: one that was not cannot pass for one that held."""
+        index, slack = self._index, self._settings.start_slack
+        starts = index.starts(key) if slack is None else index.beginnings(key)
+        return Judged(
+            executions=index.held_count(key),
+            at_once=sum(step > 0 for _, step, _ in self._running(key)),
+            starts=sum(1 for _ in starts),
+        )
+
+    def _running(self, key: str) -> Iterator[tuple[float, int, str]]:
+        return self._index.running(key, only_committed=not self._settings.leases_hold)
+
+
+def nonces_in(value: bytes) -> set[str]:
+    return {found.decode() for found in _NONCE.findall(value)}
+
+
+def output_key(event: Event) -> str:
+    """The key whose own output is the event's value; empty if it has none."""
+    match event:
+        case events.NodeCompleted(cause="", ref=0):
+            return Key(node=event.node, iteration=event.iteration).text
+        case events.ItemCompleted():
+            return event.key
+        case events.IterationCompleted() if Key.parse(event.key).part != "check":
+            return event.key
+        case _:
+            return ""
+
+
+def _crowd(starts: Iterator[tuple[float, str]], most: int, window: float) -> list[str]:
+    """The first executions that began too close to each other, if any did."""
+    last: deque[tuple[float, str]] = deque(maxlen=most + 1)
+    for start in starts:
+        last.append(start)
+        if len(last) > most and last[-1][0] - last[0][0] < window - 1e-6:
+            return [nonce for _, nonce in last]
+    return []
+
+
+def _finding(invariant: str, rule: str, text: str, namespace: str, **place: Any) -> Finding:
+    return Finding(invariant=invariant, rule=rule, text=text, namespace=namespace, **place)
+
+
+def _of_execution(invariant: str, rule: str, text: str, at: WitnessedExecution) -> Finding:
+    return _finding(invariant, rule, text, at.namespace, run=at.run, key=at.key, job=at.job)
+
+
+def _batches(rows: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(rows)
+    while batch := list(islice(remaining, BATCH)):
+        yield batch
