@@ -17,12 +17,31 @@ from perdure import AsyncClient, PerdureError, ReportAnswer, RunStatus, Status, 
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.waits import WaitRecord
 from perdure.model.value import Value
-from proof.chaos.asks import Answer, Ask, asks
-from proof.chaos.child import store_told
+from perdure.store.contract import Store
+from proof.chaos.journal import Answer, Ask, asks, evidence
 from proof.chaos.load import SUBMITTED, TASKS, brought_for
-from proof.chaos.naming import named, run_name
-from proof.chaos.notes import witness
 from proof.evidence.log import new_nonce
+
+_APART = "."
+
+
+class Named(Value):
+    flow: str
+    number: int
+    """Its input."""
+
+
+def run_name(flow: str, number: int, unique: str) -> str:
+    return _APART.join([flow, str(number), unique])
+
+
+def named(id: str) -> Named | None:
+    """What an id says; None if no client chose it, as with children and ticks."""
+    parts = id.split(_APART)
+    if "/" in id or "@" in id or len(parts) < 3 or not parts[1].isdigit():
+        return None
+    return Named(flow=parts[0], number=int(parts[1]))
+
 
 PATIENCE_SECONDS = 30.0
 """After so long a client gives up, and does not know what became of what it asked."""
@@ -46,8 +65,8 @@ _log = logging.getLogger("perdure.chaos")
 class Clients:
     """All clients of one process."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._client = AsyncClient(store_told(settings))
+    def __init__(self, store: Store, settings: dict[str, Any]) -> None:
+        self._client = AsyncClient(store)
         self._name = f"{settings['name']}.{settings['generation']}"
         self._rate: float = settings["rate"]
         self._made = 0
@@ -100,9 +119,9 @@ class Clients:
         ask = asks().begin("submit", run=id)
         told = await answered(ask, lambda: self._client.submit(flow, number, id=id))
         if told.error is not None:
-            witness().refused(told.error, run=id)
+            evidence().refused(told.error, run=id)
         elif told.answer is Answer.ACCEPTED:
-            witness().accepted(run=id)
+            evidence().accepted(run=id)
 
     async def _enqueue(self) -> None:
         if not self._is_asking or not self._has_room:
@@ -115,7 +134,7 @@ class Clients:
             lambda: self._client.enqueue(task, number, group=group, delay=delay),
         )
         if told.answer is Answer.ACCEPTED:
-            witness().accepted(job=told.value.id)
+            evidence().accepted(job=told.value.id)
 
     @property
     def _is_asking(self) -> bool:
@@ -175,10 +194,10 @@ class Clients:
         """Note what is told of some that ended: that must not change any more."""
         status = random.choice(FINAL)
         for run in _some(await self._client.runs(status=status, limit=PAGE)):
-            witness().saw_end(run.status, run=run.id)
+            evidence().saw_end(run.status, run=run.id)
         for job in _some(await self._client.jobs(status=Status.COMPLETED, limit=PAGE)):
             if job.node is None:  # else it goes with its run
-                witness().saw_end(job.status, job=job.id)
+                evidence().saw_end(job.status, job=job.id)
 
     # What operators do
 
@@ -250,7 +269,7 @@ async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     is_ignored = isinstance(told.value, ReportAnswer) and not told.value.is_accepted
     if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first
         return
-    witness().acted(
+    evidence().acted(
         place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error
     )
 

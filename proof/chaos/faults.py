@@ -1,14 +1,21 @@
-"""What a fault is, and those that befall processes, whatever store they use."""
+"""What goes wrong: faults, those of processes, the environment they happen in, and the nemesis.
+
+The nemesis lets faults happen in a random order of its seed, with pauses in between."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
+from perdure.clock import monotonic
+from perdure.model.value import Value
 from proof.chaos.load import LEASE_SECONDS
-from proof.chaos.processes import ChaosProcess, Crew
+from proof.chaos.processes import ChaosProcess, ProcessPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +41,8 @@ class Misbehaved(Exception):
 class ProcessFaults:
     """Ends and standstills of worker and client processes."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, pool: ProcessPool) -> None:
+        self._pool = pool
 
     def all(self) -> list[Fault]:
         return [
@@ -48,13 +55,13 @@ class ProcessFaults:
         ]
 
     async def kill_worker(self, random: Random) -> str:
-        return _killed([_one(self._crew.workers, random)])
+        return _killed([_one(self._pool.workers, random)])
 
     async def kill_all_workers(self, random: Random) -> str:
-        return _killed(self._crew.workers)
+        return _killed(self._pool.workers)
 
     async def stop_worker(self, random: Random) -> str:
-        worker = _one(self._crew.workers, random)
+        worker = _one(self._pool.workers, random)
         if not worker.is_at_work:
             raise Missed(f"{worker.name} was starting")
         complaint = await worker.stop_gracefully()
@@ -66,14 +73,14 @@ class ProcessFaults:
 
     async def freeze_worker(self, random: Random) -> str:
         return await _frozen(
-            _one(self._crew.workers, random), random.uniform(1.2, 3) * LEASE_SECONDS
+            _one(self._pool.workers, random), random.uniform(1.2, 3) * LEASE_SECONDS
         )
 
     async def kill_client(self, random: Random) -> str:
-        return _killed([_one(self._crew.clients, random)])
+        return _killed([_one(self._pool.clients, random)])
 
     async def freeze_client(self, random: Random) -> str:
-        return await _frozen(_one(self._crew.clients, random), random.uniform(0.5, 3))
+        return await _frozen(_one(self._pool.clients, random), random.uniform(0.5, 3))
 
 
 def _one(processes: Sequence[ChaosProcess], random: Random) -> ChaosProcess:
@@ -104,3 +111,117 @@ async def _frozen(process: ChaosProcess, seconds: float) -> str:
     if process.pid != pid:
         raise Missed(f"{process.name} was killed meanwhile")
     return f"{process.name} for {seconds:.1f} s"
+
+
+class Environment(ABC):
+    """One store. ``url`` is for the processes, ``own_url`` for the harness, past every fault."""
+
+    name: str
+    url: str
+    own_url: str
+    clock: Path | None = None
+    """The shift of the clock that the processes go by; None: the store has its own."""
+
+    clock_error_seconds: float = 0.0
+    """By how much the own clock of each process may be wrong, if the store has one."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    def faults(self, pool: ProcessPool) -> list[Fault]:
+        """What goes wrong with this store."""
+
+    @abstractmethod
+    def left_out(self) -> list[str]:
+        """What cannot be done here, and why."""
+
+
+PAUSE_SECONDS = (0.2, 1.5)
+OVERLAP_SHARE = 0.4
+"""How many faults begin while the one before goes on."""
+TRIES_MAX = 5
+"""How often a certain fault is tried until it hits."""
+
+
+class FaultRecord(Value):
+    """One fault that was tried, and how long after the start."""
+
+    name: str
+    at_seconds: float
+    detail: str
+    is_hit: bool
+    """Whether it befell anything. Only then was it survived."""
+
+
+class Nemesis:
+    """First every certain fault; then every kind once, in another order each time round."""
+
+    def __init__(self, faults: Sequence[Fault], seed: int, tell: Callable[[str], None]) -> None:
+        self.records: list[FaultRecord] = []
+        self.complaints: list[str] = []
+        self._faults = faults
+        self._random = Random(seed)
+        self._tell = tell
+        self._began = monotonic()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @property
+    def hits(self) -> Counter[str]:
+        return Counter(record.name for record in self.records if record.is_hit)
+
+    async def rage(self, seconds: float) -> None:
+        """Until the time is over, all certain faults have hit, and what began is undone."""
+        self._began = monotonic()
+        await self._certain_ones(Random(self._random.random()))
+        for fault, random in self._order():
+            if monotonic() - self._began >= seconds:
+                break
+            self._begin(fault, random)
+            if self._random.random() >= OVERLAP_SHARE:
+                await self._ended()
+            await asyncio.sleep(self._random.uniform(*PAUSE_SECONDS))
+        await self._ended()
+
+    async def _certain_ones(self, random: Random) -> None:
+        """Each begins once the one before has begun, whatever the time, and again if it missed."""
+        left = [fault for fault in self._faults if fault.is_certain]
+        for _ in range(TRIES_MAX):
+            random.shuffle(left)
+            for fault in sorted(left, key=lambda each: each.ends_others):
+                if fault.ends_others:
+                    await self._ended()
+                self._begin(fault, Random(random.random()))
+                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
+            await self._ended()
+            left = [fault for fault in left if not self.hits[fault.name]]
+
+    def _order(self) -> Iterator[tuple[Fault, Random]]:
+        """Each fault draws from numbers of its own, so that the order is that of the seed alone."""
+        while True:
+            for fault in self._random.sample(self._faults, len(self._faults)):
+                yield fault, Random(self._random.random())
+
+    def _begin(self, fault: Fault, random: Random) -> None:
+        self._under_way.add(asyncio.create_task(self._happen(fault, random)))
+
+    async def _ended(self) -> None:
+        await asyncio.gather(*self._under_way)
+        self._under_way.clear()
+
+    async def _happen(self, fault: Fault, random: Random) -> None:
+        at, is_hit = monotonic() - self._began, True
+        try:
+            detail = await fault.happen(random)
+        except Missed as error:
+            detail, is_hit = f"{error}", False
+        except Misbehaved as error:
+            detail = "misbehaved"
+            self.complaints.append(f"{fault.name}: {error}")
+        self.records.append(
+            FaultRecord(name=fault.name, at_seconds=at, detail=detail, is_hit=is_hit)
+        )
+        self._tell(f"{fault.name}: {detail}{'' if is_hit else ' (missed)'}")

@@ -3,29 +3,87 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
-from perdure import AsyncClient, RunStatus
+from perdure import AsyncClient, PerdureError, RunStatus
 from perdure.clock import monotonic
+from perdure.model.job import FINISHED
+from perdure.model.run import ENDED
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from proof.chaos import asks, notes
-from proof.chaos.faults import ProcessFaults
+from proof.chaos import journal
+from proof.chaos.clock import TurnedClock
+from proof.chaos.faults import Environment, Nemesis, ProcessFaults
 from proof.chaos.load import ticked, work
-from proof.chaos.nemesis import Nemesis
-from proof.chaos.processes import ChaosProcess, Crew
-from proof.chaos.report import ChaosReport
-from proof.chaos.settling import Sight, look, settle
-from proof.chaos.stage import Stage
-from proof.chaos.turned_clock import TurnedClock
-from proof.chaos.verdict import Evidence, judge
+from proof.chaos.processes import ChaosProcess, ProcessPool
+from proof.chaos.verdict import ChaosRecord, ChaosReport, judge
 
-WORKER = "proof.chaos.worker_process"
-CLIENT = "proof.chaos.client_process"
+SETTLE_LOOK_SECONDS = 0.5
+SHOWN_MAX = 5
+UNENDED = tuple(status for status in RunStatus if status not in ENDED)
+
+
+class WorkCount(Value):
+    """How much is under way, and how much has ended."""
+
+    runs: int
+    runs_ended: int
+    jobs: int
+    """Plain ones, and those of runs."""
+    jobs_ended: int
+
+    @property
+    def is_settled(self) -> bool:
+        return self.runs == self.runs_ended and self.jobs == self.jobs_ended
+
+
+async def look(client: AsyncClient) -> WorkCount:
+    ended = {status: await client.count_runs(status=status) for status in ENDED}
+    depth = (await client.depth()).by_status
+    return WorkCount(
+        runs=await client.count_runs(),
+        runs_ended=sum(ended.values()),
+        jobs=sum(depth.values()),
+        jobs_ended=sum(number for status, number in depth.items() if status in FINISHED),
+    )
+
+
+async def settle(
+    client: AsyncClient, seconds_max: float, tell: Callable[[WorkCount], Awaitable[None]]
+) -> list[str]:
+    """Wait until nothing is under way; what is, in words, if that takes too long."""
+    until = monotonic() + seconds_max
+    while True:
+        count = await look(client)
+        await tell(count)
+        if count.is_settled:
+            return []
+        if monotonic() > until:
+            return await _explained(client, count, seconds_max)
+        await asyncio.sleep(SETTLE_LOOK_SECONDS)
+
+
+async def _explained(client: AsyncClient, count: WorkCount, seconds_max: float) -> list[str]:
+    told = [
+        f"after {seconds_max:g} s without faults, {count.runs - count.runs_ended} runs and "
+        f"{count.jobs - count.jobs_ended} jobs had not come to their end"
+    ]
+    for status in UNENDED:
+        for run in await client.runs(status=status, limit=SHOWN_MAX):
+            try:
+                told.append(f"{run.id}: {(await client.explain(run.id)).summary}")
+            except PerdureError as error:
+                told.append(f"{run.id}: {status}; {error}")
+    depth = (await client.depth()).by_status
+    told += [f"jobs {status}: {number}" for status, number in depth.items() if number]
+    return told
+
+
+CHILD = "proof.chaos.children"
 START_SECONDS_MAX = 60.0
 LOOK_SECONDS = 3.0
 SCHEDULES = ("ticking flow", "ticking task")
@@ -46,61 +104,67 @@ class ChaosSettings(Value):
 
 
 class Harness:
-    """Chaos on one stage. What it leaves behind is in ``folder``; ``tell`` hears how it goes."""
+    """Chaos in one environment. It leaves logs in ``folder``; ``tell`` hears how it goes."""
 
     def __init__(
-        self, stage: Stage, settings: ChaosSettings, folder: Path, tell: Callable[[str], None]
+        self,
+        environment: Environment,
+        settings: ChaosSettings,
+        folder: Path,
+        tell: Callable[[str], None],
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self._settings = settings
         self._folder = folder
         self._tell = tell
         self._quiet = folder / "quiet"
-        self._witnessed = folder / "evidence.jsonl"
+        self._evidence = folder / "evidence.jsonl"
         self._asked = folder / "asks.jsonl"
 
     async def run(self) -> ChaosReport:
         async with AsyncExitStack() as stack:
-            await self._stage.open()
-            stack.push_async_callback(self._stage.close)
-            crew = self._crew(
-                self._pipe(stack, self._witnessed, "witness"),
+            await self._environment.open()
+            stack.push_async_callback(self._environment.close)
+            pool = self._pool(
+                self._pipe(stack, self._evidence, "evidence"),
                 self._pipe(stack, self._asked, "asks"),
             )
-            stack.push_async_callback(crew.close)
+            stack.push_async_callback(pool.close)
             nemesis = Nemesis(
-                [*ProcessFaults(crew).all(), *self._stage.faults(crew)],
+                [*ProcessFaults(pool).all(), *self._environment.faults(pool)],
                 self._settings.seed,
                 self._tell,
             )
-            times, complaints = await self._play(crew, nemesis)
-        evidence = Evidence(
-            witnessed=self._witnessed,
+            times, complaints = await self._play(pool, nemesis)
+        record = ChaosRecord(
+            evidence_log=self._evidence,
             asked=self._asked,
             complaints=(*nemesis.complaints, *complaints),
         )
-        verdict = await judge(self._store(), evidence)
+        verdict = await judge(self._store(), record)
         return ChaosReport(
-            store=self._stage.name,
+            store=self._environment.name,
             seed=self._settings.seed,
-            workers=len(crew.workers),
-            clients=len(crew.clients),
+            workers=len(pool.workers),
+            clients=len(pool.clients),
             fault_seconds=times[0],
             settle_seconds=times[1],
             faults=tuple(nemesis.records),
-            left_out=tuple(self._stage.left_out()),
+            left_out=tuple(self._environment.left_out()),
             load=verdict.load,
             asked=verdict.asked,
-            restarts=sum(each.starts - 1 for each in crew.all),
-            failed_starts=sum(each.failed_starts for each in crew.all),
+            restarts=sum(each.starts - 1 for each in pool.all),
+            failed_starts=sum(each.failed_starts for each in pool.all),
             findings=verdict.findings,
         )
 
-    async def _play(self, crew: Crew, nemesis: Nemesis) -> tuple[tuple[float, float], list[str]]:
+    async def _play(
+        self, pool: ProcessPool, nemesis: Nemesis
+    ) -> tuple[tuple[float, float], list[str]]:
         """How long faults happened, how long it took to settle then, and what was wrong."""
         async with AsyncClient(self._store()) as client:
             await self._schedule(client)
-            crew.start()
+            pool.start()
             await self._until_work_is_done(client)
             watching = asyncio.create_task(self._watch(client))
             began = monotonic()
@@ -110,46 +174,47 @@ class Harness:
                 watching.cancel()
             calm = monotonic()
             self._tell("no more faults, and no new work")
-            crew.thaw()
+            pool.thaw()
             self._quiet.touch()
             for name in SCHEDULES:
                 await client.pause_schedule(name)
             complaints = await settle(client, self._settings.settle_seconds_max, self._show)
             settled = monotonic()
-        ends = await asyncio.gather(*(each.finish() for each in crew.all))
+        ends = await asyncio.gather(*(each.finish() for each in pool.all))
         complaints += [end for end in ends if end is not None]
-        complaints += [end for each in crew.all for end in each.unwanted_ends]
+        complaints += [end for each in pool.all for end in each.unwanted_ends]
         return (calm - began, settled - calm), complaints
 
-    def _crew(self, witness: Path, asks_pipe: Path) -> Crew:
+    def _pool(self, evidence: Path, asks: Path) -> ProcessPool:
         told = {
-            "url": self._stage.url,
-            "clock": None if self._stage.clock is None else str(self._stage.clock),
-            "clock_error_seconds": self._stage.clock_error_seconds,
+            "url": self._environment.url,
+            "clock": None if self._environment.clock is None else str(self._environment.clock),
+            "clock_error_seconds": self._environment.clock_error_seconds,
             "concurrency": self._settings.concurrency,
             "rate": self._settings.rate,
             "quiet": str(self._quiet),
         }
-        environment = {notes.VARIABLE: str(witness), asks.VARIABLE: str(asks_pipe)}
+        variables = {journal.EVIDENCE_VARIABLE: str(evidence), journal.ASKS_VARIABLE: str(asks)}
 
-        def process(name: str, module: str) -> ChaosProcess:
-            settings = {**told, "name": name}
-            return ChaosProcess(name, module, settings, environment, self._folder)
+        def process(role: str, number: int) -> ChaosProcess:
+            name = f"{role}-{number}"
+            settings = {**told, "role": role, "name": name}
+            return ChaosProcess(name, CHILD, settings, variables, self._folder)
 
-        return Crew(
-            [process(f"worker-{each}", WORKER) for each in range(self._settings.workers)],
-            [process(f"client-{each}", CLIENT) for each in range(self._settings.clients)],
+        return ProcessPool(
+            [process("worker", each) for each in range(self._settings.workers)],
+            [process("client", each) for each in range(self._settings.clients)],
         )
 
     def _pipe(self, stack: AsyncExitStack, log: Path, name: str) -> Path:
-        pipe = notes.NotePipe(self._folder / f"{name}.pipe", log)
+        pipe = journal.NotePipe(self._folder / f"{name}.pipe", log)
         stack.callback(pipe.close)
         return pipe.path
 
     def _store(self) -> Store:
-        clock = self._stage.clock
+        clock = self._environment.clock
         turned = None if clock is None else TurnedClock(clock)
-        return store_at(self._stage.own_url, clock=turned)
+        return store_at(self._environment.own_url, clock=turned)
 
     async def _schedule(self, client: AsyncClient) -> None:
         flow, plain = SCHEDULES
@@ -168,8 +233,8 @@ class Harness:
             await asyncio.sleep(LOOK_SECONDS)
             await self._show(await look(client))
 
-    async def _show(self, sight: Sight) -> None:
+    async def _show(self, count: WorkCount) -> None:
         self._tell(
-            f"runs {sight.runs_ended} of {sight.runs} ended, "
-            f"jobs under way {sight.jobs - sight.jobs_ended}"
+            f"runs {count.runs_ended} of {count.runs} ended, "
+            f"jobs under way {count.jobs - count.jobs_ended}"
         )

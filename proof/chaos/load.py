@@ -16,7 +16,7 @@ from typing import Any
 from perdure import Concurrency, Context, Flow, Permanent, Rate, Retry, Task, task
 from perdure.model.flow import BuiltFlow
 from perdure.model.limit import LimitRule
-from proof.chaos.notes import witness
+from proof.chaos.journal import evidence
 
 Count = dict[str, Any]
 """``n`` is the number, ``by`` who made it so."""
@@ -39,21 +39,21 @@ OFTEN = Retry(1_000, first="20ms", max="200ms")
 
 @task
 async def work(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task
 def work_in_thread(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         time.sleep(random.uniform(0, BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task(retries=OFTEN)
 async def flaky(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         if random.random() < FAULTY_SHARE:
             raise ConnectionError("as outside services do now and then")
         return one_more(value, execution.nonce)
@@ -61,7 +61,7 @@ async def flaky(value: Any, ctx: Context) -> Count:
 
 @task
 async def long_work(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         await asyncio.sleep(LONG_SECONDS)
         return one_more(value, execution.nonce)
 
@@ -69,7 +69,7 @@ async def long_work(value: Any, ctx: Context) -> Count:
 @task
 async def in_steps(value: Any, ctx: Context) -> Count:
     """What a step stored first is what counts, however often the body is executed."""
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         drawn = await ctx.step("draw", random.random)
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
         again = await ctx.step("draw", random.random)
@@ -80,21 +80,21 @@ async def in_steps(value: Any, ctx: Context) -> Count:
 
 @task
 async def spread(value: Any, ctx: Context) -> list[Count]:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         return [{"n": number_of(value), "by": execution.nonce}] * 3
 
 
 @task
 async def sum_up(values: Any, ctx: Context) -> Count:
     """Of a list, or of branches by name."""
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         numbers = values.values() if isinstance(values, dict) else values
         return {"n": sum(map(number_of, numbers)), "by": execution.nonce}
 
 
 @task
 async def go_round(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         count = one_more(value, execution.nonce)
         return {**count, "done": ctx.iteration == ROUNDS}
 
@@ -102,7 +102,7 @@ async def go_round(value: Any, ctx: Context) -> Count:
 @task
 async def ask_outside(value: Any, ctx: Context) -> Count:
     """Leaves its work to a client process, and goes on with what that one reports."""
-    with witness().execution(ctx) as execution:
+    with evidence().execution(ctx) as execution:
         report = await ctx.pause(checkpoint=number_of(value))
         return one_more(report.result, execution.nonce)
 
@@ -110,39 +110,39 @@ async def ask_outside(value: Any, ctx: Context) -> Count:
 @task
 async def result(value: Any, ctx: Context) -> int:
     """The last of a run: a plain number, which is the same whoever gives it."""
-    with witness().execution(ctx):
+    with evidence().execution(ctx):
         return number_of(value)
 
 
 @task
 async def decision(answer: dict[str, Any], ctx: Context) -> str:
-    with witness().execution(ctx):
+    with evidence().execution(ctx):
         made: str = answer["decision"]
         return made
 
 
 @task
 async def fail(value: Any, ctx: Context) -> None:
-    with witness().execution(ctx):
+    with evidence().execution(ctx):
         raise Permanent("as it always does")
 
 
 @task
 async def take_back(told: Any, ctx: Context) -> None:
-    with witness().execution(ctx):
+    with evidence().execution(ctx):
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
 
 
 @task(limits=[Concurrency(2, key=CROWD)])
 async def crowded(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx, [CROWD]) as execution:
+    with evidence().execution(ctx, [CROWD]) as execution:
         await asyncio.sleep(random.uniform(0, 4 * BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task(limits=[Rate(20, per="1s", key=STREAM)])
 async def streamed(value: Any, ctx: Context) -> Count:
-    with witness().execution(ctx, [STREAM]) as execution:
+    with evidence().execution(ctx, [STREAM]) as execution:
         return one_more(value, execution.nonce)
 
 

@@ -173,7 +173,7 @@ class ChaosProcess:
         return self._said.strip() or "it said nothing"
 
 
-class Crew:
+class ProcessPool:
     """All processes of one run."""
 
     def __init__(self, workers: Sequence[ChaosProcess], clients: Sequence[ChaosProcess]) -> None:

@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
 
 
-class Line:
+class Connection:
     """One connection through the proxy: two streams, and what is being done to it."""
 
     def __init__(self, *ends: StreamWriter) -> None:
@@ -54,7 +54,7 @@ class Proxy:
         """How often something was."""
         self._target = target
         self._server: asyncio.Server | None = None
-        self._lines: set[Line] = set()
+        self._connections: set[Connection] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -66,12 +66,12 @@ class Proxy:
         self._is_closed = True
         if self._server is not None:
             self._server.close()
-        for line in list(self._lines):
-            line.cut()
+        for connection in list(self._connections):
+            connection.cut()
         await asyncio.gather(*self._serving)
 
-    def chosen(self, wanted: Callable[[], bool]) -> list[Line]:
-        return [line for line in self._lines if wanted()]
+    def chosen(self, wanted: Callable[[], bool]) -> list[Connection]:
+        return [connection for connection in self._connections if wanted()]
 
     def _accepted(self, reader: StreamReader, writer: StreamWriter) -> None:
         serving = asyncio.ensure_future(self._serve(reader, writer))
@@ -84,34 +84,36 @@ class Proxy:
         except OSError:  # the server is down
             _reset(writer)
             return
-        line = Line(writer, far_writer)
-        self._lines.add(line)
+        connection = Connection(writer, far_writer)
+        self._connections.add(connection)
         if self._is_closed:
-            line.cut()
+            connection.cut()
         pumps = [
-            asyncio.ensure_future(self._pump(line, reader, far_writer)),
-            asyncio.ensure_future(self._pump(line, far_reader, writer)),
+            asyncio.ensure_future(self._pump(connection, reader, far_writer)),
+            asyncio.ensure_future(self._pump(connection, far_reader, writer)),
         ]
         # The end of one direction is the end of both, as PostgreSQL has it.
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        self._lines.discard(line)
-        line.cut()
+        self._connections.discard(connection)
+        connection.cut()
         await asyncio.gather(*pumps)
 
-    async def _pump(self, line: Line, source: StreamReader, target: StreamWriter) -> None:
+    async def _pump(
+        self, connection: Connection, source: StreamReader, target: StreamWriter
+    ) -> None:
         with suppress(OSError):
             while data := await source.read(CHUNK_BYTES):
                 if self.delay_seconds:
                     self.delayed += 1
                     await asyncio.sleep(self.delay_seconds)
-                await line.passing()
+                await connection.passing()
                 target.write(data)
                 await target.drain()
 
 
 def _reset(end: StreamWriter) -> None:
-    line = end.get_extra_info("socket")
-    if line is not None:
+    connection = end.get_extra_info("socket")
+    if connection is not None:
         with suppress(OSError):  # it is closed already
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.transport.abort()

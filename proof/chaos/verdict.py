@@ -1,4 +1,7 @@
-"""What the store says in the end, held against what clients were told and what bodies did."""
+"""What the store says in the end, held against what clients were told and bodies did.
+
+And how that is reported.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,129 @@ from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.verify import Counts
-from proof.chaos.asks import Answer, Ask, by_answer, read_asks
+from proof.chaos.clients import named
+from proof.chaos.faults import FaultRecord
+from proof.chaos.journal import Answer, Ask, by_answer, read_asks
 from proof.chaos.load import LIMITS, number_of, results_of
-from proof.chaos.naming import named
-from proof.chaos.report import Load
 from proof.evidence import EvidenceSettings, EvidenceVerifier
 from proof.evidence.log import BodyBegan, BodyEnded, read_lines
 
+FINDINGS_SHOWN = 50
 
-class Evidence(Value):
+
+class Load(Value):
+    """What was done meanwhile, counted at the end."""
+
+    runs: int
+    jobs: int
+    """Plain ones."""
+    events: int
+    executions: int
+    """Bodies that began."""
+    retried: int
+    """Of those, the ones that failed on purpose, to be tried again."""
+    paused: int
+    """Those that ended to wait for an outside party."""
+    repeated: int
+    """Those that began once more because a process died, froze, stopped or was cut off."""
+
+
+class ChaosReport(Value):
+    store: str
+    seed: int
+    workers: int
+    clients: int
+    fault_seconds: float
+    settle_seconds: float
+    faults: tuple[FaultRecord, ...]
+    """All that were tried."""
+    left_out: tuple[str, ...]
+    load: Load
+    asked: Mapping[str, Mapping[str, int]]
+    """How often each act of clients was accepted, refused and left unclear."""
+    restarts: int
+    failed_starts: int
+    """Starts while the store could not be used; the process said so and was started again."""
+    findings: tuple[str, ...]
+
+    @property
+    def survived(self) -> tuple[FaultRecord, ...]:
+        """Those that hit."""
+        return tuple(each for each in self.faults if each.is_hit)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.findings
+
+
+def report_lines(report: ChaosReport) -> Iterator[str]:
+    yield f"Chaos on {report.store}, seed {report.seed}"
+    yield from _fault_lines(report)
+    yield from _load_lines(report)
+    yield from _asked_lines(report)
+    yield from _finding_lines(report)
+
+
+def _fault_lines(report: ChaosReport) -> Iterator[str]:
+    yield (
+        f"  faults: {len(report.survived)} in {report.fault_seconds:.0f} s, on {report.workers} "
+        f"worker and {report.clients} client processes, started {report.restarts} times anew "
+        f"({report.failed_starts} times in vain, while the store was out of order)"
+    )
+    times: dict[str, list[float]] = {}
+    for each in report.survived:
+        times.setdefault(each.name, []).append(each.at_seconds)
+    for name, at in sorted(times.items()):
+        yield f"    {len(at):>3} × {name}, at {', '.join(f'{each:.0f}' for each in sorted(at))} s"
+    for each in report.faults:
+        if not each.is_hit:
+            yield f"      - missed, and not counted: {each.name}, {each.detail}"
+    for reason in report.left_out:
+        yield f"      - left out: {reason}"
+
+
+def _load_lines(report: ChaosReport) -> Iterator[str]:
+    load, seconds = report.load, report.fault_seconds + report.settle_seconds
+    yield (
+        f"  load: {load.runs} runs, {load.jobs} plain jobs, {load.executions} bodies begun, "
+        f"{load.events} events in {seconds:.0f} s"
+    )
+    yield (
+        f"    a second: {load.runs / seconds:.1f} runs, {load.jobs / seconds:.1f} plain jobs, "
+        f"{load.executions / seconds:.1f} bodies, {load.events / seconds:.1f} events"
+    )
+    share = 100 * load.repeated / max(1, load.executions)
+    yield (
+        f"    bodies begun again: {load.repeated} because of faults ({share:.1f} %), "
+        f"{load.retried} after failing on purpose, {load.paused} after a pause"
+    )
+    yield f"    settled {report.settle_seconds:.1f} s after the last fault"
+
+
+def _asked_lines(report: ChaosReport) -> Iterator[str]:
+    yield "  clients were told (accepted / refused / nothing, which may mean either):"
+    for act, counts in sorted(report.asked.items()):
+        numbers = [counts.get(answer, 0) for answer in ("accepted", "refused", "unclear")]
+        yield f"    {act:<10}{numbers[0]:>6} /{numbers[1]:>4} /{numbers[2]:>4}"
+
+
+def _finding_lines(report: ChaosReport) -> Iterator[str]:
+    if report.is_good:
+        yield "  nothing was lost, nothing counted twice: no findings"
+        return
+    yield f"  FINDINGS: {len(report.findings)}"
+    for finding in report.findings[:FINDINGS_SHOWN]:
+        first, *more = finding.splitlines() or [""]
+        yield f"    - {first}"
+        yield from (f"      {line}" for line in more)
+    if len(report.findings) > FINDINGS_SHOWN:
+        yield f"    - and {len(report.findings) - FINDINGS_SHOWN} more"
+
+
+class ChaosRecord(Value):
     """What a run of chaos leaves behind besides its store."""
 
-    witnessed: Path
+    evidence_log: Path
     asked: Path
     complaints: tuple[str, ...]
     """What was wrong while it ran."""
@@ -36,10 +150,10 @@ class Verdict(Value):
     asked: Mapping[str, Mapping[str, int]]
 
 
-async def judge(store: Store, evidence: Evidence) -> Verdict:
+async def judge(store: Store, record: ChaosRecord) -> Verdict:
     """Open the store, and look at everything in it."""
-    asked = read_asks(evidence.asked)
-    verifier = EvidenceVerifier(store, evidence.witnessed, EvidenceSettings(limits=LIMITS))
+    asked = read_asks(record.asked)
+    verifier = EvidenceVerifier(store, record.evidence_log, EvidenceSettings(limits=LIMITS))
     await store.open()
     try:
         checked = [str(finding) async for finding in verifier.findings()]
@@ -51,8 +165,8 @@ async def judge(store: Store, evidence: Evidence) -> Verdict:
         ends = [finding async for finding in _run_findings(client, runs, asked)]
         ends += [finding async for finding in _job_findings(client, jobs)]
     return Verdict(
-        findings=(*evidence.complaints, *checked, *ends, *_presence(runs, jobs, asked)),
-        load=_load(evidence.witnessed, verifier.counts),
+        findings=(*record.complaints, *checked, *ends, *_presence(runs, jobs, asked)),
+        load=_load(record.evidence_log, verifier.counts),
         asked=by_answer(asked),
     )
 
@@ -133,11 +247,11 @@ def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
 # How much was done
 
 
-def _load(witnessed: Path, counts: Counts) -> Load:
+def _load(evidence_log: Path, counts: Counts) -> Load:
     pieces: set[tuple[str, str]] = set()
     begun = 0
     ends: Counter[str] = Counter()
-    for _, line in read_lines(witnessed):
+    for _, line in read_lines(evidence_log):
         if isinstance(line, BodyBegan):
             begun += 1
             pieces.add((line.run, line.key) if line.run else ("", line.job))

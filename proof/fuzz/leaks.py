@@ -8,7 +8,7 @@ import traceback
 from contextlib import AbstractContextManager
 from urllib.parse import urlsplit
 
-from proof.strategies.addresses import PASSWORD
+from proof.strategies.values import PASSWORD
 
 SECRET = 'tok"en\\é-5591027746380/ü'
 """Of a worker. Has parts that JSON, URLs, ``repr`` and ASCII each write in another way."""

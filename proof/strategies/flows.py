@@ -1,4 +1,4 @@
-"""Flows as they may come from a file or a network: as data, and as text."""
+"""Flows as data, with their forms and conditions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,107 @@ from hypothesis import strategies as st
 
 from perdure.client.declared.format import FLOW_KEYS, NODE_KEYS
 from perdure.nodes.registry import STRUCTURAL, Kinds
-from proof.strategies.conditions import any_conditions, any_templates
-from proof.strategies.forms import any_forms
-from proof.strategies.texts import odd_texts
-from proof.strategies.times import any_durations
-from proof.strategies.values import json_values
+from perdure.rules.condition import OPERATORS
+from proof.strategies.text import named, odd_texts
+from proof.strategies.values import any_durations, any_values, json_values
+
+_ENDLESS: dict[str, Any] = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+_FORMS: list[Any] = [
+    True,
+    False,
+    {},
+    {"type": "object", "properties": {"amount": {"type": "number", "minimum": 0}}},
+    {"type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}},
+    _ENDLESS,
+    {"$ref": "https://example.invalid/schema.json"},
+    {"$ref": "file:///etc/passwd"},
+    {"$ref": "#/$defs/missing"},
+    {"$ref": "#"},
+    {"pattern": "(a+)+$"},
+    {"pattern": "("},
+    {"type": "thing"},
+    {"type": ["string", "null"], "default": 5},
+    {"enum": []},
+    {"multipleOf": 0},
+    {"minLength": -1},
+    {"uniqueItems": True, "items": {"uniqueItems": True}},
+    {"format": "date-time"},
+    {"properties": {"a\x00": {}, "\ud800": {}}},
+    {"$schema": "http://json-schema.org/draft-03/schema#"},
+    {"$id": "x", "$anchor": "y"},
+]
+_KEYWORDS = [
+    "type", "properties", "required", "items", "enum", "const", "allOf", "anyOf", "oneOf", "not",
+    "if", "then", "else", "pattern", "format", "minimum", "maxLength", "$ref", "$defs", "default",
+    "additionalProperties", "patternProperties", "propertyNames", "contains", "dependentSchemas",
+]  # fmt: skip
+
+
+@named
+def any_forms() -> st.SearchStrategy[Any]:
+    made = st.recursive(
+        st.sampled_from(_FORMS) | json_values(),
+        lambda inside: (
+            st.dictionaries(st.sampled_from(_KEYWORDS), inside, max_size=4)
+            | st.lists(inside, max_size=3)
+        ),
+        max_leaves=8,
+    )
+    return st.sampled_from(_FORMS) | st.builds(_wide, st.integers(1, 300)) | made | any_values()
+
+
+def _wide(count: int) -> Any:
+    return {"anyOf": [{"allOf": [{"not": {"const": number}}]} for number in range(count)]}
+
+
+@named
+def answers() -> st.SearchStrategy[Any]:
+    """What may come with a decision, whether it fits the form or not."""
+    likely: dict[str, st.SearchStrategy[Any]] = {
+        "amount": st.integers() | st.floats() | json_values(),
+        "reason": st.text(max_size=20) | json_values(),
+    }
+    return st.fixed_dictionaries({}, optional=likely) | any_values()
+
+
+_PROPERTIES = ["a", "a.b", "a.0", "a..b", "", ".", "{{ a }}", "__class__", "a.b.c.d.e"]
+_PATTERNS = ["a+", "(a+)+$", "(", "[", "\\", "(?P<x>", "a{1,99999}", "(?i)x", "\\1", "^^^"]
+_TEMPLATE_PIECES = [
+    "{{",
+    "}}",
+    "{{ a }}",
+    "{{ a.b }}",
+    "{{{{",
+    "{{ }}",
+    "{{ a b }}",
+    "{{ a|b }}",
+    "{{a.0}}",
+]
+
+
+@named
+def any_conditions() -> st.SearchStrategy[Any]:
+    comparison: dict[str, st.SearchStrategy[Any]] = {
+        "property": st.sampled_from(_PROPERTIES) | odd_texts() | json_values(),
+        "op": st.sampled_from([*OPERATORS, "is", "=="]) | json_values(),
+    }
+    value = st.sampled_from(_PATTERNS) | json_values() | any_templates()
+    leaves = st.fixed_dictionaries(comparison, optional={"value": value})
+    return st.recursive(
+        leaves | json_values(),
+        lambda inside: (
+            st.lists(inside, max_size=3)
+            | st.dictionaries(st.sampled_from(["all", "any", "not", "none"]), inside, max_size=2)
+        ),
+        max_leaves=6,
+    )
+
+
+@named
+def any_templates() -> st.SearchStrategy[str]:
+    pieces = st.sampled_from(_TEMPLATE_PIECES) | odd_texts()
+    return st.lists(pieces, min_size=1, max_size=5).map("".join)
+
 
 Fields = dict[str, st.SearchStrategy[Any]]
 

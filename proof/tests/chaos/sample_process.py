@@ -6,7 +6,7 @@ import sys
 import threading
 
 from perdure import StoreUnreachable
-from proof.chaos.child import say_ready, settings_told
+from proof.chaos.children import say_ready, settings_told
 
 if __name__ == "__main__":
     match settings_told()["does"]:

@@ -11,9 +11,9 @@ from typing import Literal
 import pytest
 
 from proof.chaos.faults import Missed, ProcessFaults
-from proof.chaos.postgres_stage import PostgresStage
-from proof.chaos.processes import ChaosProcess, Crew
-from proof.chaos.sqlite_stage import DiskFaults
+from proof.chaos.postgres import PostgresEnvironment
+from proof.chaos.processes import ChaosProcess, ProcessPool
+from proof.chaos.sqlite import DiskFaults
 from proof.tests.chaos.waiting import until
 
 MODULE = "proof.tests.chaos.sample_process"
@@ -45,17 +45,17 @@ async def process(tmp_path: Path) -> AsyncIterator[ChaosProcess]:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[PostgresStage]:
+async def environment() -> AsyncIterator[PostgresEnvironment]:
     """In front of a server that is down."""
-    stage = PostgresStage(NoServer())
-    await stage.open()
-    yield stage
-    await stage.close()
+    environment = PostgresEnvironment(NoServer())
+    await environment.open()
+    yield environment
+    await environment.close()
 
 
 class TestProcessFaults:
     async def test_miss_a_process_that_starts(self, process: ChaosProcess) -> None:
-        faults = ProcessFaults(Crew([process], [process]))
+        faults = ProcessFaults(ProcessPool([process], [process]))
 
         for fault in faults.all():
             with pytest.raises(Missed, match="starting"):
@@ -64,11 +64,11 @@ class TestProcessFaults:
     async def test_hit_a_process_at_work(self, process: ChaosProcess) -> None:
         await at_work(process)
 
-        assert await ProcessFaults(Crew([], [process])).kill_client(Shortest()) == "sample"
+        assert await ProcessFaults(ProcessPool([], [process])).kill_client(Shortest()) == "sample"
 
     async def test_miss_when_a_frozen_process_is_killed(self, process: ChaosProcess) -> None:
         await at_work(process)
-        faults = ProcessFaults(Crew([], [process]))
+        faults = ProcessFaults(ProcessPool([], [process]))
 
         freezing = asyncio.create_task(faults.freeze_client(Shortest()))
         await until(lambda: process.is_frozen)
@@ -79,7 +79,7 @@ class TestProcessFaults:
 
     async def test_freeze_a_process_once_at_a_time(self, process: ChaosProcess) -> None:
         await at_work(process)
-        faults = ProcessFaults(Crew([], [process]))
+        faults = ProcessFaults(ProcessPool([], [process]))
 
         freezing = asyncio.create_task(faults.freeze_client(Shortest()))
         await until(lambda: process.is_frozen)
@@ -90,24 +90,26 @@ class TestProcessFaults:
 
 
 class TestPostgresFaults:
-    async def test_miss_where_there_is_no_connection(self, stage: PostgresStage) -> None:
-        for fault in (stage.cut, stage.lose_half_open, stage.hold_up):
+    async def test_miss_where_there_is_no_connection(
+        self, environment: PostgresEnvironment
+    ) -> None:
+        for fault in (environment.cut, environment.lose_half_open, environment.hold_up):
             with pytest.raises(Missed, match="there was none"):
                 await fault(Shortest())
 
-    async def test_miss_where_nothing_passes(self, stage: PostgresStage) -> None:
+    async def test_miss_where_nothing_passes(self, environment: PostgresEnvironment) -> None:
         with pytest.raises(Missed, match="nothing passed"):
-            await stage.slow_down(Shortest())
+            await environment.slow_down(Shortest())
 
-    async def test_miss_a_server_that_is_down(self, stage: PostgresStage) -> None:
-        for fault in (stage.terminate, stage.idle, stage.idle_with_locks):
+    async def test_miss_a_server_that_is_down(self, environment: PostgresEnvironment) -> None:
+        for fault in (environment.terminate, environment.idle, environment.idle_with_locks):
             with pytest.raises(Missed, match="the server was down"):
                 await fault(Shortest())
 
 
 async def test_a_full_disk_misses_who_does_not_write(process: ChaosProcess, tmp_path: Path) -> None:
     await at_work(process)
-    disk = DiskFaults(tmp_path / "work.db", Crew([process], []))
+    disk = DiskFaults(tmp_path / "work.db", ProcessPool([process], []))
 
     with pytest.raises(Missed, match="nobody wanted to write"):
         await disk.full_for_all(Shortest())

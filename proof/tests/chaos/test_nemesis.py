@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from proof.chaos import nemesis as module
-from proof.chaos.faults import Fault, Misbehaved, Missed
-from proof.chaos.nemesis import TRIES_MAX, Nemesis
+from proof.chaos import faults as module
+from proof.chaos.faults import TRIES_MAX, Fault, Misbehaved, Missed, Nemesis
 
 KINDS = ["a", "b", "c", "d"]
 

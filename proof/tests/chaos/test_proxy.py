@@ -63,8 +63,8 @@ async def test_a_proxy_ends_what_it_cuts_and_takes_new_connections(
     reader, writer = await dial(proxy)
     await echoed(reader, writer, b"hello")
 
-    [line] = proxy.chosen(lambda: True)
-    line.cut()
+    [connection] = proxy.chosen(lambda: True)
+    connection.cut()
 
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(reader.readexactly(1), SOON_SECONDS)
@@ -78,12 +78,12 @@ async def test_a_proxy_keeps_a_half_open_connection_silent_until_it_is_released(
     reader, writer = await dial(proxy)
     await echoed(reader, writer, b"hello")
 
-    [line] = proxy.chosen(lambda: True)
-    line.hold()
+    [connection] = proxy.chosen(lambda: True)
+    connection.hold()
     writer.write(b"late")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.readexactly(1), 0.2)
-    line.release()
+    connection.release()
 
     assert await asyncio.wait_for(reader.readexactly(4), SOON_SECONDS) == b"late"
 

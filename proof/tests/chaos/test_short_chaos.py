@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from proof.chaos.faults import Environment
 from proof.chaos.harness import ChaosSettings, Harness
-from proof.chaos.postgres_stage import PostgresStage
-from proof.chaos.report import report_lines
-from proof.chaos.sqlite_stage import SqliteStage
-from proof.chaos.stage import Stage
+from proof.chaos.postgres import PostgresEnvironment
+from proof.chaos.sqlite import SqliteEnvironment
+from proof.chaos.verdict import report_lines
 from tests.postgres_server import PostgresServer
 
 SETTINGS = ChaosSettings(seed=5, seconds=15, workers=2, clients=1, rate=8, settle_seconds_max=120)
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def test_chaos_on_sqlite_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
-    survived = await chaos(SqliteStage(tmp_path), tmp_path)
+    survived = await chaos(SqliteEnvironment(tmp_path), tmp_path)
 
     assert survived >= ON_PROCESSES | ON_SQLITE
 
@@ -39,18 +39,18 @@ async def test_chaos_on_sqlite_loses_nothing_and_counts_nothing_twice(tmp_path: 
 async def test_chaos_on_postgresql_loses_nothing_and_counts_nothing_twice(
     tmp_path: Path, private_postgres: PostgresServer
 ) -> None:
-    survived = await chaos(PostgresStage(private_postgres), tmp_path)
+    survived = await chaos(PostgresEnvironment(private_postgres), tmp_path)
 
     assert survived >= ON_PROCESSES | ON_POSTGRESQL
     for process in ("worker-0", "worker-1", "client-0"):
         assert "the clock is wrong by" in (tmp_path / f"{process}.log").read_text()
 
 
-async def chaos(stage: Stage, folder: Path) -> set[str]:
+async def chaos(environment: Environment, folder: Path) -> set[str]:
     """The faults that hit, none of which did any harm."""
     told: list[str] = []
 
-    report = await Harness(stage, SETTINGS, folder, told.append).run()
+    report = await Harness(environment, SETTINGS, folder, told.append).run()
 
     assert report.is_good, "\n".join([*report_lines(report), *told])
     assert report.load.runs > 5

@@ -10,10 +10,9 @@ import pytest
 
 from perdure import AsyncClient, Flow, Worker, task
 from perdure.store.opening import store_at
-from proof.chaos.asks import Answer, Ask, AskNotes
-from proof.chaos.naming import Named, named, run_name
-from proof.chaos.notes import NotePipe
-from proof.chaos.verdict import Evidence, Verdict, judge
+from proof.chaos.clients import Named, named, run_name
+from proof.chaos.journal import Answer, Ask, AskNotes, NotePipe
+from proof.chaos.verdict import ChaosRecord, Verdict, judge
 from proof.evidence import EvidenceLog
 
 
@@ -55,8 +54,8 @@ class Case:
         handle.join()
 
     async def verdict(self, *complaints: str) -> Verdict:
-        evidence = Evidence(
-            witnessed=self._witnessed, asked=self._asked, complaints=tuple(complaints)
+        evidence = ChaosRecord(
+            evidence_log=self._witnessed, asked=self._asked, complaints=tuple(complaints)
         )
         return await judge(store_at(self._url), evidence)
 

@@ -19,7 +19,7 @@ from perdure.store.opening import store_at
 from proof.fuzz import work
 from proof.fuzz.inspection import inspect_store
 from proof.fuzz.leaks import SECRET, Ear, Leak, all_that_tells, look_for_secrets
-from proof.strategies.addresses import PASSWORD
+from proof.strategies.values import PASSWORD
 
 
 @pytest.fixture

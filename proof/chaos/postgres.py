@@ -10,11 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from proof.chaos.faults import Fault, Missed
+from proof.chaos.faults import Environment, Fault, Missed
 from proof.chaos.load import LEASE_SECONDS
-from proof.chaos.processes import Crew
-from proof.chaos.proxy import Line, Proxy
-from proof.chaos.stage import Stage
+from proof.chaos.processes import ProcessPool
+from proof.chaos.proxy import Connection, Proxy
 
 _TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -37,7 +36,7 @@ class Server(Protocol):
     def create_database(self) -> str: ...
 
 
-class PostgresStage(Stage):
+class PostgresEnvironment(Environment):
     name = "postgres"
     clock_error_seconds = 3600.0
 
@@ -56,7 +55,7 @@ class PostgresStage(Stage):
     async def close(self) -> None:
         await self._proxy.close()
 
-    def faults(self, crew: Crew) -> list[Fault]:
+    def faults(self, pool: ProcessPool) -> list[Fault]:
         return [
             Fault("crash of PostgreSQL", self.crash, is_certain=True, ends_others=True),
             Fault("outage longer than leases", self.outage),
@@ -134,7 +133,7 @@ class PostgresStage(Stage):
         seconds = random.uniform(0.5, 2) * LEASE_SECONDS
         return await self._idle(seconds, _LOCK, random.randint(1, 5))
 
-    def _some_lines(self, random: Random) -> list[Line]:
+    def _some_lines(self, random: Random) -> list[Connection]:
         share = random.uniform(0.3, 1)
         lines = self._proxy.chosen(lambda: random.random() < share)
         if not lines:
@@ -173,7 +172,7 @@ class PostgresStage(Stage):
             session.terminate()
 
 
-async def _held(lines: list[Line], seconds: float) -> int:
+async def _held(lines: list[Connection], seconds: float) -> int:
     """How many were held to the end of that time, and not ended by something else."""
     for line in lines:
         line.hold()

@@ -8,14 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from perdure.clock import system_clock
-from proof.chaos.turned_clock import TurnedClock
+from proof.chaos.clock import TurnedClock
 
 HOUR = 3600
 
 WRONG = f"""
 from datetime import UTC, datetime
 from perdure import clock
-from proof.chaos.turned_clock import believe_in_another_time
+from proof.chaos.clock import believe_in_another_time
 
 before = clock.new_id()
 believe_in_another_time({HOUR})

@@ -11,11 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from proof.chaos.faults import Fault, Missed
+from proof.chaos.clock import TurnedClock
+from proof.chaos.faults import Environment, Fault, Missed
 from proof.chaos.load import LEASE_SECONDS
-from proof.chaos.processes import ChaosProcess, Crew
-from proof.chaos.stage import Stage
-from proof.chaos.turned_clock import TurnedClock
+from proof.chaos.processes import ChaosProcess, ProcessPool
 
 CAN_LIMIT_OTHERS = hasattr(resource, "prlimit")
 DISK_ERRORS = (b"disk I/O error", b"disk is full")
@@ -36,7 +35,7 @@ time.sleep(60)
 """
 
 
-class SqliteStage(Stage):
+class SqliteEnvironment(Environment):
     name = "sqlite"
 
     def __init__(self, folder: Path) -> None:
@@ -51,8 +50,8 @@ class SqliteStage(Stage):
     async def close(self) -> None:
         """It goes with its folder."""
 
-    def faults(self, crew: Crew) -> list[Fault]:
-        disk = DiskFaults(self._file, crew)
+    def faults(self, pool: ProcessPool) -> list[Fault]:
+        disk = DiskFaults(self._file, pool)
         limited = [
             Fault("disk full for one process", disk.full_for_one),
             Fault("disk full for all", disk.full_for_all, is_certain=True),
@@ -111,16 +110,16 @@ class SqliteStage(Stage):
 class DiskFaults:
     """Files that may not grow: a limit of the kernel on processes of ours, taken off again."""
 
-    def __init__(self, file: Path, crew: Crew) -> None:
+    def __init__(self, file: Path, pool: ProcessPool) -> None:
         self._wal = Path(f"{file}-wal")
-        self._crew = crew
+        self._pool = pool
 
     async def full_for_one(self, random: Random) -> str:
-        process = random.choice(self._crew.all)
+        process = random.choice(self._pool.all)
         return f"{process.name}: {await self._full([process], random)}"
 
     async def full_for_all(self, random: Random) -> str:
-        return await self._full(self._crew.all, random)
+        return await self._full(self._pool.all, random)
 
     async def _full(self, processes: list[ChaosProcess], random: Random) -> str:
         """No byte can be written, or none beyond what is there."""

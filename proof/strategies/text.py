@@ -1,12 +1,28 @@
-"""Texts that name things, and texts that somebody may try instead."""
+"""Texts that nobody expects, names that could be ids, and templates."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from proof.strategies.naming import named
+T = TypeVar("T")
+
+
+def named(
+    build: Callable[[], st.SearchStrategy[T]],
+) -> Callable[[], st.SearchStrategy[T]]:
+    built = cache(build)
+
+    def drawn(draw: st.DrawFn) -> T:
+        return draw(built())
+
+    drawn.__name__ = drawn.__qualname__ = build.__name__
+    drawn.__doc__ = build.__doc__
+    return st.composite(drawn)
+
 
 NAME_MAX = 200
 

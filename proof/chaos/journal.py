@@ -1,12 +1,14 @@
-"""What clients asked of the store, and what they were told; whoever was told nothing cannot know.
+"""What the processes of chaos note outside the store, in pipes that the harness keeps in files.
 
-The witness log has what was accepted and refused, which binds the store. This is about the rest:
-what may be there or not, and that nothing is there that nobody asked for.
+Pipes, because a full disk must not keep anybody from telling what happened. The evidence log has
+what was accepted and refused, which binds the store. The asks are about the rest: what may be there
+or not, and that nothing is there that nobody asked for.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -16,9 +18,47 @@ from pathlib import Path
 import msgspec
 
 from perdure.model.value import Value
-from proof.evidence.log import new_nonce
+from proof.evidence.log import EvidenceLog, new_nonce
 
-VARIABLE = "PERDURE_CHAOS_ASKS"
+EVIDENCE_VARIABLE = "PERDURE_CHAOS_EVIDENCE"
+CHUNK_BYTES = 64 * 1024
+
+
+@cache
+def evidence() -> EvidenceLog:
+    """The evidence log of this process."""
+    return EvidenceLog(os.environ[EVIDENCE_VARIABLE])
+
+
+class NotePipe:
+    """Takes what all processes write into the pipe at ``path``, and adds it to the file ``log``."""
+
+    def __init__(self, path: Path, log: Path) -> None:
+        self.path = path
+        self.log = log
+        os.mkfifo(path)
+        # Read and write, so that it has no end while nobody writes.
+        self._pipe = os.open(path, os.O_RDWR)
+        self._file = log.open("ab", buffering=0)
+        self._thread = threading.Thread(target=self._copy, name=f"notes {log.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """After this, all that was written is in the file."""
+        os.write(self._pipe, b"\0")  # the last byte: what came before it is before it
+        self._thread.join()
+        os.close(self._pipe)
+        self._file.close()
+
+    def _copy(self) -> None:
+        while True:
+            data = os.read(self._pipe, CHUNK_BYTES)
+            self._file.write(data.rstrip(b"\0"))
+            if data.endswith(b"\0"):
+                return
+
+
+ASKS_VARIABLE = "PERDURE_CHAOS_ASKS"
 
 
 class Answer(StrEnum):
@@ -58,7 +98,7 @@ class AskNotes:
 @cache
 def asks() -> AskNotes:
     """The notes of this process."""
-    return AskNotes(os.environ[VARIABLE])
+    return AskNotes(os.environ[ASKS_VARIABLE])
 
 
 def read_asks(path: Path) -> list[Ask]:

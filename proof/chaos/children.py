@@ -1,0 +1,97 @@
+"""The processes of chaos from inside: ``python -m proof.chaos.children JSON``.
+
+A worker, or clients, by the role in its settings. Each ends with its parent; SIGTERM stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from perdure import Worker
+from perdure.store.contract import Store
+from perdure.store.opening import store_at
+from perdure.worker.events import JobReleased, WorkerStarted
+from proof.chaos.clients import Clients
+from proof.chaos.clock import TurnedClock, believe_in_another_time
+from proof.chaos.journal import evidence
+from proof.chaos.load import FLOWS, LEASE_SECONDS, TASKS
+from proof.chaos.processes import READY
+
+DEATHS_MAX = 1_000
+"""Nobody's work is a poison pill here: workers die of other things."""
+
+_log = logging.getLogger("perdure.chaos")
+
+
+def main() -> None:
+    settings = settings_told()
+    # The store goes by a clock that may be turned, if the settings name one.
+    clock = None if settings["clock"] is None else TurnedClock(Path(settings["clock"]))
+    store = store_at(settings["url"], clock=clock)
+    if settings["role"] == "worker":
+        run_worker(store, settings)
+    else:
+        asyncio.run(run_clients(store, settings))
+
+
+def run_worker(store: Store, settings: dict[str, Any]) -> None:
+    worker = Worker(
+        store,
+        tasks=TASKS,
+        flows=FLOWS,
+        concurrency=settings["concurrency"],
+        lease=LEASE_SECONDS,
+        poll="500ms",
+        grace="3s",
+        hold_off="100ms",
+        deaths_max=DEATHS_MAX,
+    )
+    worker.on(JobReleased, lambda event: evidence().given_back(event.job_id, event.attempt))
+    worker.on(WorkerStarted, lambda _: say_ready())
+    worker.run()
+
+
+async def run_clients(store: Store, settings: dict[str, Any]) -> None:
+    serving = asyncio.ensure_future(Clients(store, settings).run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    say_ready()
+    await asyncio.wait([serving])
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        raise error
+
+
+def settings_told() -> dict[str, Any]:
+    """The settings that this process was started with; from now on it ends with its parent."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
+    logging.getLogger("perdure.chaos").setLevel("INFO")
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    told: dict[str, Any] = json.loads(sys.argv[1])
+    if most := told.get("clock_error_seconds"):
+        error = Random(f"{told['name']}.{told['generation']}").uniform(-most, most)
+        believe_in_another_time(error)
+        _log.info("the clock is wrong by %+.0f s", error)
+    return told
+
+
+def say_ready() -> None:
+    print(READY, file=sys.stderr, flush=True)
+
+
+def _end_with_parent() -> None:
+    # Not through sys.stdin: at the end of the interpreter its lock would be held for ever.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
