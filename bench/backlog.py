@@ -21,7 +21,7 @@ BATCH = 100
 
 async def claim_rate(store: Store, jobs: int) -> float:
     """Jobs a second, claimed and completed through the store in batches."""
-    lane = (await store.survey("default")).lanes[0]
+    lane = (await store.maintenance.poll("default")).lanes[0]
     request = ClaimRequest(
         namespace="default",
         worker=WorkerId("bench"),
@@ -31,10 +31,10 @@ async def claim_rate(store: Store, jobs: int) -> float:
     )
     began = time.perf_counter()
     for _ in range(jobs // BATCH):
-        claimed = (await store.claim_jobs(request)).jobs
+        claimed = (await store.jobs.claim(request)).jobs
         assert len(claimed) == BATCH
         outcome = Completed(output=b"1")
-        await store.settle_jobs([Settlement(claim=job.claim, outcome=outcome) for job in claimed])
+        await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome) for job in claimed])
     return jobs / (time.perf_counter() - began)
 
 

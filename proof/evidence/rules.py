@@ -382,7 +382,7 @@ class EvidenceRules:
         if self._settings.allows_pruned:
             return
         for id in sorted(self._settings.expected):
-            if not await store.list_runs(RunFilter(id=RunId(id)), 1):
+            if not await store.queries.list_runs(RunFilter(id=RunId(id)), 1):
                 text = "expected to be there, and it is not"
                 yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
 
@@ -392,12 +392,12 @@ class EvidenceRules:
             return
         for batch in _batches(self._index.accepted()):
             places = [(namespace, RunId(run)) for namespace, run, _ in batch if run]
-            runs = await store.run_states(places) if places else []
+            runs = await store.queries.run_states(places) if places else []
             for (namespace, id), run in zip(places, runs, strict=True):
                 if run is None:
                     yield _finding("I1", "accepted", _LOST, namespace, run=id)
             jobs = [(namespace, JobId(job)) for namespace, _, job in batch if job]
-            states = await store.job_states([job for _, job in jobs]) if jobs else {}
+            states = await store.queries.job_states([job for _, job in jobs]) if jobs else {}
             for namespace, job in jobs:
                 if job not in states:
                     yield _finding("I1", "accepted", _LOST, namespace, job=job)
@@ -411,10 +411,10 @@ class EvidenceRules:
                 continue
             text = f"refused with {errors.split()[0]}, and it is there"
             if run:
-                [found] = await store.run_states([(namespace, RunId(run))])
+                [found] = await store.queries.run_states([(namespace, RunId(run))])
                 if found is not None:
                     yield _finding("I12", "refused", text, namespace, run=run)
-            elif JobId(job) in await store.job_states([JobId(job)]):
+            elif JobId(job) in await store.queries.job_states([JobId(job)]):
                 yield _finding("I12", "refused", text, namespace, job=job)
 
     # What the log says by itself: attempts (I9), limits (I11), idempotency keys (I2)

@@ -147,9 +147,9 @@ async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualC
         await client.delete_schedule(schedule.name)
     await _end_live(store, client)
     clock.advance(FOREVER)
-    while await store.prune_jobs("default", dict.fromkeys(FINISHED, DAY), PAGE):
+    while await store.maintenance.prune_jobs("default", dict.fromkeys(FINISHED, DAY), PAGE):
         pass
-    while await store.prune_runs("default", dict.fromkeys(ENDED, DAY), PAGE):
+    while await store.maintenance.prune_runs("default", dict.fromkeys(ENDED, DAY), PAGE):
         pass
     assert [await client.jobs(), await client.runs()] == [[], []]
     left = await contents(url)

@@ -31,7 +31,7 @@ async def contents(url: str, *, is_all: bool = False) -> Any:
 def _of_memory(url: str) -> Any:
     store = store_at(url)
     assert isinstance(store, MemoryStore)
-    state = store._state
+    state = store._session.state
     return repr(
         [
             sorted(state.jobs.items()),

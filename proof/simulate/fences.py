@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, HELD, Claim, Moved, Status, TakenOver
+from perdure.model.job import FINISHED, HELD, Claim, Status, StatusChange, TakenOver
 from perdure.model.outcome import Retried, Settlement
 from perdure.model.worker import Renewal
 from perdure.store.memory.state import State
@@ -60,32 +60,32 @@ class Fences:
             return
         self._check_finality(name, changed)
         match name, answer:
-            case "save_progress", _:
+            case "jobs.save_progress", _:
                 self._check_stale(name, [claim for claim, _ in args[0]], changed)
-            case "renew_leases", Renewal():
+            case "jobs.renew", Renewal():
                 stale = self._check_stale(name, args[1], changed)
                 if answer.lost != stale:
                     self._find(f"renewal says {sorted(answer.lost)} are lost, not {sorted(stale)}")
-            case "save_step", _:
+            case "runs.save_step", _:
                 if not self._is_current(args[0]):
                     self._find(f"a step of job {args[0].id} was stored under a stale claim")
-            case "settle_jobs", list():
+            case "jobs.settle", list():
                 self._saw_outcomes(args[0], answer, changed)
-            case "promote_due", int():
+            case "maintenance.promote_due", int():
                 self._saw_promotion(args[1], answer, changed)
-            case "take_over_expired", list():
+            case "maintenance.take_over_expired", list():
                 self._saw_take_over(args[1], args[2], answer)
-            case "expire_deadlines", list():
+            case "maintenance.expire_deadlines", list():
                 self._saw_deadlines(args[1], len(answer), changed)
-            case "prune_jobs", _:
+            case "maintenance.prune_jobs", _:
                 gone = [self._before[id] for id in changed if id not in self._state.jobs]
                 self._check_ended([(job.id, job.finished_at) for job in gone])
-            case "prune_runs", _:
+            case "maintenance.prune_runs", _:
                 runs = self._state.records.runs
                 left = [run for place, run in self._runs_before.items() if place not in runs]
                 roots = [(run.place, run.finished_at) for run in left if run.parent is None]
                 self._check_ended(roots)
-            case "abort_jobs", list():
+            case "admin.abort_jobs", list():
                 self._saw_abort(answer)
 
     def _changed(self) -> list[JobId]:
@@ -108,12 +108,12 @@ class Fences:
         for id in changed:
             before, after = self._before[id], self._state.jobs.get(id)
             if after is None:
-                if before.node is None and name != "prune_jobs":
+                if before.node is None and name != "maintenance.prune_jobs":
                     self._find(f"{name} removed job {id}")
                 continue
             if after.epoch < before.epoch:
                 self._find(f"{name} took the epoch of job {id} back")
-            if before.status in FINISHED and name != "retry_jobs":
+            if before.status in FINISHED and name != "admin.retry_jobs":
                 self._find(f"{name} changed job {id}, which was {before.status}")
             if before.status is Status.ABORTING and after.status not in _ABORTED:
                 self._find(f"{name} made job {id} {after.status}, though it was aborted")
@@ -134,7 +134,7 @@ class Fences:
         statuses: Sequence[Status | None],
         changed: Sequence[JobId],
     ) -> None:
-        self._check_stale("settle_jobs", [each.claim for each in settlements], changed)
+        self._check_stale("jobs.settle", [each.claim for each in settlements], changed)
         for settlement, status in zip(settlements, statuses, strict=True):
             id, outcome = settlement.claim.id, settlement.outcome
             if self._is_current(settlement.claim) is (status is None):
@@ -187,7 +187,7 @@ class Fences:
                 self._find(f"{id} was removed, and its end was {finished_at}")
             self.pruned.add(id)
 
-    def _saw_abort(self, moved: Sequence[Moved]) -> None:
+    def _saw_abort(self, moved: Sequence[StatusChange]) -> None:
         for each in moved:
             job = self._state.jobs[each.id]
             if each.before not in FINISHED and job.status not in _ABORTED:

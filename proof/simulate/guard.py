@@ -27,7 +27,15 @@ from proof.simulate.trace import Trace
 PATIENCE, PATIENCE_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
 """With whatever befalls the workers, and where nothing does."""
 SEATED = {"seated": SEATS}
-QUIET = frozenset({"survey", "check_claims", "register_worker", "lead", "now"})
+QUIET = frozenset(
+    {
+        "maintenance.poll",
+        "jobs.check",
+        "maintenance.register_worker",
+        "maintenance.acquire_lease",
+        "now",
+    }
+)
 """Calls that say little and are made often: told without what they were about."""
 
 _TYPE = b'{"type":"'
@@ -71,17 +79,17 @@ class Guard:
         if name not in QUIET:
             self._fences.after(name, args, answer)
         match name, answer:
-            case "claim_jobs", Claimed():
+            case "jobs.claim", Claimed():
                 self._saw_claim(args[0], answer)
-            case "renew_leases", Renewal():
+            case "jobs.renew", Renewal():
                 self._saw_renewal(args[1], args[2], answer)
-            case "take_over_expired", list():
+            case "maintenance.take_over_expired", list():
                 self._saw_take_over(answer)
-            case "insert_jobs", list():
+            case "jobs.insert", list():
                 self._check_fingerprints()
-            case "commit_schedule", ScheduleAnswer(state=ScheduleCommitState.DONE):
+            case "schedules.commit", ScheduleAnswer(state=ScheduleCommitState.DONE):
                 self._saw_tick(args[0])
-            case "commit_runs", CommitAnswer():
+            case "runs.commit", CommitAnswer():
                 for commit, result in zip(args[0], answer.results, strict=True):
                     if result.state is CommitState.DONE:
                         self._saw_commit(commit)
@@ -202,13 +210,13 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
     if name in QUIET:
         return name
     match name, answer:
-        case "claim_jobs", Claimed():
+        case "jobs.claim", Claimed():
             jobs = ", ".join(f"{short(job.claim.id)}/{job.claim.epoch}" for job in answer.jobs)
             return f"{name}: {jobs or 'nothing'}"
-        case "commit_runs", CommitAnswer():
+        case "runs.commit", CommitAnswer():
             pairs = zip(args[0], answer.results, strict=True)
             return f"{name}: {'; '.join(_commit_told(commit, result) for commit, result in pairs)}"
-        case "settle_jobs", list():
+        case "jobs.settle", list():
             pairs = zip(args[0], answer, strict=True)
             settled = (
                 f"{short(each.claim.id)}/{each.claim.epoch} {type(each.outcome).__name__}"
@@ -216,13 +224,13 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
                 for each, status in pairs
             )
             return f"{name}: {', '.join(settled)}"
-        case "insert_jobs", list():
+        case "jobs.insert", list():
             return f"{name}: {', '.join(short(each.id) for each in answer)}"
-        case "submit_run", _:
+        case "runs.submit", _:
             return f"{name}: {args[0].id} of {args[0].flow}, new: {answer.is_new}"
-        case "take_over_expired", list():
+        case "maintenance.take_over_expired", list():
             return f"{name}: {', '.join(short(each.id) for each in answer) or 'nothing'}"
-        case "due_waits", list():
+        case "maintenance.due_waits", list():
             told = ", ".join(f"{each.run}/{each.key}" for each in answer)
             return f"{name}: {told or 'nothing'}"
     return f"{name}: {answer}" if isinstance(answer, bool | int) else name

@@ -12,17 +12,16 @@ from perdure.model.job import FINISHED, HELD, Status
 from perdure.rules import snapshot
 from perdure.rules.lifecycle import Operation, starts_from
 from perdure.store.memory import (
+    admin,
     claiming,
-    housekeeping,
     jobs,
     limits,
-    operators,
-    runs,
+    maintenance,
     settling,
 )
 from perdure.store.memory import transaction as transactions
-from perdure.store.memory.housekeeping import MemoryHousekeeping
 from perdure.store.memory.jobs import MemoryJobs
+from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.transaction import Transaction
 from perdure.worker.housekeeping import keeper
 from perdure.worker.housekeeping import prune as pruning
@@ -48,7 +47,7 @@ def _stale_renewal_accepted() -> list[Change]:
                     transaction.save(replace(job, lease_until=transaction.now + lease))
             return jobs._renewal(transaction, claims)
 
-    return [(MemoryJobs, "renew_leases", renew)]
+    return [(MemoryJobs, "renew", renew)]
 
 
 @mutant("progress is taken from who has lost the job")
@@ -76,7 +75,7 @@ def _dead_worker_keeps_limit() -> list[Change]:
 
 @mutant("the death of a worker costs one of the tries")
 def _death_costs_a_try() -> list[Change]:
-    take_over = housekeeping._take_over
+    take_over = maintenance._take_over
 
     def blaming(transaction: Transaction, job: Any, deaths_max: int) -> Any:
         taken = take_over(transaction, job, deaths_max)
@@ -84,12 +83,12 @@ def _death_costs_a_try() -> list[Change]:
         transaction.save(replace(after, failures=after.failures + 1))
         return taken
 
-    return [(housekeeping, "_take_over", blaming)]
+    return [(maintenance, "_take_over", blaming)]
 
 
 @mutant("a poison pill is tried for ever")
 def _poison_never_dead() -> list[Change]:
-    return [(housekeeping, "after_take_over", lambda *_: Status.WAITING)]
+    return [(maintenance, "after_take_over", lambda *_: Status.WAITING)]
 
 
 # When they start
@@ -105,7 +104,7 @@ def _delayed_starts_early() -> list[Change]:
                 transaction.move(transaction.state.jobs[id], Operation.PROMOTE, Status.WAITING)
             return len(due)
 
-    return [(MemoryHousekeeping, "promote_due", promote)]
+    return [(MemoryMaintenance, "promote_due", promote)]
 
 
 @mutant("what failed is tried again at once")
@@ -131,7 +130,7 @@ def _deadlines_ignored() -> list[Change]:
     async def none(self: Any, namespace: str, limit: int) -> Any:
         return []
 
-    return [(MemoryHousekeeping, "expire_deadlines", none)]
+    return [(MemoryMaintenance, "expire_deadlines", none)]
 
 
 @mutant("workers do not look for deadlines that passed")
@@ -144,7 +143,7 @@ def _deadlines_unwatched() -> list[Change]:
 
 @mutant("an abort is accepted, and nothing happens")
 def _abort_ignored() -> list[Change]:
-    return [(operators, "_abort", lambda transaction, job: job)]
+    return [(admin, "_abort", lambda transaction, job: job)]
 
 
 @mutant("a job that has ended can be aborted")
@@ -154,7 +153,7 @@ def _finished_aborted() -> list[Change]:
         return found | FINISHED if operation is Operation.ABORT else found
 
     return [
-        (operators, "starts_from", from_anywhere),
+        (admin, "starts_from", from_anywhere),
         (transactions, "allows", lambda *_: True),
     ]
 
@@ -169,7 +168,7 @@ def _live_runs_pruned() -> list[Change]:
     def over(transaction: Transaction, group: Any, until: datetime) -> Any:
         return [run.place for run in transaction.state.records.runs.values() if not run.parent]
 
-    return [(runs, "_over", over)]
+    return [(maintenance, "_over", over)]
 
 
 # What is written down of runs

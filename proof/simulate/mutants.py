@@ -24,16 +24,16 @@ from perdure.store import gathering
 from perdure.store.memory import (
     claiming,
     committing,
-    housekeeping,
     inserting,
     jobs,
     limits,
+    maintenance,
     runs,
     schedules,
     settling,
     submitting,
 )
-from perdure.store.memory.housekeeping import MemoryHousekeeping
+from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
 from perdure.worker.housekeeping.waits import WaitDuty
@@ -104,11 +104,11 @@ def _lease_ignored() -> list[Change]:
         with self._transaction() as transaction:
             later = transaction.now + timedelta(hours=1)
             return [
-                housekeeping._take_over(transaction, transaction.state.jobs[id], deaths_max)
+                maintenance._take_over(transaction, transaction.state.jobs[id], deaths_max)
                 for id in transaction.state.held.up_to(later, limit, namespace)
             ]
 
-    return [(MemoryHousekeeping, "take_over_expired", take_all)]
+    return [(MemoryMaintenance, "take_over_expired", take_all)]
 
 
 @mutant("a job whose lease ran out is never taken over")
@@ -116,19 +116,19 @@ def _nothing_is_taken_over() -> list[Change]:
     async def take_none(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
         return []
 
-    return [(MemoryHousekeeping, "take_over_expired", take_none)]
+    return [(MemoryMaintenance, "take_over_expired", take_none)]
 
 
 @mutant("a take-over does not raise the epoch")
 def _take_over_keeps_the_epoch() -> list[Change]:
-    take_over = housekeeping._take_over
+    take_over = maintenance._take_over
 
     def keeping(transaction: Transaction, job: Any, deaths_max: int) -> Any:
         taken = take_over(transaction, job, deaths_max)
         transaction.save(replace(transaction.state.jobs[job.id], epoch=job.epoch))
         return taken
 
-    return [(housekeeping, "_take_over", keeping)]
+    return [(maintenance, "_take_over", keeping)]
 
 
 @mutant("a claim does not raise the epoch")
@@ -300,12 +300,12 @@ def _still_due_removed() -> list[Change]:
 
 @mutant("the survey does not tell when a wait is due")
 def _waits_not_surveyed() -> list[Change]:
-    survey = MemoryHousekeeping.survey
+    survey = MemoryMaintenance.poll
 
     async def blind(self: Any, *args: Any) -> Any:
         return replace(await survey(self, *args), next_wait_at=None)
 
-    return [(MemoryHousekeeping, "survey", blind)]
+    return [(MemoryMaintenance, "poll", blind)]
 
 
 @mutant("one of several outcomes that wait together is lost")

@@ -22,18 +22,18 @@ Again = Callable[[], Any]
 
 def repeated(state: State, name: str, args: tuple[Any, ...], first: Any, again: Again) -> Any:
     """The answer to a repeated call; ``first`` is the answer that was lost, if there was one."""
-    if name == "submit_run" and isinstance(first, Submitted) and first.is_new:
+    if name == "runs.submit" and isinstance(first, Submitted) and first.is_new:
         found = _still_there(state, args[0], first)
         if found is not None:
             return found
-    if name == "commit_schedule" and isinstance(first, ScheduleAnswer):
+    if name == "schedules.commit" and isinstance(first, ScheduleAnswer):
         written = _written(state, args[0], first)
         if written is not None:
             return written
     answer = again()
     if isinstance(answer, Claimed):
         return replace(answer, is_repeated=True)
-    if name == "settle_jobs" and isinstance(answer, list):
+    if name == "jobs.settle" and isinstance(answer, list):
         return [
             _settled_already(state, settlement) if status is None else status
             for settlement, status in zip(args[0], answer, strict=True)
@@ -47,7 +47,7 @@ def is_undone_without_caller(name: str, args: tuple[Any, ...]) -> bool:
     To put a run in the place of another takes several statements under locks that the next try
     waits for: whichever of them comes late, the last one of all was never sent.
     """
-    return name == "submit_run" and args[0].on_existing == "terminate_existing"
+    return name == "runs.submit" and args[0].on_existing == "terminate_existing"
 
 
 def _settled_already(state: State, settlement: Settlement) -> Status | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.store.contract import Store
+from perdure.store.contract import PARTS
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
+from perdure.store.memory.transaction import Session
 from perdure.store.wakeups import Kinds, Listener
+from perdure.testing.wrapped_store import wrap_part
 from proof.simulate.line import Line
 
 URL = "memory://"
@@ -21,28 +23,23 @@ class SimulatedStore(MemoryStore):
     """A handle of one process: every call goes over its line."""
 
     def __init__(self, state: State, clock: Clock, line: Line) -> None:
-        super().__init__(URL, clock)
-        self._state = state
+        super().__init__(URL, session=Session(state, clock))
         self._line = line
+        for name in PARTS:
+            setattr(self, name, wrap_part(name, getattr(self, name), self._send))
 
-    def twin(self) -> SimulatedStore:
-        return SimulatedStore(self._state, self._clock, self._line)
+    def clone(self) -> SimulatedStore:
+        return SimulatedStore(self._session.state, self._session.clock, self._line)
 
     def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
         return super().subscribe(self._line.hear(listener), kinds)
 
+    async def now(self) -> datetime:
+        moment: datetime = await self._send("now", super().now, (), {})
+        return moment
 
-def _sent(name: str) -> Callable[..., Any]:
-    """A method of the contract, as a call over the line."""
-
-    async def call(self: SimulatedStore, *args: Any, **kwargs: Any) -> Any:
-        carry = partial(getattr(MemoryStore, name), self, *args, **kwargs)
-        return await self._line.call(self._state, name, args, carry)
-
-    return call
-
-
-# All of them, whichever the contract has: what opens and closes a handle goes over no line.
-for _name in sorted(Store.__abstractmethods__ - {"open", "close"}):
-    if inspect.iscoroutinefunction(getattr(MemoryStore, _name)):
-        setattr(SimulatedStore, _name, _sent(_name))
+    async def _send(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        carry = partial(method, *args, **kwargs)
+        return await self._line.call(self._session.state, name, args, carry)

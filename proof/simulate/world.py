@@ -12,6 +12,7 @@ from typing import Any
 from perdure.rules import snapshot
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
+from perdure.store.memory.transaction import Session
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.actors import Actor, Process
 from proof.simulate.clocks import moment
@@ -93,9 +94,7 @@ class World:
 
     def plain_store(self) -> MemoryStore:
         """A handle without a line, for whoever looks at the end."""
-        store = MemoryStore(URL, self.now)
-        store._state = self.state
-        return store
+        return MemoryStore(URL, session=Session(self.state, self.now))
 
     def spawn(self, actor: Actor, act: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let an actor do something."""

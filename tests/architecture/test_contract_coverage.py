@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
-from perdure.store.contract import Store
+from perdure.store.contract import PARTS, Store
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance"
 
 
 def test_every_contract_method_has_a_conformance_class() -> None:
-    wanted = {
-        "Test" + "".join(word.title() for word in name.split("_"))
-        for name in Store.__abstractmethods__
-    }
+    wanted = {_class_for(name) for name in abstract_methods(Store)}
+    for part, protocol in PARTS.items():
+        wanted |= {_class_for(f"{part}_{name}") for name in abstract_methods(protocol)}
 
     assert wanted - conformance_classes() == set()
+
+
+def abstract_methods(protocol: Any) -> frozenset[str]:
+    methods: frozenset[str] = protocol.__abstractmethods__
+    assert methods
+    return methods
+
+
+def _class_for(name: str) -> str:
+    return "Test" + "".join(word.title() for word in name.split("_"))
 
 
 def conformance_classes() -> set[str]:

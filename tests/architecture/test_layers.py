@@ -117,7 +117,7 @@ def test_the_library_knows_nothing_of_the_repository_around_it() -> None:
 class TestTheCheckItself:
     def test_reports_an_upward_import(self, tmp_path: Path) -> None:
         write(tmp_path, "model/job.py", "from perdure.store.contract import JobStore")
-        write(tmp_path, "store/contract.py", "from perdure.model.job import Job")
+        write(tmp_path, "store/contract/jobs.py", "from perdure.model.job import Job")
 
         assert list(violations(modules(tmp_path))) == ["model.job -> store.contract"]
 

@@ -35,6 +35,6 @@ async def _register(url: str, info: WorkerInfo) -> None:
     store = store_at(url)
     await store.open()
     try:
-        await store.register_worker(info)
+        await store.maintenance.register_worker(info)
     finally:
         await store.close()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from perdure.store.contract import Store
+from perdure.testing.wrapped_store import wrap_store
 
 Interleave = Callable[[], Awaitable[object]]
 
@@ -30,7 +29,7 @@ class CountedStore:
     def as_store(self) -> Store:
         return cast(Store, self)
 
-    def twin(self) -> Store:
+    def clone(self) -> Store:
         """The same store, which the test opened and closes: its calls are the ones counted."""
         return self.as_store()
 
@@ -39,19 +38,16 @@ class CountedStore:
     async def close(self) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
+        return getattr(wrap_store(self._store, self.count), name)
 
-        @functools.wraps(attribute)
-        async def counted(*args: Any) -> Any:
-            self.calls[name] += 1
-            self.arguments.setdefault(name, []).append(args)
-            if name in self.hangs:
-                await asyncio.Event().wait()
-            answer = await attribute(*args)
-            if (interleave := self.after.pop(name, None)) is not None:
-                await interleave()
-            return answer
-
-        return counted
+    async def count(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.calls[name] += 1
+        self.arguments.setdefault(name, []).append(args)
+        if name in self.hangs:
+            await asyncio.Event().wait()
+        answer = await method(*args, **kwargs)
+        if (interleave := self.after.pop(name, None)) is not None:
+            await interleave()
+        return answer

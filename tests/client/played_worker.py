@@ -25,12 +25,12 @@ class PlayedWorker:
 
     async def claim_all(self) -> list[ClaimedJob]:
         """Everything that waits, most urgent first."""
-        survey = await self.store.survey(self.namespace)
+        survey = await self.store.maintenance.poll(self.namespace)
         lanes = [LaneRequest(lane=text, queue=Lane.parse(text).queue) for text in survey.lanes]
         request = ClaimRequest(
             namespace=self.namespace, worker=self.id, lanes=lanes, limit=1000, lease=MINUTE
         )
-        return (await self.store.claim_jobs(request)).jobs
+        return (await self.store.jobs.claim(request)).jobs
 
     async def claim(self) -> ClaimedJob:
         [job] = await self.claim_all()
@@ -52,8 +52,10 @@ class PlayedWorker:
         return await self.settle(job, Cancelled(failure=Failure(type="Stopped", message="")))
 
     async def report(self, job: ClaimedJob, percent: float, message: str = "") -> None:
-        await self.store.save_progress([(job.claim, Progress(percent=percent, message=message))])
+        await self.store.jobs.save_progress(
+            [(job.claim, Progress(percent=percent, message=message))]
+        )
 
     async def settle(self, job: ClaimedJob, outcome: Outcome) -> Status | None:
-        [status] = await self.store.settle_jobs([Settlement(claim=job.claim, outcome=outcome)])
+        [status] = await self.store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         return status

@@ -319,7 +319,7 @@ class TestDecide:
     ) -> None:
         run = await client.submit(refunds, ORDER, id="order-7")
         counted = CountedStore(store)
-        counted.after["load_runs"] = lambda: client.decide("order-7:review", "approve", by="ann")
+        counted.after["runs.load"] = lambda: client.decide("order-7:review", "approve", by="ann")
 
         async with AsyncClient(counted.as_store()) as late:
             with pytest.raises(ApprovalDecided, match="approve by ann"):
@@ -336,9 +336,9 @@ class TestDecide:
 
         async def forget() -> None:
             clock.advance(timedelta(seconds=1))
-            assert await store.prune_runs("default", keep_nothing, 10) == 1
+            assert await store.maintenance.prune_runs("default", keep_nothing, 10) == 1
 
-        counted.after["commit_runs"] = forget
+        counted.after["runs.commit"] = forget
         async with AsyncClient(counted.as_store()) as quick:
             record = await quick.decide("order-7:review", "reject", by="ann")
 

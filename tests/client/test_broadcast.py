@@ -136,7 +136,7 @@ class TestBroadcast:
         self, client: AsyncClient, store: Store, act: str
     ) -> None:
         """After it was listed, and again after its log was read."""
-        for step in ("list_waits", "load_runs"):
+        for step in ("queries.list_waits", "runs.load"):
             run = await client.submit(answering, 1, id=f"before-{step}")
             counted = CountedStore(store)
             other_act = run.cancel if act == "cancel" else lambda run=run: run.signal("paid", 2)

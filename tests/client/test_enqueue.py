@@ -111,12 +111,12 @@ class TestEnqueue:
     async def test_shares_one_insert_when_many_enqueue_at_once(self, store: Store) -> None:
         counted = CountedStore(store)
         # Even memory takes a moment here, as every other store does.
-        counted.after["insert_jobs"] = lambda: asyncio.sleep(0)
+        counted.after["jobs.insert"] = lambda: asyncio.sleep(0)
         async with AsyncClient(counted.as_store()) as client:
             handles = await asyncio.gather(*(client.enqueue(add, n) for n in range(100)))
 
             # The first goes alone, the others gather while it is being written.
-            assert counted.calls["insert_jobs"] <= 2
+            assert counted.calls["jobs.insert"] <= 2
             assert [(await client.job(each.id)).args for each in handles[::33]] == [
                 [0],
                 [33],
@@ -197,7 +197,7 @@ class TestEnqueueMany:
         async with AsyncClient(counted.as_store()) as client:
             await client.enqueue_many(add, range(3_000))
 
-            assert counted.calls["insert_jobs"] == 1
+            assert counted.calls["jobs.insert"] == 1
             assert await client.count(status="waiting") == 3_000
 
 

@@ -69,7 +69,9 @@ class TestHealth:
         async with AsyncClient(store_url) as client:
             await client.enqueue(add, 1, 2)
             await client.submit(asks, None)
-            await store.register_worker(worker_info(namespace="default", tasks=("refuse",)))
+            await store.maintenance.register_worker(
+                worker_info(namespace="default", tasks=("refuse",))
+            )
             symptoms = (await client.health()).symptoms
         await store.close()
 

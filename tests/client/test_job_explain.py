@@ -63,7 +63,7 @@ async def register(store: Store, **fields: Any) -> None:
         "concurrency": 10,
         "lease": MINUTE,
     }
-    await store.register_worker(WorkerInfo(**(known | fields)))
+    await store.maintenance.register_worker(WorkerInfo(**(known | fields)))
 
 
 class TestAJob:
@@ -367,7 +367,7 @@ class TestLimits:
     ) -> None:
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
-        await store.close_limit("default", "api", clock() + HOUR)
+        await store.admin.close_limit("default", "api", clock() + HOUR)
         until = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
 
         assert only(await job.explain()).text == (
@@ -475,4 +475,4 @@ async def _claim(
         limit=count,
         lease=HOUR,
     )
-    return (await store.claim_jobs(request)).jobs
+    return (await store.jobs.claim(request)).jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -44,17 +45,13 @@ class WatchedStore(CountedStore):
         super().__init__(store)
         self.bytes = 0
 
-    def __getattr__(self, name: str) -> Any:
-        method = super().__getattr__(name)
-        if name not in ("load_runs", "latest_events", "event_values"):
-            return method
-
-        async def watched(*args: Any) -> Any:
-            answer = await method(*args)
+    async def count(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        answer = await super().count(name, method, args, kwargs)
+        if name in ("runs.load", "runs.latest_events", "runs.event_values"):
             self.bytes += _size(answer)
-            return answer
-
-        return watched
+        return answer
 
 
 def _size(answer: Any) -> int:
@@ -88,18 +85,18 @@ class TestApprovals:
         async with AsyncClient(watched.as_store()) as ours:
             open_ = await ours.approval("long:review")
             [unanswered] = await ours.inbox("ann")
-            assert watched.calls["load_runs"] == 0
-            assert watched.calls["latest_events"] == 2
+            assert watched.calls["runs.load"] == 0
+            assert watched.calls["runs.latest_events"] == 2
             assert watched.bytes < READ_MAX_BYTES
 
             first = await ours.decide("long:review", "approve", by="ann", note="fine")
             answered_at = clock()
             clock.advance(timedelta(minutes=3))
             [asked] = await ours.inbox("bob")
-            assert watched.calls["load_runs"] == 1  # what the decision itself needs
+            assert watched.calls["runs.load"] == 1  # what the decision itself needs
 
             second = await ours.decide("long:review", "approve", by="bob")
-            assert watched.calls["load_runs"] == 2
+            assert watched.calls["runs.load"] == 2
             decided = await ours.approval("long:review")
 
         assert unanswered == open_
@@ -130,7 +127,7 @@ class TestApprovals:
             record = await ours.approval("after:review")
 
         assert [each.by for each in record.answers] == ["ann"]
-        assert watched.calls["latest_events"] == 3
+        assert watched.calls["runs.latest_events"] == 3
 
 
 class TestReports:
@@ -149,7 +146,7 @@ class TestReports:
 
         async with AsyncClient(watched.as_store()) as ours:
             live = await ours.report("long", "hand_over", status="failed", error="no")
-            assert watched.calls["load_runs"] == 1  # what the report itself needs
+            assert watched.calls["runs.load"] == 1  # what the report itself needs
             await client.cancel("long")
             with_key = await ours.report(
                 "long", "hand_over", status="completed", result=1, key="r-1"

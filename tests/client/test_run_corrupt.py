@@ -28,7 +28,7 @@ async def spoil(
         events=(NewEvent(data=data),),
         status=status,
     )
-    answer = await store.commit_runs([commit])
+    answer = await store.runs.commit([commit])
     assert answer.results[0].state is CommitState.DONE
 
 
@@ -101,7 +101,7 @@ async def test_is_removed_in_time_once_it_has_ended(
     clock.advance(timedelta(hours=2))
 
     kept = dict.fromkeys([RunStatus.COMPLETED, RunStatus.FAILED], timedelta(hours=1))
-    removed = await store.prune_runs("default", kept, 10)
+    removed = await store.maintenance.prune_runs("default", kept, 10)
 
     assert removed == 1
     assert [run.id for run in await client.runs()] == ["live"]

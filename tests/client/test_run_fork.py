@@ -171,7 +171,7 @@ class TestMigrate:
         assert (record.version, record.status) == (extended.version, RunStatus.RUNNING)
         [migrated] = [event for event in await run.events() if event.kind == "run_migrated"]
         assert migrated.details["by"] == "ann"
-        [job] = await store.run_jobs("default", run.id)
+        [job] = await store.queries.run_jobs("default", run.id)
         assert job.task == "keep_anew"
 
     async def test_lets_workers_of_the_new_version_have_what_waits(

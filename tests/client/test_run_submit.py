@@ -55,7 +55,7 @@ class TestSubmit:
         await client.submit(parent, 1)
 
         for flow in (parent, asking):
-            kept = await store.get_definition("default", flow.name, flow.version)
+            kept = await store.runs.get_definition("default", flow.name, flow.version)
             assert kept == flow.graph.data
 
     async def test_inserts_the_job_of_the_first_node(
@@ -63,7 +63,7 @@ class TestSubmit:
     ) -> None:
         await client.submit(ordering, 3, id="order-3")
 
-        [job] = await store.run_jobs("default", (await client.run("order-3")).id)
+        [job] = await store.queries.run_jobs("default", (await client.run("order-3")).id)
         assert (job.task, job.node and job.node.key) == ("read_order", "read_order")
 
 
@@ -88,7 +88,7 @@ class TestRefuses:
 
         assert "node 'read_order' of flow 'ordering'" in refused.value.__notes__[0]
         assert await client.count_runs() == 0
-        assert await store.get_definition("default", "ordering", ordering.version) is None
+        assert await store.runs.get_definition("default", "ordering", ordering.version) is None
 
     @pytest.mark.parametrize("input, said", [(["a", 1], "'word' of task 'shout'"), (3, "list")])
     async def test_items_that_a_map_does_not_take(

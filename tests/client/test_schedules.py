@@ -32,7 +32,9 @@ from perdure.clock import ManualClock
 from perdure.model.lane import Lane
 from perdure.model.schedule import Schedule
 from perdure.store.contract import Store
+from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.store import MemoryStore
+from perdure.store.memory.transaction import Session
 from tests.client.flows import asking, keep, ordering, parent, shouting
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import worker_at
@@ -507,10 +509,20 @@ class TestAnOutageWhileAScheduleIsChanged:
 class OutWhileRead(MemoryStore):
     """Answers what is asked about a schedule an hour late; by then its ticks have been."""
 
-    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
-        assert isinstance(self._clock, ManualClock)
-        self._clock.advance(HOUR)
-        return await super().get_schedule(namespace, name)
+    def __init__(self, url: str, clock: ManualClock) -> None:
+        super().__init__(url, clock)
+        self._manual = clock
+        self.schedules = LateSchedules(self._session, clock)
 
-    def twin(self) -> OutWhileRead:
-        return OutWhileRead(self.url, self._clock)
+    def clone(self) -> OutWhileRead:
+        return OutWhileRead(self.url, self._manual)
+
+
+class LateSchedules(MemorySchedules):
+    def __init__(self, session: Session, clock: ManualClock) -> None:
+        super().__init__(session)
+        self._clock = clock
+
+    async def get(self, namespace: str, name: str) -> Schedule | None:
+        self._clock.advance(HOUR)
+        return await super().get(namespace, name)

@@ -23,7 +23,7 @@ class TestDelay:
         assert await handle.status() is Status.SCHEDULED
 
         clock.advance(timedelta(seconds=5))
-        await store.promote_due("default", 10)
+        await store.maintenance.promote_due("default", 10)
 
         assert (await worker.claim()).claim.id == handle.id
 
@@ -59,7 +59,7 @@ class TestDeadline:
         handle = await client.enqueue(add, 1, deadline="1m")
 
         clock.advance(timedelta(minutes=1))
-        await store.expire_deadlines("default", 10)
+        await store.maintenance.expire_deadlines("default", 10)
 
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await handle.result(timeout=10)

@@ -84,7 +84,7 @@ class TestNeverMissesAResult:
     ) -> None:
         handle = await counting_client.enqueue(add, 1)
         job = await worker.claim()
-        counted.after["job_states"] = lambda: worker.complete(job, 2)
+        counted.after["queries.job_states"] = lambda: worker.complete(job, 2)
 
         assert await handle.result(timeout=10) == 2
 
@@ -93,7 +93,7 @@ class TestNeverMissesAResult:
     ) -> None:
         handle = await client.enqueue(add, 1)
         result = asyncio.create_task(handle.result(timeout=10))
-        elsewhere = store.twin()
+        elsewhere = store.clone()
         await elsewhere.open()
 
         worker = PlayedWorker(elsewhere)
@@ -128,7 +128,7 @@ class TestNeverTellsThePast:
             later.append(asyncio.create_task(handle.result(timeout=10)))
             await settled()
 
-        counted.after["job_states"] = retry_and_wait_again
+        counted.after["queries.job_states"] = retry_and_wait_again
         with pytest.raises(JobFailed, match="the first time"):
             await handle.result(timeout=10)
 
@@ -146,7 +146,7 @@ class TestNeverBusyPolls:
 
         await counting_client.results(handles, timeout=10)
 
-        assert counted.calls["job_states"] == 1
+        assert counted.calls["queries.job_states"] == 1
 
     @pytest.mark.usefixtures("patient")
     async def test_ignores_hints_about_other_jobs(self, store: Store) -> None:
@@ -159,7 +159,7 @@ class TestNeverBusyPolls:
                 hinted.tell(f"other-{number}")
             await settled()
 
-            assert hinted.calls["job_states"] == 1
+            assert hinted.calls["queries.job_states"] == 1
             await stop(watching)
 
     @pytest.mark.usefixtures("patient")
@@ -172,7 +172,7 @@ class TestNeverBusyPolls:
             hinted.tell(second.id, "other")
             await settled()
 
-            assert hinted.arguments["job_states"][-1] == ([second.id],)
+            assert hinted.arguments["queries.job_states"][-1] == ([second.id],)
             for each in watching:
                 await stop(each)
 
@@ -190,7 +190,7 @@ class TestNeverBusyPolls:
                 hinted.tell()
                 await settled()
 
-            assert hinted.calls["job_states"] == 1
+            assert hinted.calls["queries.job_states"] == 1
             await stop(watching)
 
     async def test_reads_on_a_hint_without_names(self, store: Store) -> None:
@@ -217,13 +217,13 @@ class TestNeverBusyPolls:
         handle = await counting_client.enqueue(add, 1)
         await worker.complete(await worker.claim(), 2)
         await handle.result(timeout=10)
-        reads = counted.calls["job_states"]
+        reads = counted.calls["queries.job_states"]
 
         await counting_client.enqueue(add, 2)
         await worker.complete(await worker.claim(), 3)
         await settled()
 
-        assert counted.calls["job_states"] == reads
+        assert counted.calls["queries.job_states"] == reads
 
     async def test_drops_its_subscription_after_the_last_waiter(
         self, store: Store, worker: PlayedWorker, monkeypatch: pytest.MonkeyPatch
@@ -284,7 +284,7 @@ class TestTimeout:
     ) -> None:
         monkeypatch.setattr(handles, "LAST_LOOK_SECONDS", 0.01)
         handle = await counting_client.enqueue(add, 1)
-        counted.hangs.add("job_states")
+        counted.hangs.add("queries.job_states")
 
         with pytest.raises(ResultTimeout, match="it is unknown, for the store does not answer"):
             await handle.result(timeout=0.01)
@@ -311,7 +311,7 @@ class TestFailingReads:
             raise StoreError("the disk is gone")
 
         handle = await counting_client.enqueue(add, 1)
-        counted.after["job_states"] = break_down
+        counted.after["queries.job_states"] = break_down
 
         with pytest.raises(StoreError, match="the disk is gone"):
             await handle.result(timeout=10)

@@ -87,7 +87,7 @@ class TestWatch:
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)
-        elsewhere = store.twin()
+        elsewhere = store.clone()
         await elsewhere.open()
 
         worker = PlayedWorker(elsewhere)

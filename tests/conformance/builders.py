@@ -68,17 +68,17 @@ def request(*lanes: Lane, rules: tuple[LimitRule, ...] = (), **changes: Any) -> 
 
 
 async def insert(store: Store, **changes: Any) -> JobId:
-    [inserted] = await store.insert_jobs([new_job(**changes)])
+    [inserted] = await store.jobs.insert([new_job(**changes)])
     return inserted.id
 
 
 async def insert_many(store: Store, count: int, **changes: Any) -> list[JobId]:
-    inserted = await store.insert_jobs([new_job(**changes) for _ in range(count)])
+    inserted = await store.jobs.insert([new_job(**changes) for _ in range(count)])
     return [each.id for each in inserted]
 
 
 async def claim(store: Store, *lanes: Lane, **changes: Any) -> Claimed:
-    return await store.claim_jobs(request(*lanes, **changes))
+    return await store.jobs.claim(request(*lanes, **changes))
 
 
 async def claim_ids(store: Store, *lanes: Lane, **changes: Any) -> list[JobId]:
@@ -97,7 +97,7 @@ async def hold(
 ) -> Claim:
     """Insert a job and claim it. Nothing else may wait in its lane."""
     job = new_job(**changes)
-    await store.insert_jobs([job])
+    await store.jobs.insert([job])
     held = await claim_one(store, job.lane, namespace=job.namespace, worker=worker, lease=lease)
     assert held.id == job.id, "another job of the lane was claimed instead"
     return held
@@ -105,7 +105,7 @@ async def hold(
 
 async def settle(store: Store, claim: Claim, outcome: Outcome, **changes: Any) -> Status | None:
     settlement = Settlement(claim=claim, outcome=outcome)
-    [status] = await store.settle_jobs([replace(settlement, **changes)])
+    [status] = await store.jobs.settle([replace(settlement, **changes)])
     return status
 
 
@@ -125,9 +125,9 @@ async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
     else:
         held = await hold(store, **changes)
     if status is Status.DISABLED:
-        await store.disable_jobs(None, [held.id])
+        await store.admin.disable_jobs(None, [held.id])
     elif status is Status.ABORTING:
-        await store.abort_jobs(None, [held.id])
+        await store.admin.abort_jobs(None, [held.id])
     elif status in outcomes:
         await settle(store, held, outcomes[status])
     assert await status_of(store, held.id) is status
@@ -135,7 +135,7 @@ async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
 
 
 async def read(store: Store, id: JobId) -> Job:
-    job = await store.get_job(None, id)
+    job = await store.queries.get_job(None, id)
     assert job is not None, f"job {id} is not there"
     return job
 
@@ -148,8 +148,12 @@ async def record_of(
     store: Store, id: JobId
 ) -> tuple[Job | None, JobState | None, list[FailedAttempt]]:
     """Everything that can be read of one job."""
-    states = await store.job_states([id])
-    return await store.get_job(None, id), states.get(id), await store.failed_attempts(id)
+    states = await store.queries.job_states([id])
+    return (
+        await store.queries.get_job(None, id),
+        states.get(id),
+        await store.queries.failed_attempts(id),
+    )
 
 
 def worker_info(**changes: Any) -> WorkerInfo:

@@ -27,7 +27,7 @@ async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
 @pytest.fixture
 async def twin(store: Store) -> AsyncIterator[Store]:
     """A second handle on the same place."""
-    twin = store.twin()
+    twin = store.clone()
     await twin.open()
     yield twin
     await twin.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -74,24 +75,24 @@ class Operation(Value):
 def _insert(scene: Scene, drawn: list[NewJob]) -> Do:
     jobs = [replace(job, id=JobId(new_id())) for job in drawn]
     scene.jobs += jobs
-    return lambda store: store.insert_jobs(jobs)
+    return lambda store: store.jobs.insert(jobs)
 
 
 def _insert_late(scene: Scene, drawn: list[NewJob]) -> Do:
     # Not remembered: where two jobs of a call are to be refused, either may be named.
     jobs = [replace(job, id=JobId(new_id()), fingerprint=None) for job in drawn]
     jobs[-1] = replace(jobs[-1], deadline=0 * SECOND)
-    return lambda store: store.insert_jobs(jobs)
+    return lambda store: store.jobs.insert(jobs)
 
 
 def _insert_again(scene: Scene, numbers: frozenset[int]) -> Do:
     jobs = [scene.jobs[number % len(scene.jobs)] for number in numbers if scene.jobs]
-    return lambda store: store.insert_jobs(jobs)
+    return lambda store: store.jobs.insert(jobs)
 
 
 def _claim(scene: Scene, drawn: ClaimRequest) -> Do:
     async def claim(store: Store) -> Any:
-        claimed = await store.claim_jobs(drawn)
+        claimed = await store.jobs.claim(drawn)
         scene.claims += [job.claim for job in claimed.jobs if job.claim not in scene.claims]
         return claimed
 
@@ -100,9 +101,9 @@ def _claim(scene: Scene, drawn: ClaimRequest) -> Do:
 
 def _work(scene: Scene, drawn: ClaimRequest, outcome: Outcome) -> Do:
     async def work(store: Store) -> Any:
-        claimed = await store.claim_jobs(drawn)
+        claimed = await store.jobs.claim(drawn)
         claims = [job.claim for job in claimed.jobs]
-        return await store.settle_jobs(
+        return await store.jobs.settle(
             [Settlement(claim=claim, outcome=outcome) for claim in claims]
         ), claimed
 
@@ -117,39 +118,39 @@ def _settle(
         Settlement(claim=claim, outcome=outcome, progress=progress, is_dropped=is_dropped)
         for claim in scene.claims_of(numbers)
     ]
-    return lambda store: store.settle_jobs(settlements)
+    return lambda store: store.jobs.settle(settlements)
 
 
 def _renew(scene: Scene, worker: WorkerId, numbers: frozenset[int]) -> Do:
     claims = scene.claims_of(numbers)
-    return lambda store: store.renew_leases(worker, claims, LEASE)
+    return lambda store: store.jobs.renew(worker, claims, LEASE)
 
 
 def _save_progress(scene: Scene, numbers: frozenset[int], percent: int) -> Do:
     latest = Progress(percent=percent, message="under way", details={"percent": percent})
     progress = [(claim, latest) for claim in scene.claims_of(numbers)]
-    return lambda store: store.save_progress(progress)
+    return lambda store: store.jobs.save_progress(progress)
 
 
 def _give_back(scene: Scene, worker: WorkerId, known: frozenset[int]) -> Do:
     ids = scene.ids(known)
-    return lambda store: store.give_back_unknown(worker, ids)
+    return lambda store: store.jobs.requeue_unknown(worker, ids)
 
 
 def _operate(scene: Scene, method: str, namespace: str | None, numbers: frozenset[int]) -> Do:
     ids = scene.ids(numbers)
-    return lambda store: getattr(store, method)(namespace, ids)
+    return lambda store: attrgetter(method)(store)(namespace, ids)
 
 
 def _close_limit(scene: Scene, namespace: str, seconds: int) -> Do:
     until = scene.clock() + seconds * SECOND
-    return lambda store: store.close_limit(namespace, "mailer", until)
+    return lambda store: store.admin.close_limit(namespace, "mailer", until)
 
 
 def _prune_limits(scene: Scene, namespace: str, idle: timedelta) -> Do:
     async def prune(store: Store) -> None:
         # How many keys are kept without effect is each backend's own affair.
-        await store.prune_limits(namespace, idle, LIMIT)
+        await store.maintenance.prune_limits(namespace, idle, LIMIT)
 
     return prune
 
@@ -160,7 +161,7 @@ def _advance(scene: Scene, seconds: int) -> Do:
 
 
 def _call(scene: Scene, method: str, *arguments: Any) -> Do:
-    return lambda store: getattr(store, method)(*arguments)
+    return lambda store: attrgetter(method)(store)(*arguments)
 
 
 _PREPARE: dict[str, Callable[..., Do]] = {
@@ -182,7 +183,13 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     **SCHEDULE_PREPARE,
 }
 
-OPERATORS = ("abort_jobs", "disable_jobs", "enable_jobs", "retry_jobs", "resume_jobs")
+OPERATORS = (
+    "admin.abort_jobs",
+    "admin.disable_jobs",
+    "admin.enable_jobs",
+    "admin.retry_jobs",
+    "admin.resume_jobs",
+)
 
 
 def random_operations(random: Random, count: int) -> list[Operation]:
@@ -283,25 +290,41 @@ _SELDOM: tuple[Draw, ...] = (
     lambda random: ("save progress", _numbers(random), random.randint(0, 100)),
     lambda random: ("give back", random.choice(WORKERS), _numbers(random)),
     lambda random: ("close limit", random.choice(NAMESPACES), random.randint(1, 60)),
-    lambda random: ("call", "abort_group", random.choice(NAMESPACES), "run-1"),
-    lambda random: ("call", "pause_queue", random.choice(NAMESPACES), "mail", "ann"),
-    lambda random: ("call", "resume_queue", random.choice(NAMESPACES), "mail"),
-    lambda random: ("call", "promote_due", _namespace(random), LIMIT),
+    lambda random: ("call", "admin.abort_group", random.choice(NAMESPACES), "run-1"),
+    lambda random: ("call", "admin.pause_queue", random.choice(NAMESPACES), "mail", "ann"),
+    lambda random: ("call", "admin.resume_queue", random.choice(NAMESPACES), "mail"),
+    lambda random: ("call", "maintenance.promote_due", _namespace(random), LIMIT),
     lambda random: (
         "call",
-        "take_over_expired",
+        "maintenance.take_over_expired",
         _namespace(random),
         LIMIT,
         random.randint(1, 3),
     ),
-    lambda random: ("call", "expire_deadlines", _namespace(random), LIMIT),
-    lambda random: ("call", "prune_jobs", _namespace(random), _keep(random), LIMIT),
+    lambda random: ("call", "maintenance.expire_deadlines", _namespace(random), LIMIT),
+    lambda random: (
+        "call",
+        "maintenance.prune_jobs",
+        _namespace(random),
+        _keep(random),
+        LIMIT,
+    ),
     lambda random: ("prune limits", _namespace(random), random.choice([0, 30]) * SECOND),
-    lambda random: ("call", "lead", "housekeeping", random.choice(WORKERS), LEASE),
-    lambda random: ("call", "register_worker", worker_info(id=random.choice(WORKERS))),
-    lambda random: ("call", "remove_worker", random.choice(WORKERS)),
-    lambda random: ("call", "prune_workers", "default", 20 * SECOND),
-    lambda random: ("call", "survey", random.choice(NAMESPACES)),
+    lambda random: (
+        "call",
+        "maintenance.acquire_lease",
+        "housekeeping",
+        random.choice(WORKERS),
+        LEASE,
+    ),
+    lambda random: (
+        "call",
+        "maintenance.register_worker",
+        worker_info(id=random.choice(WORKERS)),
+    ),
+    lambda random: ("call", "maintenance.remove_worker", random.choice(WORKERS)),
+    lambda random: ("call", "maintenance.prune_workers", "default", 20 * SECOND),
+    lambda random: ("call", "maintenance.poll", random.choice(NAMESPACES)),
 )
 _DRAWS = _OFTEN * 4 + _SELDOM
 _RUN_DRAWS = RUN_OFTEN * 8 + RUN_SELDOM * 2 + _SELDOM + _OFTEN
@@ -312,16 +335,18 @@ async def clear(store: Store, clock: ManualClock) -> None:
     """Leave nothing behind that another sequence of operations could meet."""
     clock.advance(60 * MINUTE)  # every lease, window and closed limit is over
     for namespace in NAMESPACES:
-        await store.resume_queue(namespace, "mail")
-        await store.take_over_expired(namespace, 1000, 1)
+        await store.admin.resume_queue(namespace, "mail")
+        await store.maintenance.take_over_expired(namespace, 1000, 1)
     await clear_schedules(store)
     await clear_runs(store)
     for worker in WORKERS:
-        await store.remove_worker(worker)
+        await store.maintenance.remove_worker(worker)
     unfinished = [
-        job.id for job in await store.list_jobs(JobFilter(), 1000) if job.status not in FINISHED
+        job.id
+        for job in await store.queries.list_jobs(JobFilter(), 1000)
+        if job.status not in FINISHED
     ]
-    await store.abort_jobs(None, unfinished)
+    await store.admin.abort_jobs(None, unfinished)
     clock.advance(MINUTE)
     for namespace in NAMESPACES:
-        await store.prune_jobs(namespace, dict.fromkeys(FINISHED, timedelta(0)), 1000)
+        await store.maintenance.prune_jobs(namespace, dict.fromkeys(FINISHED, timedelta(0)), 1000)

@@ -29,7 +29,7 @@ from perdure.model.run import (
     WaitFilter,
     WaitKind,
 )
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from tests.conformance.builders import AGING, LEASE, WORKER, claim
 
 NAMESPACE = "team-a"
@@ -120,7 +120,7 @@ def new_child(**changes: Any) -> NewRun:
 
 
 async def submit(store: Store, **changes: Any) -> Run:
-    return (await store.submit_run(new_run(**changes))).run
+    return (await store.runs.submit(new_run(**changes))).run
 
 
 def step(expected: int = 1, **changes: Any) -> RunCommit:
@@ -137,7 +137,7 @@ def step(expected: int = 1, **changes: Any) -> RunCommit:
 
 
 async def commit(store: Store, expected: int = 1, **changes: Any) -> CommitResult:
-    answer = await store.commit_runs([step(expected, **changes)])
+    answer = await store.runs.commit([step(expected, **changes)])
     [result] = answer.results
     return result
 
@@ -178,42 +178,42 @@ async def held_node(store: Store, **changes: Any) -> Claim:
 
 
 async def is_held(store: Store, held: Claim) -> bool:
-    return not (await store.check_claims([held])).lost
+    return not (await store.jobs.check([held])).lost
 
 
 async def renew(store: Store, held: Claim) -> None:
-    await store.renew_leases(WORKER, [held], LEASE)
+    await store.jobs.renew(WORKER, [held], LEASE)
 
 
 async def read_run(store: Store, id: RunId = RUN, namespace: str = NAMESPACE) -> Run:
-    run = await store.get_run(namespace, id)
+    run = await store.queries.get_run(namespace, id)
     assert run is not None, f"run {id} is not there"
     return run
 
 
 async def load(store: Store, id: RunId = RUN, number: int | None = 0) -> LoadedRun:
     """A run with all its events, unless told otherwise."""
-    [loaded] = await store.load_runs([RunAfter(namespace=NAMESPACE, id=id, number=number)])
+    [loaded] = await store.runs.load([EventsAfter(namespace=NAMESPACE, id=id, number=number)])
     assert loaded is not None, f"run {id} is not there"
     return loaded
 
 
 async def jobs_by_key(store: Store, id: RunId = RUN) -> dict[str, Job]:
-    jobs = await store.run_jobs(NAMESPACE, id)
+    jobs = await store.queries.run_jobs(NAMESPACE, id)
     return {job.node.key: job for job in jobs if job.node is not None}
 
 
 async def waits_by_key(store: Store, id: RunId = RUN) -> dict[str, Wait]:
-    return {wait.key: wait for wait in await store.run_waits(NAMESPACE, id)}
+    return {wait.key: wait for wait in await store.queries.run_waits(NAMESPACE, id)}
 
 
 async def listed_keys(store: Store, limit: int = 100, **filter: Any) -> list[str]:
-    waits = await store.list_waits(WaitFilter(**{"namespace": NAMESPACE, **filter}), limit)
+    waits = await store.queries.list_waits(WaitFilter(**{"namespace": NAMESPACE, **filter}), limit)
     return [wait.key for wait in waits]
 
 
 async def due_keys(store: Store, namespace: str = NAMESPACE) -> list[str]:
-    return [wait.key for wait in await store.due_waits(namespace, 100)]
+    return [wait.key for wait in await store.maintenance.due_waits(namespace, 100)]
 
 
 RunRecord = tuple[
@@ -223,18 +223,18 @@ RunRecord = tuple[
 
 async def record_of_run(store: Store, id: RunId = RUN, namespace: str = NAMESPACE) -> RunRecord:
     """Everything that can be read of one run."""
-    [whole, short] = await store.load_runs(
+    [whole, short] = await store.runs.load(
         [
-            RunAfter(namespace=namespace, id=id, number=0),
-            RunAfter(namespace=namespace, id=id),
+            EventsAfter(namespace=namespace, id=id, number=0),
+            EventsAfter(namespace=namespace, id=id),
         ]
     )
-    ids = [job.id for job in await store.run_jobs(namespace, id)]
-    waits = sorted(await store.run_waits(namespace, id), key=lambda wait: wait.key)
+    ids = [job.id for job in await store.queries.run_jobs(namespace, id)]
+    waits = sorted(await store.queries.run_waits(namespace, id), key=lambda wait: wait.key)
     return (
         whole,
         short,
-        [await store.get_job(namespace, id) for id in ids],
-        [await store.failed_attempts(id) for id in ids],
+        [await store.queries.get_job(namespace, id) for id in ids],
+        [await store.queries.failed_attempts(id) for id in ids],
         waits,
     )

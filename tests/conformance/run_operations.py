@@ -7,6 +7,7 @@ the same on every store and stays meaningful when operations before it are left 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -35,7 +36,7 @@ from perdure.model.run import (
     WaitKind,
 )
 from perdure.model.value import Value
-from perdure.store.contract import ClaimRequest, LaneRequest, RunAfter, Store
+from perdure.store.contract import ClaimRequest, EventsAfter, LaneRequest, Store
 from tests.conformance.builders import AGING, LEASE, SECOND, failure
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
 from tests.conformance.wait_operations import drawn_filter, drawn_wait, page_waits
@@ -87,7 +88,7 @@ class Step(Value):
 def _submit(scene: Scene, place: int, starts: Starts, on_existing: OnExisting, status: str) -> Do:
     namespace, id = _place(place)
     run = new_run(scene, namespace, id, starts, RunStatus(status), on_existing=on_existing)
-    return lambda store: store.submit_run(run)
+    return lambda store: store.runs.submit(run)
 
 
 def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do:
@@ -101,10 +102,10 @@ def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do
     async def commit(store: Store) -> Any:
         if not commits:
             for (namespace, id), step, make in drafts:
-                run = await store.get_run(namespace, id)
+                run = await store.queries.get_run(namespace, id)
                 commits.append(make((run.number if run else 0) + step.late))
         # Whether jobs that go with a step are still seen waiting by it is a matter of moments.
-        return await store.commit_runs(commits, () if any(map(_takes_away, commits)) else lanes)
+        return await store.runs.commit(commits, () if any(map(_takes_away, commits)) else lanes)
 
     return commit
 
@@ -116,12 +117,12 @@ def _takes_away(commit: RunCommit) -> bool:
 
 def _commit_again(scene: Scene, number: int) -> Do:
     commits = scene.commits[-1 - number % len(scene.commits)] if scene.commits else []
-    return lambda store: store.commit_runs(commits)
+    return lambda store: store.runs.commit(commits)
 
 
 def _claim_nodes(scene: Scene, request: ClaimRequest) -> Do:
     async def claim(store: Store) -> Any:
-        claimed = await store.claim_jobs(request)
+        claimed = await store.jobs.claim(request)
         for job in claimed.jobs:
             assert job.node is not None
             entry = (job.namespace, job.node.run, job.claim)
@@ -151,7 +152,7 @@ def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], l
             by_run.setdefault(run, []).append(settlement)
         commits = []
         for run, settlements in by_run.items():
-            known = await store.get_run(request.namespace, run)
+            known = await store.queries.get_run(request.namespace, run)
             assert known is not None, "its job was there"
             commits.append(
                 RunCommit(
@@ -164,7 +165,7 @@ def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], l
                     settlements=tuple(settlements),
                 )
             )
-        return claimed, await store.commit_runs(commits, [lane.text])
+        return claimed, await store.runs.commit(commits, [lane.text])
 
     return work
 
@@ -181,12 +182,12 @@ def _then(how: str, number: int, new: NewJob) -> Ends | Continues | Repeats:
 
 def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
     claims = list({claim.id: claim for _, _, claim in scene.node_claims[-6:]}.values())
-    return lambda store: store.renew_leases(worker, claims, LEASE)
+    return lambda store: store.jobs.renew(worker, claims, LEASE)
 
 
 def _operate_on_nodes(scene: Scene, method: str, number: int) -> Do:
     ids = [scene.node_jobs[-1 - number % len(scene.node_jobs)]] if scene.node_jobs else []
-    return lambda store: getattr(store, method)(None, ids)
+    return lambda store: attrgetter(method)(store)(None, ids)
 
 
 def _save_step(scene: Scene, number: int, name: str) -> Do:
@@ -196,24 +197,24 @@ def _save_step(scene: Scene, number: int, name: str) -> Do:
     owner = f"{run}:{claim.id}"
     scene.owners.add(owner)
     value = new_id().encode()
-    return lambda store: store.save_step(claim, owner, StoredStep(name=name, value=value))
+    return lambda store: store.runs.save_step(claim, owner, StoredStep(name=name, value=value))
 
 
 def _save_snapshot(scene: Scene, place: int, number: int) -> Do:
     namespace, id = _known(scene, place) if scene.runs else _place(place)
     snapshot = Snapshot(number=number, data=f"as of {number}".encode())
-    return lambda store: store.save_snapshot(namespace, id, snapshot)
+    return lambda store: store.runs.save_snapshot(namespace, id, snapshot)
 
 
 def _load(scene: Scene, number: int | None) -> Do:
-    wanted = [RunAfter(namespace=space, id=id, number=number) for space, id in scene.runs]
-    return lambda store: store.load_runs(wanted)
+    wanted = [EventsAfter(namespace=space, id=id, number=number) for space, id in scene.runs]
+    return lambda store: store.runs.load(wanted)
 
 
 def _prune_runs(scene: Scene, namespace: str, seconds: int) -> Do:
     async def prune(store: Store) -> None:
         # Whether children count among the runs removed is each backend's own affair.
-        await store.prune_runs(namespace, dict.fromkeys(ENDED, seconds * SECOND), LIMIT)
+        await store.maintenance.prune_runs(namespace, dict.fromkeys(ENDED, seconds * SECOND), LIMIT)
 
     return prune
 
@@ -432,29 +433,47 @@ RUN_SELDOM: tuple[Draw, ...] = (
     lambda random: ("renew nodes", random.choice(WORKERS)),
     lambda random: (
         "operate on nodes",
-        random.choice(["abort_jobs", "disable_jobs", "resume_jobs", "retry_jobs"]),
+        random.choice(
+            [
+                "admin.abort_jobs",
+                "admin.disable_jobs",
+                "admin.resume_jobs",
+                "admin.retry_jobs",
+            ]
+        ),
         random.randint(0, 5),
     ),
     lambda random: ("save step", random.randint(0, 5), random.choice(["weigh", "label"])),
     lambda random: ("save snapshot", random.randint(0, 5), random.randint(1, 4)),
     lambda random: ("load", random.choice([None, 0, 2])),
     lambda random: ("prune runs", NAMESPACES[0], random.choice([0, 30])),
-    lambda random: ("call", "due_waits", random.choice(NAMESPACES), LIMIT),
-    lambda random: ("call", "list_waits", drawn_filter(random), LIMIT),
+    lambda random: ("call", "maintenance.due_waits", random.choice(NAMESPACES), LIMIT),
+    lambda random: ("call", "queries.list_waits", drawn_filter(random), LIMIT),
     lambda random: ("page waits", drawn_filter(random), random.choice([1, 2, 3])),
-    lambda random: ("call", "give_back_unknown", random.choice(WORKERS), []),
-    lambda random: ("call", "promote_due", random.choice(NAMESPACES), LIMIT),
-    lambda random: ("call", "take_over_expired", random.choice(NAMESPACES), LIMIT, 2),
-    lambda random: ("call", "survey", random.choice(NAMESPACES)),
-    lambda random: ("call", "live_flows", random.choice([None, *NAMESPACES])),
+    lambda random: ("call", "jobs.requeue_unknown", random.choice(WORKERS), []),
+    lambda random: (
+        "call",
+        "maintenance.promote_due",
+        random.choice(NAMESPACES),
+        LIMIT,
+    ),
+    lambda random: (
+        "call",
+        "maintenance.take_over_expired",
+        random.choice(NAMESPACES),
+        LIMIT,
+        2,
+    ),
+    lambda random: ("call", "maintenance.poll", random.choice(NAMESPACES)),
+    lambda random: ("call", "admin.live_flows", random.choice([None, *NAMESPACES])),
 )
 
 
 async def clear_runs(store: Store) -> None:
     """End all runs, with all that is theirs, and remove them."""
     tokens = iter(range(-1, -100_000, -1))
-    unended = await store.list_runs(RunFilter(is_ended=False), 10_000)
-    await store.commit_runs(
+    unended = await store.queries.list_runs(RunFilter(is_ended=False), 10_000)
+    await store.runs.commit(
         [
             RunCommit(
                 namespace=run.namespace,
@@ -469,4 +488,4 @@ async def clear_runs(store: Store) -> None:
         ]
     )
     for namespace in NAMESPACES:
-        await store.prune_runs(namespace, dict.fromkeys(ENDED, 0 * SECOND), 10_000)
+        await store.maintenance.prune_runs(namespace, dict.fromkeys(ENDED, 0 * SECOND), 10_000)

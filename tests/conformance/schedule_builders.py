@@ -80,7 +80,7 @@ async def save(
 ) -> Schedule:
     """Write a new schedule."""
     new = replace(schedule(name, **state), namespace=namespace)
-    answer = await store.commit_schedule(ScheduleCommit(schedule=new, expected=None))
+    answer = await store.schedules.commit(ScheduleCommit(schedule=new, expected=None))
     assert answer.state == "done"
     return new
 
@@ -101,11 +101,11 @@ async def start(store: Store, before: Schedule, **changes: Any) -> ScheduleAnswe
         expected=before.revision,
         run=new_run(id=TICK, jobs=(node_job(run=TICK),)),
     )
-    return await store.commit_schedule(replace(commit, **changes))
+    return await store.schedules.commit(replace(commit, **changes))
 
 
 async def read(store: Store, name: str = NAME, namespace: str = NAMESPACE) -> Schedule:
-    found = await store.get_schedule(namespace, name)
+    found = await store.schedules.get(namespace, name)
     assert found is not None, f"schedule {name} is not there"
     return found
 

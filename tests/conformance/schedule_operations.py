@@ -67,9 +67,9 @@ def _save(scene: Scene, tick: Tick) -> Do:
 
     async def save(store: Store) -> Any:
         if not commits:
-            found = await store.get_schedule(namespace, name)
+            found = await store.schedules.get(namespace, name)
             commits.append(replace(draft, expected=_expected(tick.expects, found)))
-        return await store.commit_schedule(commits[0])
+        return await store.schedules.commit(commits[0])
 
     return save
 
@@ -83,7 +83,7 @@ def _expected(expects: str, found: Schedule | None) -> int | None:
 def _submit(scene: Scene, tick: Tick, on_existing: Any) -> Do:
     namespace, _ = _place(tick.place)
     run = replace(_cooling(scene, namespace, tick), on_existing=on_existing)
-    return lambda store: store.submit_run(run)
+    return lambda store: store.runs.submit(run)
 
 
 def _cooling(scene: Scene, namespace: str, tick: Tick) -> NewRun:
@@ -108,14 +108,16 @@ def _job(scene: Scene, namespace: str, drawn: NewJob | None) -> NewJob | None:
 def _due(scene: Scene, namespace: str, limit: int) -> Do:
     async def due(store: Store) -> list[Any]:
         """Their times, since of those that are due at the same time any may be first."""
-        return [each.state.due_at for each in await store.due_schedules(namespace, limit)]
+        return [
+            each.state.due_at for each in await store.maintenance.due_schedules(namespace, limit)
+        ]
 
     return due
 
 
 def _delete(scene: Scene, place: int) -> Do:
     namespace, name = _place(place)
-    return lambda store: store.delete_schedule(namespace, name)
+    return lambda store: store.schedules.delete(namespace, name)
 
 
 SCHEDULE_PREPARE: dict[str, Callable[..., Do]] = {
@@ -172,21 +174,21 @@ SCHEDULE_SELDOM: tuple[Draw, ...] = (
         random.choice(NAMESPACES),
         random.choice([1, 2, LIMIT]),
     ),
-    lambda random: ("call", "list_schedules", random.choice([None, *NAMESPACES])),
+    lambda random: ("call", "schedules.list", random.choice([None, *NAMESPACES])),
     lambda random: ("delete schedule", random.randint(0, 11)),
-    lambda random: ("call", "get_schedule", *_place(random.randint(0, 11))),
-    lambda random: ("call", "survey", random.choice(NAMESPACES)),
+    lambda random: ("call", "schedules.get", *_place(random.randint(0, 11))),
+    lambda random: ("call", "maintenance.poll", random.choice(NAMESPACES)),
 )
 
 
 async def picture_of_schedules(store: Store) -> dict[str, Any]:
-    picture: dict[str, Any] = {"schedules": await store.list_schedules(None)}
+    picture: dict[str, Any] = {"schedules": await store.schedules.list(None)}
     for namespace in NAMESPACES:
-        due = await store.due_schedules(namespace, LIMIT)
+        due = await store.maintenance.due_schedules(namespace, LIMIT)
         picture[f"{namespace} schedules due"] = sorted(due, key=lambda each: each.name)
     return picture
 
 
 async def clear_schedules(store: Store) -> None:
-    for each in await store.list_schedules(None):
-        await store.delete_schedule(each.namespace, each.name)
+    for each in await store.schedules.list(None):
+        await store.schedules.delete(each.namespace, each.name)

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, Moved, Status
+from perdure.model.job import FINISHED, Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
 from tests.conformance.builders import (
@@ -26,7 +26,7 @@ from tests.conformance.builders import (
 UNHELD = [Status.WAITING, Status.SCHEDULED, Status.PAUSED, Status.DISABLED]
 
 
-class TestAbortJobs:
+class TestAdminAbortJobs:
     @pytest.mark.parametrize("status", UNHELD)
     async def test_cancels_an_unheld_job_at_once(
         self, store: Store, clock: ManualClock, status: Status
@@ -34,9 +34,9 @@ class TestAbortJobs:
         there = await put_in(store, status)
         clock.advance(SECOND)
 
-        moved = await store.abort_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.abort_jobs(NAMESPACE, [there.id])
 
-        assert moved == [Moved(id=there.id, before=status, after=Status.CANCELLED)]
+        assert moved == [StatusChange(id=there.id, before=status, after=Status.CANCELLED)]
         job = await read(store, there.id)
         assert (job.status, job.finished_at) == (Status.CANCELLED, clock())
         assert await claim_ids(store) == []
@@ -47,9 +47,9 @@ class TestAbortJobs:
         held = await hold(store)
         lease_until = (await read(store, held.id)).lease_until
 
-        moved = await store.abort_jobs(NAMESPACE, [held.id])
+        moved = await store.admin.abort_jobs(NAMESPACE, [held.id])
 
-        assert moved == [Moved(id=held.id, before=Status.ACTIVE, after=Status.ABORTING)]
+        assert moved == [StatusChange(id=held.id, before=Status.ACTIVE, after=Status.ABORTING)]
         job = await read(store, held.id)
         assert (job.status, job.finished_at) == (Status.ABORTING, None)
         assert (job.epoch, job.lease_until) == (held.epoch, lease_until)
@@ -58,7 +58,7 @@ class TestAbortJobs:
         self, store: Store
     ) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
 
         assert await settle(store, held, Completed(output=b"1")) is Status.CANCELLED
 
@@ -69,39 +69,39 @@ class TestAbortJobs:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.abort_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.abort_jobs(NAMESPACE, [there.id])
 
-        assert moved == [Moved(id=there.id, before=status, after=status)]
+        assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
 
     async def test_changes_nothing_when_asked_twice(self, store: Store) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
         before = await record_of(store, held.id)
 
-        moved = await store.abort_jobs(NAMESPACE, [held.id])
+        moved = await store.admin.abort_jobs(NAMESPACE, [held.id])
 
-        assert moved == [Moved(id=held.id, before=Status.ABORTING, after=Status.ABORTING)]
+        assert moved == [StatusChange(id=held.id, before=Status.ABORTING, after=Status.ABORTING)]
         assert await record_of(store, held.id) == before
 
     async def test_leaves_jobs_that_are_not_found_out_of_the_answer(self, store: Store) -> None:
         id = await insert(store)
 
-        moved = await store.abort_jobs(NAMESPACE, [JobId("gone"), id])
+        moved = await store.admin.abort_jobs(NAMESPACE, [JobId("gone"), id])
 
         assert [each.id for each in moved] == [id]
-        assert await store.abort_jobs(NAMESPACE, []) == []
+        assert await store.admin.abort_jobs(NAMESPACE, []) == []
 
     async def test_stops_many_at_once(self, store: Store) -> None:
         ids = await insert_many(store, 50)
 
-        moved = await store.abort_jobs(None, ids)
+        moved = await store.admin.abort_jobs(None, ids)
 
         assert {each.id for each in moved} == set(ids)
         assert {each.after for each in moved} == {Status.CANCELLED}
 
 
-class TestAbortGroup:
+class TestAdminAbortGroup:
     async def test_stops_every_unfinished_job_of_the_group_and_of_no_other(
         self, store: Store
     ) -> None:
@@ -114,7 +114,7 @@ class TestAbortGroup:
             await insert(store, group="run-1", namespace="team-b"),
         ]
 
-        moved = await store.abort_group(NAMESPACE, "run-1")
+        moved = await store.admin.abort_group(NAMESPACE, "run-1")
 
         assert {each.id: each.after for each in moved} == {
             **{each.id: Status.CANCELLED for each in unheld},
@@ -129,10 +129,10 @@ class TestAbortGroup:
         there = await put_in(store, status, group="run-1")
         before = await record_of(store, there.id)
 
-        assert await store.abort_group(NAMESPACE, "run-1") == []
+        assert await store.admin.abort_group(NAMESPACE, "run-1") == []
         assert await record_of(store, there.id) == before
 
     async def test_answers_nothing_for_a_group_without_jobs(self, store: Store) -> None:
         await insert(store)
 
-        assert await store.abort_group(NAMESPACE, "nobody") == []
+        assert await store.admin.abort_group(NAMESPACE, "nobody") == []

@@ -43,7 +43,7 @@ class TestConcurrentClaims:
         taken = Counter(id for mine in await at_once(store, drain) for id in mine)
 
         assert taken == Counter(ids)
-        assert (await store.list_jobs(JobFilter(status=Status.WAITING), 1)) == []
+        assert (await store.queries.list_jobs(JobFilter(status=Status.WAITING), 1)) == []
 
     async def test_hand_each_job_out_once_while_it_is_being_settled(self, store: Store) -> None:
         ids = await insert_many(store, 120)
@@ -59,7 +59,7 @@ class TestConcurrentClaims:
         done = Counter(id for mine in await at_once(store, work) for id in mine)
 
         assert done == Counter(ids)
-        assert await store.count_jobs(JobFilter(status=Status.COMPLETED)) == len(ids)
+        assert await store.queries.count_jobs(JobFilter(status=Status.COMPLETED)) == len(ids)
 
     async def test_never_exceed_a_concurrency_limit(self, store: Store) -> None:
         await insert_many(store, 60)
@@ -80,10 +80,10 @@ class TestConcurrentClaims:
         async def work(handle: Store, number: int) -> int:
             done = 0
             for _ in range(LOOKS_MAX):
-                if not await handle.count_jobs(JobFilter(status=Status.WAITING)):
+                if not await handle.queries.count_jobs(JobFilter(status=Status.WAITING)):
                     break
                 got = await claim(handle, worker=WorkerId(f"w-{number}"), rules=rules, limit=2)
-                seen_live.append(await handle.count_jobs(JobFilter(status=Status.ACTIVE)))
+                seen_live.append(await handle.queries.count_jobs(JobFilter(status=Status.ACTIVE)))
                 for job in got.jobs:
                     await settle(handle, job.claim, Completed(output=b"1"))
                 done += len(got.jobs)
@@ -143,7 +143,7 @@ class TestConcurrentWrites:
             return [
                 inserted
                 for _ in range(5)
-                for inserted in await handle.insert_jobs([new_job(fingerprint="once")])
+                for inserted in await handle.jobs.insert([new_job(fingerprint="once")])
             ]
 
         answers = [inserted for mine in await at_once(store, enqueue) for inserted in mine]
@@ -158,8 +158,8 @@ class TestConcurrentWrites:
 
         await at_once(store, enqueue)
 
-        assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 1
-        assert await store.count_jobs(JobFilter(status=Status.CANCELLED)) == THREADS * 5 - 1
+        assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 1
+        assert await store.queries.count_jobs(JobFilter(status=Status.CANCELLED)) == THREADS * 5 - 1
 
     async def test_let_one_settlement_of_a_claim_count(self, store: Store) -> None:
         await insert(store)
@@ -171,7 +171,7 @@ class TestConcurrentWrites:
         answers = await at_once(store, complete)
 
         assert sorted(answers, key=str) == [None] * (THREADS - 1) + [Status.COMPLETED]
-        result = (await store.job_states([held.id]))[held.id].output
+        result = (await store.queries.job_states([held.id]))[held.id].output
         assert result == str(answers.index(Status.COMPLETED)).encode()
 
     async def test_either_abort_or_complete_a_job(self, store: Store) -> None:
@@ -181,19 +181,21 @@ class TestConcurrentWrites:
         async def race(handle: Store, number: int) -> None:
             for each in claims:
                 if number % 2:
-                    await handle.abort_jobs(NAMESPACE, [each.id])
+                    await handle.admin.abort_jobs(NAMESPACE, [each.id])
                 else:
                     await settle(handle, each, Completed(output=b"1"))
 
         await at_once(store, race)
 
-        ended = Counter(job.status for job in await store.list_jobs(JobFilter(), 100))
+        ended = Counter(job.status for job in await store.queries.list_jobs(JobFilter(), 100))
         assert set(ended) <= {Status.COMPLETED, Status.CANCELLED}
         assert ended.total() == len(claims)
 
     async def test_lead_a_duty_alone(self, store: Store) -> None:
         async def lead(handle: Store, number: int) -> bool:
-            return await handle.lead("housekeeping", WorkerId(f"worker-{number}"), MINUTE)
+            return await handle.maintenance.acquire_lease(
+                "housekeeping", WorkerId(f"worker-{number}"), MINUTE
+            )
 
         assert sum(await at_once(store, lead)) == 1
 
@@ -204,7 +206,7 @@ class TestConcurrentWrites:
 
         async def rescue(handle: Store, number: int) -> list[JobId]:
             mine: list[JobId] = []
-            while taken := await handle.take_over_expired(NAMESPACE, 7, 3):
+            while taken := await handle.maintenance.take_over_expired(NAMESPACE, 7, 3):
                 mine += [each.id for each in taken]
             return mine
 

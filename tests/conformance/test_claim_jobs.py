@@ -38,7 +38,7 @@ from tests.conformance.builders import (
 OTHER_LANE = Lane(queue="mail", task="bounce")
 
 
-class TestClaimJobs:
+class TestJobsClaim:
     async def test_gives_a_worker_all_it_needs_to_run_a_job(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -51,7 +51,7 @@ class TestClaimJobs:
             group="run-1",
             deadline=HOUR,
         )
-        await store.insert_jobs([new])
+        await store.jobs.insert([new])
         created_at = clock()
         clock.advance(SECOND)
 
@@ -150,8 +150,8 @@ class TestClaimJobs:
         await insert(store)
         open_lane = Lane(queue="open", task="send")
         runnable = await insert(store, lane=open_lane)
-        await store.pause_queue(NAMESPACE, LANE.queue, None)
-        await store.pause_queue("team-b", "open", None)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue("team-b", "open", None)
 
         assert await claim_ids(store, LANE, open_lane) == [runnable]
 
@@ -183,7 +183,7 @@ class TestClaimJobsInOrder:
 
     async def test_takes_the_lowest_id_first_when_ranks_are_the_same(self, store: Store) -> None:
         jobs = [new_job() for _ in range(5)]
-        await store.insert_jobs([jobs[3], jobs[0], jobs[4], jobs[2], jobs[1]])
+        await store.jobs.insert([jobs[3], jobs[0], jobs[4], jobs[2], jobs[1]])
 
         assert await claim_ids(store) == [job.id for job in jobs]
 
@@ -205,7 +205,7 @@ class TestClaimJobsInOrder:
 
     async def test_tells_ranks_a_microsecond_apart(self, store: Store, clock: ManualClock) -> None:
         later, earlier = new_job(run_at=clock()), new_job(run_at=clock() - SECOND / 1_000_000)
-        await store.insert_jobs([later, earlier])
+        await store.jobs.insert([later, earlier])
 
         assert await claim_ids(store) == [earlier.id, later.id]
 
@@ -214,7 +214,7 @@ class TestClaimJobsInOrder:
         jobs = [
             new_job(lane=lanes[number % 3], priority=1 + (number * 7) % 5) for number in range(30)
         ]
-        await store.insert_jobs(jobs)
+        await store.jobs.insert(jobs)
         by_rank = sorted(jobs, key=lambda job: (job.priority, job.id))
 
         assert await claim_ids(store, *lanes, limit=13) == [job.id for job in by_rank[:13]]
@@ -227,7 +227,7 @@ class TestClaimJobsInOrder:
         clock.advance(30 * SECOND)
         at_once = await insert(store)
         clock.advance(MINUTE)
-        await store.promote_due(NAMESPACE, 100)
+        await store.maintenance.promote_due(NAMESPACE, 100)
 
         assert await claim_ids(store) == [at_once, delayed]
 
@@ -254,7 +254,7 @@ class TestClaimJobsInOrder:
             new_job(priority=priority, aging=aging, run_at=clock() - waited * SECOND / 7)
             for priority, waited in jobs
         ]
-        await store.insert_jobs(new)
+        await store.jobs.insert(new)
         expected = sorted(
             new, key=lambda job: (job.priority * aging + (job.run_at or clock()) - clock(), job.id)
         )
@@ -288,7 +288,7 @@ class TestClaimJobsAfterAFailure:
         retried = Retried(failure=failure(), delay=MINUTE, hold_off=10 * SECOND)
         await settle(store, held, retried)
         clock.advance(MINUTE)
-        await store.promote_due(NAMESPACE, 100)
+        await store.maintenance.promote_due(NAMESPACE, 100)
 
         clock.advance(9 * SECOND)
         assert await claim_ids(store, worker=WORKER) == []

@@ -90,7 +90,7 @@ class TestClaimJobsUnderConcurrency:
     ) -> None:
         [kept, _] = await start(store, 5, TWO_LIVE)
         clock.advance(LEASE - SECOND)
-        await store.renew_leases(WORKER, [kept], LEASE)
+        await store.jobs.renew(WORKER, [kept], LEASE)
         clock.advance(SECOND)
 
         assert len(await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER)) == 1
@@ -98,7 +98,7 @@ class TestClaimJobsUnderConcurrency:
     async def test_has_room_again_once_a_job_is_disabled(self, store: Store) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.disable_jobs(None, [first.id])
+        await store.admin.disable_jobs(None, [first.id])
 
         assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
 
@@ -107,7 +107,7 @@ class TestClaimJobsUnderConcurrency:
     ) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.abort_jobs(None, [first.id])
+        await store.admin.abort_jobs(None, [first.id])
         assert await claim_ids(store, rules=TWO_LIVE) == []
 
         await settle(store, first, Cancelled())
@@ -194,7 +194,7 @@ class TestClaimJobsUnderAClosedLimit:
     async def test_starts_nothing_before_it_opens(self, store: Store, clock: ManualClock) -> None:
         await insert(store)
         until = clock() + MINUTE
-        await store.close_limit(NAMESPACE, "mailer", until)
+        await store.admin.close_limit(NAMESPACE, "mailer", until)
 
         held_back = await claim(store, rules=TWO_LIVE)
 
@@ -308,7 +308,7 @@ class TestClaimJobsUnderSeveralRules:
             await settle(store, held, Retried(failure=failure(), hold_off=MINUTE))
 
         assert await claim_ids(store, rules=TWO_LIVE, worker=WORKER) == []
-        await store.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
         assert await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER) == []
-        await store.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, LANE.queue)
         assert len(await claim_ids(store, rules=TWO_LIVE, worker=OTHER_WORKER)) == 2

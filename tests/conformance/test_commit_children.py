@@ -81,7 +81,7 @@ class TestChildrenOfACommit:
 
         await go_on(store, children=children, waits=waits)
 
-        assert len(await store.run_waits(NAMESPACE, RUN)) == 300
+        assert len(await store.queries.run_waits(NAMESPACE, RUN)) == 300
         assert list(await jobs_by_key(store, RunId("child-299"))) == ["print"]
 
     async def test_leave_a_run_alone_that_has_their_id_already(self, store: Store) -> None:
@@ -115,7 +115,7 @@ class TestTheEndOfAChild:
 
         await go_on(store, run=CHILD, status=status)
 
-        [wait] = await store.due_waits(NAMESPACE, 10)
+        [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
         assert (wait.run, wait.key, wait.name, wait.due_at) == (RUN, "ship", CHILD, clock())
         assert (await read_run(store)).number == 2, "the parent decides for itself"
 
@@ -176,7 +176,7 @@ class TestTheEndOfAChild:
             waits=tuple(child_wait(f"ship[{item}]", id) for item, id in enumerate(ids)),
         )
 
-        answer = await store.commit_runs([step(run=id, status=COMPLETED) for id in ids])
+        answer = await store.runs.commit([step(run=id, status=COMPLETED) for id in ids])
 
         assert {each.state for each in answer.results} == {DONE}
         assert set(await due_keys(store)) == {f"ship[{item}]" for item in range(20)}

@@ -48,7 +48,7 @@ class TestConcurrentCommits:
 
         assert Counter(states) == {DONE: 1, CONFLICT: THREADS - 1}
         assert (await read_run(store)).number == 2
-        assert len(await store.run_jobs(NAMESPACE, RUN)) == 1
+        assert len(await store.queries.run_jobs(NAMESPACE, RUN)) == 1
 
     async def test_of_one_claim_count_once(self, store: Store) -> None:
         held = await held_node(store)
@@ -66,14 +66,14 @@ class TestConcurrentCommits:
         once = step(settlements=(continues(held, node_job("next")),), jobs=(node_job("more"),))
 
         async def work(handle: Store, number: int) -> CommitState:
-            [result] = (await handle.commit_runs([once])).results
+            [result] = (await handle.runs.commit([once])).results
             return result.state
 
         states = await at_once(store, work)
 
         assert Counter(states) == {DONE: THREADS}
         assert (await read_run(store)).number == 2
-        assert len(await store.run_jobs(NAMESPACE, RUN)) == 2
+        assert len(await store.queries.run_jobs(NAMESPACE, RUN)) == 2
 
     async def test_lose_nothing_and_block_nobody_in_whatever_order_they_name_runs(
         self, store: Store
@@ -86,8 +86,8 @@ class TestConcurrentCommits:
             random, done = Random(number), 0
             for _ in range(12):
                 chosen = random.sample(ids, len(ids))
-                known = await handle.run_states([(NAMESPACE, id) for id in chosen])
-                answer = await handle.commit_runs(
+                known = await handle.queries.run_states([(NAMESPACE, id) for id in chosen])
+                answer = await handle.runs.commit(
                     [step(run.number, run=run.id) for run in known if run is not None]
                 )
                 done += sum(each.state is DONE for each in answer.results)

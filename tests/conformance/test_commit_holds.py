@@ -88,8 +88,8 @@ class TestHoldingARun:
         await go_on(store, holds=True, status=PAUSED)
         clock.advance(MINUTE)
 
-        assert await store.promote_due(NAMESPACE, 10) == 0
-        assert (await store.survey(NAMESPACE)).next_due_at is None
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 0
+        assert (await store.maintenance.poll(NAMESPACE)).next_due_at is None
 
     async def test_keeps_its_waits_from_becoming_due(
         self, store: Store, clock: ManualClock
@@ -101,7 +101,7 @@ class TestHoldingARun:
         clock.advance(HOUR)
 
         assert await due_keys(store) == []
-        assert (await store.survey(NAMESPACE)).next_wait_at is None
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at is None
         assert await waits_by_key(store) == before
 
     async def test_keeps_the_end_of_a_child_for_later(
@@ -115,7 +115,7 @@ class TestHoldingARun:
 
         assert await due_keys(store) == []
         await go_on(store, holds=False)
-        [wait] = await store.due_waits(NAMESPACE, 10)
+        [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
         assert (wait.key, wait.due_at) == ("ship", ended_at)
 
     async def test_leaves_other_runs_alone(self, store: Store, clock: ManualClock) -> None:
@@ -200,7 +200,7 @@ class TestLettingARunGoOn:
         await go_on(store, holds=False)
 
         assert await due_keys(store) == ["delay"]
-        assert (await store.survey(NAMESPACE)).next_wait_at == before["delay"].due_at
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == before["delay"].due_at
         assert await waits_by_key(store) == before
 
     async def test_takes_back_jobs_that_a_worker_released(self, store: Store) -> None:
@@ -242,7 +242,7 @@ class TestCancellingAHeldRun:
 
         await go_on(store, clears=True, status=CANCELLED)
 
-        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
         assert await due_keys(store) == ["ship"]
 
     async def test_holds_nothing_that_is_started_afterwards(

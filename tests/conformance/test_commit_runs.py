@@ -54,7 +54,7 @@ from tests.conformance.run_builders import (
 )
 
 
-class TestCommitRuns:
+class TestRunsCommit:
     async def test_numbers_events_on_from_the_expected_one(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -116,7 +116,7 @@ class TestCommitRuns:
 
         run = await read_run(store)
         assert (run.number, run.finished_at, run.updated_at) == (2, ended_at, clock())
-        assert await store.run_waits(NAMESPACE, RUN) == []
+        assert await store.queries.run_waits(NAMESPACE, RUN) == []
 
     async def test_lets_a_run_that_is_retried_no_longer_be_ended(self, store: Store) -> None:
         await submit(store)
@@ -131,7 +131,7 @@ class TestCommitRuns:
         await submit(store, id=RunId("a"))
         await submit(store, id=RunId("b"))
 
-        answer = await store.commit_runs(
+        answer = await store.runs.commit(
             [
                 step(1, run=RunId("b")),
                 step(9, run=RunId("a")),
@@ -146,10 +146,10 @@ class TestCommitRuns:
         await submit(store)
         clock.advance(MINUTE)
 
-        assert (await store.commit_runs([step()])).now == clock()
+        assert (await store.runs.commit([step()])).now == clock()
 
     async def test_does_nothing_when_there_is_nothing_to_commit(self, store: Store) -> None:
-        assert (await store.commit_runs([])).results == []
+        assert (await store.runs.commit([])).results == []
 
     async def test_keeps_a_commit_from_runs_of_that_id_elsewhere(self, store: Store) -> None:
         job = node_job(namespace=OTHER_NAMESPACE)
@@ -168,7 +168,7 @@ class TestCommitRuns:
         too_late = node_job("late", delay=timedelta.max)
 
         with pytest.raises(InvalidInput):
-            await store.commit_runs(
+            await store.runs.commit(
                 [
                     step(run=RunId("other"), closes=("delay",)),
                     step(settlements=(ends(held),), jobs=(node_job("n"), too_late)),
@@ -185,7 +185,7 @@ class TestCommitRuns:
             await submit(store, id=id, jobs=(node_job(run=id),))
         held = {job.node.run: job.claim for job in await claim_nodes(store, limit=200) if job.node}
 
-        answer = await store.commit_runs(
+        answer = await store.runs.commit(
             [
                 step(run=id, settlements=(continues(held[id], node_job("next", run=id)),))
                 for id in ids
@@ -223,14 +223,14 @@ class TestFencesOfACommit:
 
         assert result == CommitResult(state=CONFLICT)
         assert await record_of_run(store) == before
-        assert await store.get_run(NAMESPACE, CHILD) is None
+        assert await store.queries.get_run(NAMESPACE, CHILD) is None
 
     async def test_refuse_one_of_a_run_that_is_not_there(self, store: Store) -> None:
         result = await commit(store, 0, jobs=(node_job(),), waits=(timer(delay=-SECOND),))
 
         assert result == CommitResult(state=CONFLICT)
-        assert await store.run_jobs(NAMESPACE, RUN) == []
-        assert await store.due_waits(NAMESPACE, 10) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
+        assert await store.maintenance.due_waits(NAMESPACE, 10) == []
 
     async def test_refuse_one_with_a_claim_that_is_not_current_and_name_it(
         self, store: Store, clock: ManualClock
@@ -238,9 +238,9 @@ class TestFencesOfACommit:
         await submit(store, jobs=(node_job("pack"), node_job("weigh")))
         [pack, weigh] = [job.claim for job in await claim_nodes(store)]
         clock.advance(LEASE - SECOND)
-        await store.renew_leases(WORKER, [weigh], LEASE)
+        await store.jobs.renew(WORKER, [weigh], LEASE)
         clock.advance(SECOND)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         before = await record_of_run(store)
 
         result = await commit(
@@ -263,7 +263,7 @@ class TestFencesOfACommit:
         result = await commit(store, 2, settlements=(continues(held, node_job("next")),))
 
         assert result == CommitResult(state=STALE, stale=(held,))
-        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
 
     async def test_speak_of_a_conflict_before_they_look_at_claims(self, store: Store) -> None:
         await submit(store)
@@ -278,7 +278,7 @@ class TestFencesOfACommit:
             await submit(store, id=id, jobs=(node_job(run=id),))
         held = {job.node.run: job.claim for job in await claim_nodes(store) if job.node}
 
-        answer = await store.commit_runs(
+        answer = await store.runs.commit(
             [
                 step(run=others[0], settlements=(ends(held[others[0]]),)),
                 step(4, settlements=(ends(held[RUN]),)),
@@ -287,7 +287,7 @@ class TestFencesOfACommit:
         )
 
         assert [each.state for each in answer.results] == [DONE, CONFLICT, DONE]
-        assert [await store.run_jobs(NAMESPACE, id) for id in others] == [[], []]
+        assert [await store.queries.run_jobs(NAMESPACE, id) for id in others] == [[], []]
         assert await is_held(store, held[RUN])
 
 
@@ -301,10 +301,10 @@ class TestACommitRepeatedAfterALostAnswer:
             waits=(timer(delay=MINUTE),),
             children=(new_child(),),
         )
-        await store.commit_runs([once])
+        await store.runs.commit([once])
         before = await record_of_run(store)
 
-        answer = await store.commit_runs([once])
+        answer = await store.runs.commit([once])
 
         assert answer.results == [CommitResult(state=DONE)]
         assert await record_of_run(store) == before
@@ -312,9 +312,9 @@ class TestACommitRepeatedAfterALostAnswer:
     async def test_is_done_though_its_job_is_gone(self, store: Store) -> None:
         held = await held_node(store)
         once = step(1, settlements=(ends(held),))
-        await store.commit_runs([once])
+        await store.runs.commit([once])
 
-        answer = await store.commit_runs([once])
+        answer = await store.runs.commit([once])
 
         assert answer.results == [CommitResult(state=DONE)]
         assert (await read_run(store)).number == 2
@@ -323,11 +323,11 @@ class TestACommitRepeatedAfterALostAnswer:
         """Told of a conflict, its worker would take the job that went on for one that is over."""
         held = await held_node(store)
         once = step(1, settlements=(continues(held, node_job("next")),))
-        await store.commit_runs([once])
+        await store.runs.commit([once])
         await go_on(store, events=(event("signal"),))
         before = await record_of_run(store)
 
-        answer = await store.commit_runs([once])
+        answer = await store.runs.commit([once])
 
         assert answer.results == [CommitResult(state=DONE)]
         assert await record_of_run(store) == before
@@ -335,11 +335,11 @@ class TestACommitRepeatedAfterALostAnswer:
     async def test_is_done_and_counts_once_without_events_too(self, store: Store) -> None:
         await submit(store, waits=(child_wait(),))
         once = step(1, events=(), closes=("ship",), jobs=(node_job(),))
-        await store.commit_runs([once])
+        await store.runs.commit([once])
         await claim_node(store)
         before = await record_of_run(store)
 
-        answer = await store.commit_runs([once])
+        answer = await store.runs.commit([once])
 
         assert answer.results == [CommitResult(state=DONE)]
         assert await record_of_run(store) == before
@@ -395,8 +395,8 @@ class TestANewVersion:
 
         await go_on(store, version="v2")
         clock.advance(MINUTE)
-        await store.promote_due(NAMESPACE, 10)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.promote_due(NAMESPACE, 10)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
         moved = [node_lane(version="v2"), replace(elsewhere, flow="orders@v2")]
         taken = {job.claim.id: job.lane for job in await claim_nodes(store, *moved)}
@@ -433,14 +433,14 @@ class TestTheMostUrgentRank:
             ),
         )
 
-        answer = await store.commit_runs([step()], [NODE_LANE.text, urgent.text])
+        answer = await store.runs.commit([step()], [NODE_LANE.text, urgent.text])
 
         assert answer.most_urgent_rank == pytest.approx(rank_of(clock(), 2, AGING), abs=1e-3)
 
     async def test_is_as_of_this_write(self, store: Store, clock: ManualClock) -> None:
         held = await held_node(store)
 
-        answer = await store.commit_runs(
+        answer = await store.runs.commit(
             [
                 step(
                     settlements=(continues(held, node_job("n")),), jobs=(node_job("m", priority=2),)
@@ -461,14 +461,14 @@ class TestTheMostUrgentRank:
             ),
         )
 
-        assert (await store.commit_runs([step()], [NODE_LANE.text])).most_urgent_rank is None
-        assert (await store.commit_runs([step(2)])).most_urgent_rank is None
+        assert (await store.runs.commit([step()], [NODE_LANE.text])).most_urgent_rank is None
+        assert (await store.runs.commit([step(2)])).most_urgent_rank is None
 
     async def test_is_told_with_a_conflict_too(self, store: Store, clock: ManualClock) -> None:
         await submit(store, jobs=(node_job(),))
 
-        answer = await store.commit_runs([step(7)], [NODE_LANE.text])
+        answer = await store.runs.commit([step(7)], [NODE_LANE.text])
 
         assert answer.most_urgent_rank == pytest.approx(rank_of(clock(), 4, AGING), abs=1e-3)
-        [job] = await store.run_jobs(NAMESPACE, RUN)
+        [job] = await store.queries.run_jobs(NAMESPACE, RUN)
         assert await status_of(store, job.id) is Status.WAITING

@@ -51,7 +51,7 @@ class TestAJobThatEnds:
 
         assert result == CommitResult(state=DONE)
         assert await record_of(store, held.id) == (None, None, [])
-        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
         assert not await is_held(store, held)
 
     async def test_leaves_no_history_behind(self, store: Store) -> None:
@@ -61,7 +61,7 @@ class TestAJobThatEnds:
 
         await go_on(store, settlements=(ends(held),))
 
-        assert await store.failed_attempts(held.id) == []
+        assert await store.queries.failed_attempts(held.id) == []
 
     async def test_makes_room_under_its_limits(self, store: Store) -> None:
         rules = (LimitRule(key="scale", live_max=1),)
@@ -79,7 +79,9 @@ class TestAJobThatEnds:
 
         await go_on(store, settlements=tuple(ends(job.claim) for job in jobs[:4]))
 
-        assert [job.id for job in await store.run_jobs(NAMESPACE, RUN)] == [jobs[4].claim.id]
+        assert [job.id for job in await store.queries.run_jobs(NAMESPACE, RUN)] == [
+            jobs[4].claim.id
+        ]
 
 
 class TestAJobThatContinues:
@@ -120,7 +122,7 @@ class TestAJobThatContinues:
             input=b'[["parcel"],{}]',
             node=NodeRef(run=RUN, key="send#2"),
         )
-        assert await store.get_job(None, new.id) is None
+        assert await store.queries.get_job(None, new.id) is None
 
     async def test_stays_with_its_holder_under_the_same_claim(self, store: Store) -> None:
         held = await held_node(store)
@@ -130,21 +132,21 @@ class TestAJobThatContinues:
         assert await is_held(store, held)
         assert await claim_nodes(store) == []
         await go_on(store, settlements=(ends(held),))
-        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
 
     async def test_is_as_if_just_started(self, store: Store, clock: ManualClock) -> None:
         await submit(store, jobs=(node_job(max_attempts=3),))
         for _ in range(2):
             await claim_node(store)
             clock.advance(LEASE)
-            await store.take_over_expired(NAMESPACE, 10, 9)
+            await store.maintenance.take_over_expired(NAMESPACE, 10, 9)
         held = await claim_node(store)
         await go_on(
             store,
             settlements=(repeats(held, Retried(failure=failure(), is_postponed=True)),),
         )
         held = await claim_node(store)
-        await store.save_progress([(held, Progress(percent=40, message="half"))])
+        await store.jobs.save_progress([(held, Progress(percent=40, message="half"))])
         await go_on(store, settlements=(repeats(held, Retried(failure=failure())),))
         held = await claim_node(store)
         before = await read(store, held.id)
@@ -155,7 +157,7 @@ class TestAJobThatContinues:
         after = await read(store, held.id)
         assert (after.attempt, after.failures, after.deaths) == (1, 0, 0)
         assert (after.max_attempts, after.progress) == (None, Progress(percent=0))
-        assert await store.failed_attempts(held.id) == []
+        assert await store.queries.failed_attempts(held.id) == []
         await settle(store, held, GivenBack())
         [again] = await claim_nodes(store)
         assert (again.attempt, again.failures, again.postpones, again.deaths) == (1, 0, 0, 0)
@@ -186,7 +188,7 @@ class TestAJobThatContinues:
         await go_on(store, settlements=(continues(held, node_job("next")),))
         clock.advance(SECOND)
 
-        [taken] = await store.take_over_expired(NAMESPACE, 10, 3)
+        [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
         assert (taken.id, taken.lane, taken.attempt) == (held.id, NODE_LANE, 1)
 
@@ -233,7 +235,7 @@ class TestAJobThatRepeats:
         job = await read(store, held.id)
         assert (job.status, job.attempt, job.failures) == (Status.WAITING, 1, 1)
         assert (job.worker, job.lease_until, job.ready_at) == (None, None, clock())
-        [failed] = await store.failed_attempts(held.id)
+        [failed] = await store.queries.failed_attempts(held.id)
         assert (failed.attempt, failed.worker, failed.at) == (1, WORKER, clock())
         assert failed.failure == failure("jammed")
         assert not await is_held(store, held)
@@ -248,7 +250,7 @@ class TestAJobThatRepeats:
         job = await read(store, held.id)
         assert (job.status, job.ready_at) == (Status.SCHEDULED, clock() + MINUTE)
         clock.advance(MINUTE)
-        assert await store.promote_due(NAMESPACE, 10) == 1
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 1
         assert len(await claim_nodes(store)) == 1
 
     async def test_counts_a_postponement_and_closes_the_limit_it_names(
@@ -269,7 +271,7 @@ class TestAJobThatRepeats:
         )
         assert (claimed.jobs, claimed.opens_at) == ([], clock() + MINUTE)
         clock.advance(MINUTE)
-        await store.promote_due(NAMESPACE, 10)
+        await store.maintenance.promote_due(NAMESPACE, 10)
         again = {job.claim.id: job for job in await claim_nodes(store)}[held.id]
         assert (again.failures, again.postpones) == (0, 1)
 
@@ -305,5 +307,5 @@ class TestNewJobsOfACommit:
 
         await go_on(store, jobs=tuple(node_job(f"pack[{item}]") for item in range(2000)))
 
-        assert len(await store.run_jobs(NAMESPACE, RUN)) == 2000
+        assert len(await store.queries.run_jobs(NAMESPACE, RUN)) == 2000
         assert len(await claim_nodes(store, limit=1500)) == 1500

@@ -158,7 +158,7 @@ class TestWaitsOfACommit:
         waits = await waits_by_key(store)
         assert (waits["check"].due_at, waits["delay"].due_at) == (at, at - HOUR)
         assert await due_keys(store) == ["delay"]
-        assert (await store.survey(NAMESPACE)).next_wait_at == at - HOUR
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == at - HOUR
 
     async def test_take_the_place_of_an_open_one_but_for_when_it_was_opened(
         self, store: Store, clock: ManualClock
@@ -240,11 +240,11 @@ class TestWaitsOfACommit:
     ) -> None:
         await submit(store)
         again = step(1, waits=(approval(delay=HOUR),))
-        await store.commit_runs([again])
+        await store.runs.commit([again])
         before = await waits_by_key(store)
         clock.advance(MINUTE)
 
-        await store.commit_runs([again])
+        await store.runs.commit([again])
 
         assert await waits_by_key(store) == before
 
@@ -255,7 +255,7 @@ class TestWaitsOfACommit:
         for id in ids:
             await submit(store, id=id)
 
-        await store.commit_runs(
+        await store.runs.commit(
             [
                 step(1, run=id, waits=(approval(deciders=names), approval("b", deciders=("x",))))
                 for id, names in zip(ids, deciders, strict=True)
@@ -280,7 +280,7 @@ class TestWaitsOfACommit:
         await go_on(store, waits=(approval(due_at=given),))
 
         assert (await waits_by_key(store))["check"].due_at == kept
-        assert (await store.survey(NAMESPACE)).next_wait_at == kept
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == kept
 
     async def test_may_be_as_long_as_a_life(self, store: Store, clock: ManualClock) -> None:
         await submit(store)
@@ -290,7 +290,7 @@ class TestWaitsOfACommit:
         due_at = (await waits_by_key(store))["delay"].due_at
         assert due_at is not None
         assert due_at > clock() + timedelta(days=30_000)
-        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == due_at
 
 
 class TestDrops:
@@ -304,7 +304,7 @@ class TestDrops:
         assert set(await jobs_by_key(store)) == {"pack[1]", "pack[3]"}
         assert not await is_held(store, held["pack[0]"])
         assert await is_held(store, held["pack[1]"])
-        assert await store.get_job(None, held["pack[0]"].id) is None
+        assert await store.queries.get_job(None, held["pack[0]"].id) is None
 
     async def test_end_waits_but_a_childs_becomes_due(
         self, store: Store, clock: ManualClock
@@ -356,7 +356,7 @@ class TestDrops:
             drops=("pack", "delay", "ship"),
         )
 
-        assert [job.id for job in await store.run_jobs(NAMESPACE, RUN)] == [new.id]
+        assert [job.id for job in await store.queries.run_jobs(NAMESPACE, RUN)] == [new.id]
         waits = await waits_by_key(store)
         assert waits["delay"].due_at == clock() + HOUR
         assert (waits["ship"].name, waits["ship"].due_at) == ("anew", None)
@@ -376,7 +376,7 @@ class TestClears:
 
         await go_on(store, clears=True, status=CANCELLED)
 
-        assert await store.run_jobs(NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(NAMESPACE, RUN) == []
         assert not await is_held(store, job.claim)
         assert await claim_nodes(store) == []
         assert {key: wait.due_at for key, wait in (await waits_by_key(store)).items()} == {

@@ -13,7 +13,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
-from perdure.model.job import Claimed, Expired, JobFilter, Moved, TakenOver
+from perdure.model.job import Claimed, Expired, JobFilter, StatusChange, TakenOver
 from perdure.model.run import (
     CommitAnswer,
     CommitResult,
@@ -24,7 +24,7 @@ from perdure.model.run import (
     WaitFilter,
     WaitKind,
 )
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from tests.conformance.operations import (
@@ -114,23 +114,25 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
     """Everything that can be read from a store."""
     ids = [job.id for job in scene.jobs]
     picture: dict[str, Any] = {
-        "jobs": [await store.get_job(None, id) for id in ids],
-        "states": await store.job_states(ids),
-        "history": [await store.failed_attempts(id) for id in ids],
-        "listed": await store.list_jobs(JobFilter(), 1000),
-        "depth": await store.depth(None),
-        "paused": await store.paused_queues(None),
-        "workers": await store.workers(None),
+        "jobs": [await store.queries.get_job(None, id) for id in ids],
+        "states": await store.queries.job_states(ids),
+        "history": [await store.queries.failed_attempts(id) for id in ids],
+        "listed": await store.queries.list_jobs(JobFilter(), 1000),
+        "depth": await store.admin.depth(None),
+        "paused": await store.admin.paused_queues(None),
+        "workers": await store.queries.workers(None),
         "results": [
-            await store.find_result(job.namespace, job.lane.task, job.input_hash, job.input)
+            await store.queries.find_result(job.namespace, job.lane.task, job.input_hash, job.input)
             for job in scene.jobs
         ],
     }
     for namespace in NAMESPACES:
-        picture[f"{namespace} survey"] = await store.survey(namespace)
-        picture[f"{namespace} depth"] = await store.depth(namespace)
-        picture[f"{namespace} count"] = await store.count_jobs(JobFilter(namespace=namespace))
-        picture[f"{namespace} group"] = await store.list_jobs(
+        picture[f"{namespace} survey"] = await store.maintenance.poll(namespace)
+        picture[f"{namespace} depth"] = await store.admin.depth(namespace)
+        picture[f"{namespace} count"] = await store.queries.count_jobs(
+            JobFilter(namespace=namespace)
+        )
+        picture[f"{namespace} group"] = await store.queries.list_jobs(
             JobFilter(namespace=namespace, group="run-1"), 1000
         )
     picture |= await picture_of_runs(store, scene) | await picture_of_schedules(store)
@@ -139,25 +141,25 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
 
 async def picture_of_runs(store: Store, scene: Scene) -> dict[str, Any]:
     picture: dict[str, Any] = {
-        "runs": await store.run_states(scene.runs),
-        "live flows": await store.live_flows(None),
-        "steps": {owner: await store.load_steps(owner) for owner in sorted(scene.owners)},
-        "node jobs": [await store.get_job(None, id) for id in scene.node_jobs],
-        "node history": [await store.failed_attempts(id) for id in scene.node_jobs],
+        "runs": await store.queries.run_states(scene.runs),
+        "live flows": await store.admin.live_flows(None),
+        "steps": {owner: await store.runs.load_steps(owner) for owner in sorted(scene.owners)},
+        "node jobs": [await store.queries.get_job(None, id) for id in scene.node_jobs],
+        "node history": [await store.queries.failed_attempts(id) for id in scene.node_jobs],
     }
     for number in (None, 0):
-        wanted = [RunAfter(namespace=place, id=id, number=number) for place, id in scene.runs]
-        picture[f"loaded from {number}"] = await store.load_runs(wanted)
+        wanted = [EventsAfter(namespace=place, id=id, number=number) for place, id in scene.runs]
+        picture[f"loaded from {number}"] = await store.runs.load(wanted)
     for place, id in scene.runs:
-        picture[f"{place} {id} jobs"] = await store.run_jobs(place, id)
-        picture[f"{place} {id} waits"] = await store.run_waits(place, id)
+        picture[f"{place} {id} jobs"] = await store.queries.run_jobs(place, id)
+        picture[f"{place} {id} waits"] = await store.queries.run_waits(place, id)
     for place in NAMESPACES:
         filter = RunFilter(namespace=place)
-        picture[f"{place} runs"] = await store.list_runs(filter, 1000)
-        picture[f"{place} runs counted"] = await store.count_runs(filter)
-        picture[f"{place} due"] = await store.due_waits(place, 1000)
+        picture[f"{place} runs"] = await store.queries.list_runs(filter, 1000)
+        picture[f"{place} runs counted"] = await store.queries.count_runs(filter)
+        picture[f"{place} due"] = await store.maintenance.due_waits(place, 1000)
     for kind in (None, *WaitKind):
-        picture[f"{kind} waits"] = await store.list_waits(WaitFilter(kind=kind), 1000)
+        picture[f"{kind} waits"] = await store.queries.list_waits(WaitFilter(kind=kind), 1000)
     return picture
 
 
@@ -177,7 +179,7 @@ def differing(expected: Any, found: Any) -> str:
 def comparable(value: Any) -> Any:
     """The value without the wording of our own failures, and where order is free, sorted."""
     match value:
-        case list() if value and isinstance(value[0], Moved | TakenOver | Expired):
+        case list() if value and isinstance(value[0], StatusChange | TakenOver | Expired):
             return sorted((comparable(each) for each in value), key=lambda each: str(each["id"]))
         case list() if value and isinstance(value[0], Wait | FlowCount | StoredStep):
             return sorted((comparable(each) for each in value), key=str)

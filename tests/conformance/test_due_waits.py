@@ -28,17 +28,17 @@ from tests.conformance.run_builders import (
 )
 
 
-class TestDueWaits:
+class TestMaintenanceDueWaits:
     async def test_are_those_whose_time_has_come(self, store: Store, clock: ManualClock) -> None:
         ask = NewWait(key="ask", kind=WaitKind.SIGNAL, name="approval", delay=MINUTE)
         opened_at = clock()
         await submit(store, waits=(ask, timer(delay=HOUR), child_wait()))
 
         clock.advance(MINUTE - SECOND)
-        assert await store.due_waits(NAMESPACE, 10) == []
+        assert await store.maintenance.due_waits(NAMESPACE, 10) == []
         clock.advance(SECOND)
 
-        assert await store.due_waits(NAMESPACE, 10) == [
+        assert await store.maintenance.due_waits(NAMESPACE, 10) == [
             Wait(
                 run=RUN,
                 namespace=NAMESPACE,
@@ -58,7 +58,7 @@ class TestDueWaits:
         )
         clock.advance(SECOND)
 
-        [wait] = await store.due_waits(NAMESPACE, 10)
+        [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
 
         assert (wait.kind, wait.name) == (WaitKind.APPROVAL, "Ship it?")
         assert (wait.deciders, wait.detail) == (("ann", "bob"), b"form")
@@ -90,7 +90,7 @@ class TestDueWaits:
 
         clock.advance(SECOND)
 
-        [wait] = await store.due_waits(NAMESPACE, 10)
+        [wait] = await store.maintenance.due_waits(NAMESPACE, 10)
         assert wait.due_at == clock()
 
     async def test_are_put_off_by_one_that_takes_their_place(
@@ -126,7 +126,7 @@ class TestDueWaits:
             await submit(store, id=RunId(f"of-{key}"), waits=(timer(key, delay=minutes * MINUTE),))
         clock.advance(4 * MINUTE)
 
-        due = await store.due_waits(NAMESPACE, 3)
+        due = await store.maintenance.due_waits(NAMESPACE, 3)
 
         assert [wait.key for wait in due] == ["first", "second", "third"]
         assert await due_keys(store) == ["first", "second", "third", "fourth"]
@@ -158,14 +158,14 @@ class TestTheNextWaitInASurvey:
         await submit(store, namespace=OTHER_NAMESPACE, waits=(timer(delay=SECOND),))
         due_at = clock() + MINUTE
 
-        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == due_at
         clock.advance(HOUR)
-        assert (await store.survey(NAMESPACE)).next_wait_at == due_at
+        assert (await store.maintenance.poll(NAMESPACE)).next_wait_at == due_at
 
     async def test_is_none_without_a_wait_that_has_a_time(self, store: Store) -> None:
         await submit(store, waits=(child_wait(), timer(delay=SECOND)))
 
         await go_on(store, closes=("delay",))
 
-        survey = await store.survey(NAMESPACE)
+        survey = await store.maintenance.poll(NAMESPACE)
         assert (survey.next_wait_at, survey.next_due_at) == (None, None)

@@ -57,11 +57,11 @@ RETRIES: list[dict[str, Any]] = [
 async def look_everywhere(store: Store) -> None:
     """Every read that meets the times of jobs, as every worker and operator makes them."""
     for namespace in (NAMESPACE, "another"):
-        survey = await store.survey(namespace)
+        survey = await store.maintenance.poll(namespace)
         dues = (survey.next_due_at, survey.next_lease_end_at, survey.next_deadline_at)
         assert all(due is None or abs((due - survey.now).days) < 4_000_000 for due in dues)
-    for job in await store.list_jobs(JobFilter(), 100):
-        again = await store.get_job(None, job.id)
+    for job in await store.queries.list_jobs(JobFilter(), 100):
+        again = await store.queries.get_job(None, job.id)
         assert again is not None
         assert again.ready_at == job.ready_at
         assert again.ready_at.utcoffset() == timedelta(0)
@@ -73,9 +73,9 @@ class TestFarTimes:
         self, store: Store, times: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidInput):
-            await store.insert_jobs([new_job(), new_job(**times)])
+            await store.jobs.insert([new_job(), new_job(**times)])
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
         await look_everywhere(store)
 
     async def test_of_a_new_job_may_be_as_far_as_any_backend_can_tell(self, store: Store) -> None:
@@ -103,14 +103,14 @@ class TestFarTimes:
         await hold(store, lease=LONGEST)
         await insert(store)
         await claim(store, rules=(LimitRule(key="mailer", live_max=9),), lease=LONGEST)
-        await store.renew_leases(WORKER, [first], LONGEST)
-        assert await store.lead("keeping house", WORKER, LONGEST)
+        await store.jobs.renew(WORKER, [first], LONGEST)
+        assert await store.maintenance.acquire_lease("keeping house", WORKER, LONGEST)
 
         await look_everywhere(store)
-        assert await store.take_over_expired(NAMESPACE, 10, 3) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, 3) == []
 
     async def test_of_a_limit_are_kept_where_they_can_be_read(self, store: Store) -> None:
-        await store.close_limit(NAMESPACE, "mailer", END)
+        await store.admin.close_limit(NAMESPACE, "mailer", END)
         await insert(store)
 
         claimed = await claim(store, LANE, rules=(LimitRule(key="mailer", live_max=1),))
@@ -122,8 +122,8 @@ class TestFarTimes:
     async def test_of_keeping_remove_nothing(self, store: Store, span: timedelta) -> None:
         await put_in(store, Status.COMPLETED)
         await put_in(store, Status.FAILED)
-        await store.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info())
 
         keep = {Status.COMPLETED: span, Status.FAILED: span}
-        assert await store.prune_jobs(NAMESPACE, keep, 10) == 0
-        assert await store.prune_workers(NAMESPACE, span) == 0
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 0
+        assert await store.maintenance.prune_workers(NAMESPACE, span) == 0

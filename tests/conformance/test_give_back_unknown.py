@@ -24,7 +24,7 @@ from tests.conformance.builders import (
 )
 
 
-class TestGiveBackUnknown:
+class TestJobsRequeueUnknown:
     async def test_gives_back_what_the_worker_holds_and_does_not_know_of(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -34,7 +34,7 @@ class TestGiveBackUnknown:
         behind = await insert(store)
         before = await record_of(store, known.id)
 
-        assert await store.give_back_unknown(WORKER, [known.id]) == 1
+        assert await store.jobs.requeue_unknown(WORKER, [known.id]) == 1
 
         job = await read(store, unknown.id)
         assert (job.status, job.attempt, job.worker) == (Status.WAITING, 0, None)
@@ -44,7 +44,7 @@ class TestGiveBackUnknown:
 
     async def test_makes_the_lost_claim_stale(self, store: Store) -> None:
         unknown = await hold(store)
-        await store.give_back_unknown(WORKER, [])
+        await store.jobs.requeue_unknown(WORKER, [])
 
         assert await settle(store, unknown, Completed(output=b"1")) is None
         assert (await read(store, unknown.id)).epoch > unknown.epoch
@@ -52,14 +52,14 @@ class TestGiveBackUnknown:
     async def test_leaves_what_other_workers_hold(self, store: Store) -> None:
         theirs = await hold(store, worker=OTHER_WORKER)
 
-        assert await store.give_back_unknown(WORKER, []) == 0
+        assert await store.jobs.requeue_unknown(WORKER, []) == 0
         assert await status_of(store, theirs.id) is Status.ACTIVE
 
     async def test_cancels_what_was_asked_to_stop(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
 
-        assert await store.give_back_unknown(WORKER, []) == 1
+        assert await store.jobs.requeue_unknown(WORKER, []) == 1
 
         job = await read(store, held.id)
         assert (job.status, job.finished_at) == (Status.CANCELLED, clock())
@@ -71,12 +71,12 @@ class TestGiveBackUnknown:
         ]
         before = [await record_of(store, each.id) for each in there]
 
-        assert await store.give_back_unknown(WORKER, []) == 0
+        assert await store.jobs.requeue_unknown(WORKER, []) == 0
         assert [await record_of(store, each.id) for each in there] == before
 
     async def test_gives_back_many_at_once(self, store: Store) -> None:
         ids = await insert_many(store, 50)
         await claim(store)
 
-        assert await store.give_back_unknown(WORKER, ids[:10]) == 40
+        assert await store.jobs.requeue_unknown(WORKER, ids[:10]) == 40
         assert await claim_ids(store) == ids[10:]

@@ -9,7 +9,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.model.job import Expired, Status
 from perdure.model.lane import Lane
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from tests.conformance.builders import (
     HOUR,
@@ -32,7 +32,7 @@ from tests.conformance.builders import (
 )
 
 
-class TestSurvey:
+class TestMaintenancePoll:
     async def test_names_the_lanes_with_waiting_jobs_in_text_order(self, store: Store) -> None:
         lanes = [
             Lane(queue=queue, task=task, tags=tags)
@@ -46,38 +46,38 @@ class TestSurvey:
         await put_in(store, Status.SCHEDULED, lane=Lane(queue="later", task="send"))
         await put_in(store, Status.COMPLETED, lane=Lane(queue="done", task="send"))
 
-        survey = await store.survey(NAMESPACE)
+        survey = await store.maintenance.poll(NAMESPACE)
 
         assert survey.lanes == tuple(sorted(lane.text for lane in lanes))
 
     async def test_names_the_paused_queues_of_this_namespace(self, store: Store) -> None:
         for namespace, queue in ((NAMESPACE, "mail"), (NAMESPACE, "bulk"), ("team-b", "theirs")):
-            await store.pause_queue(namespace, queue, "ann")
-        await store.pause_queue(NAMESPACE, "gone", "ann")
-        await store.resume_queue(NAMESPACE, "gone")
+            await store.admin.pause_queue(namespace, queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, "gone", "ann")
+        await store.admin.resume_queue(NAMESPACE, "gone")
 
-        assert (await store.survey(NAMESPACE)).paused == ("bulk", "mail")
+        assert (await store.maintenance.poll(NAMESPACE)).paused == ("bulk", "mail")
 
     async def test_names_no_lane_once_its_last_job_is_taken(self, store: Store) -> None:
         await insert_many(store, 2)
 
         await claim_ids(store, limit=1)
-        assert (await store.survey(NAMESPACE)).lanes == (LANE.text,)
+        assert (await store.maintenance.poll(NAMESPACE)).lanes == (LANE.text,)
         await claim_ids(store, limit=1)
-        assert (await store.survey(NAMESPACE)).lanes == ()
+        assert (await store.maintenance.poll(NAMESPACE)).lanes == ()
 
     async def test_goes_on_after_the_last_lane_of_the_survey_before(self, store: Store) -> None:
         lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(SURVEY_LANES_MAX)]
         lanes += [Lane(queue="zzz", task="a"), Lane(queue="zzz", task="b")]
-        await store.insert_jobs([new_job(lane=lane) for lane in lanes])
+        await store.jobs.insert([new_job(lane=lane) for lane in lanes])
         texts = sorted(lane.text for lane in lanes)
 
-        first = await store.survey(NAMESPACE)
-        second = await store.survey(NAMESPACE, first.lanes[-1])
+        first = await store.maintenance.poll(NAMESPACE)
+        second = await store.maintenance.poll(NAMESPACE, first.lanes[-1])
 
         assert list(first.lanes) == texts[:SURVEY_LANES_MAX]
         assert list(second.lanes) == texts[SURVEY_LANES_MAX:]
-        assert (await store.survey(NAMESPACE, texts[-1])).lanes == ()
+        assert (await store.maintenance.poll(NAMESPACE, texts[-1])).lanes == ()
 
     async def test_tells_what_is_due_next_in_its_namespace(
         self, store: Store, clock: ManualClock
@@ -89,8 +89,8 @@ class TestSurvey:
             await insert(store, namespace=namespace, deadline=(4 + later) * MINUTE)
         clock.advance(SECOND)
 
-        assert (await store.survey("team-d")).next_due_at is None
-        assert await store.survey("team-a") == Survey(
+        assert (await store.maintenance.poll("team-d")).next_due_at is None
+        assert await store.maintenance.poll("team-a") == PollResult(
             now=clock(),
             lanes=(LANE.text,),
             next_due_at=began_at + 2 * MINUTE,
@@ -105,54 +105,54 @@ class TestSurvey:
         for status in (Status.DISABLED, Status.COMPLETED, Status.CANCELLED):
             await put_in(store, status, deadline=MINUTE)
 
-        survey = await store.survey(NAMESPACE)
+        survey = await store.maintenance.poll(NAMESPACE)
 
         assert (survey.next_due_at, survey.next_deadline_at) == (None, None)
         assert survey.next_lease_end_at == clock() + LEASE
 
 
-class TestLead:
+class TestMaintenanceAcquireLease:
     async def test_lets_one_worker_at_a_time_lead(self, store: Store) -> None:
-        assert await store.lead("housekeeping", WORKER, LEASE)
-        assert not await store.lead("housekeeping", OTHER_WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
+        assert not await store.maintenance.acquire_lease("housekeeping", OTHER_WORKER, LEASE)
 
     async def test_lets_the_leader_keep_it(self, store: Store, clock: ManualClock) -> None:
         for _ in range(4):
-            assert await store.lead("housekeeping", WORKER, LEASE)
+            assert await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
             clock.advance(LEASE - SECOND)
 
-        assert not await store.lead("housekeeping", OTHER_WORKER, LEASE)
+        assert not await store.maintenance.acquire_lease("housekeeping", OTHER_WORKER, LEASE)
 
     async def test_lets_another_take_it_once_its_lease_ran_out(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.lead("housekeeping", WORKER, LEASE)
+        await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
         clock.advance(LEASE)
 
-        assert await store.lead("housekeeping", OTHER_WORKER, LEASE)
-        assert not await store.lead("housekeeping", WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("housekeeping", OTHER_WORKER, LEASE)
+        assert not await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
 
     async def test_keeps_duties_apart(self, store: Store) -> None:
-        assert await store.lead("housekeeping", WORKER, LEASE)
-        assert await store.lead("schedules", OTHER_WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("schedules", OTHER_WORKER, LEASE)
 
     async def test_gives_it_up_with_a_lease_of_nothing(self, store: Store) -> None:
-        await store.lead("housekeeping", WORKER, LEASE)
-        await store.lead("housekeeping", WORKER, timedelta(0))
+        await store.maintenance.acquire_lease("housekeeping", WORKER, LEASE)
+        await store.maintenance.acquire_lease("housekeeping", WORKER, timedelta(0))
 
-        assert await store.lead("housekeeping", OTHER_WORKER, LEASE)
+        assert await store.maintenance.acquire_lease("housekeeping", OTHER_WORKER, LEASE)
 
 
-class TestPromoteDue:
+class TestMaintenancePromoteDue:
     async def test_makes_scheduled_jobs_waiting_when_their_time_has_come(
         self, store: Store, clock: ManualClock
     ) -> None:
         due = await insert(store, delay=MINUTE)
         later = await insert(store, delay=2 * MINUTE)
-        assert await store.promote_due(NAMESPACE, 10) == 0
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 0
         clock.advance(MINUTE)
 
-        assert await store.promote_due(NAMESPACE, 10) == 1
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 1
 
         assert await claim_ids(store) == [due]
         assert await status_of(store, later) is Status.SCHEDULED
@@ -165,13 +165,13 @@ class TestPromoteDue:
         ]
         clock.advance(HOUR)
 
-        assert await store.promote_due(NAMESPACE, 2) == 2
+        assert await store.maintenance.promote_due(NAMESPACE, 2) == 2
         assert set(await claim_ids(store)) == {first, second}
-        assert await store.promote_due(NAMESPACE, 2) == 1
+        assert await store.maintenance.promote_due(NAMESPACE, 2) == 1
         assert await claim_ids(store) == [third]
 
 
-class TestExpireDeadlines:
+class TestMaintenanceExpireDeadlines:
     @pytest.mark.parametrize("status", [Status.WAITING, Status.SCHEDULED, Status.PAUSED])
     async def test_fails_an_unheld_job_whose_deadline_has_passed(
         self, store: Store, clock: ManualClock, status: Status
@@ -179,7 +179,7 @@ class TestExpireDeadlines:
         there = await put_in(store, status, deadline=HOUR)
         clock.advance(HOUR)
 
-        [expired] = await store.expire_deadlines(NAMESPACE, 10)
+        [expired] = await store.maintenance.expire_deadlines(NAMESPACE, 10)
 
         job, state, history = await record_of(store, there.id)
         assert job is not None
@@ -202,7 +202,7 @@ class TestExpireDeadlines:
         id = await insert(store, deadline=HOUR)
         clock.advance(HOUR - SECOND)
 
-        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
         assert await status_of(store, id) is Status.WAITING
 
     @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ class TestExpireDeadlines:
         before = await record_of(store, there.id)
         clock.advance(2 * HOUR)
 
-        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
         assert await record_of(store, there.id) == before
 
     async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
@@ -223,7 +223,7 @@ class TestExpireDeadlines:
         last = await insert(store, deadline=2 * MINUTE)
         clock.advance(HOUR)
 
-        assert len(await store.expire_deadlines(NAMESPACE, 2)) == 2
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 2)) == 2
         assert await status_of(store, last) is Status.WAITING
-        assert len(await store.expire_deadlines(NAMESPACE, 2)) == 1
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 2)) == 1
         assert (await read(store, last)).status is Status.FAILED

@@ -40,7 +40,7 @@ from tests.conformance.builders import (
 LIVE = sorted(set(Status) - FINISHED)
 
 
-class TestInsertJobs:
+class TestJobsInsert:
     async def test_makes_a_job_waiting_when_it_is_ready_at_once(self, store: Store) -> None:
         id = await insert(store)
 
@@ -81,9 +81,9 @@ class TestInsertJobs:
             max_attempts=4,
             policy=b'{"retries":2}',
         )
-        await store.insert_jobs([new])
+        await store.jobs.insert([new])
 
-        assert await store.get_job("team-a", new.id) == Job(
+        assert await store.queries.get_job("team-a", new.id) == Job(
             id=new.id,
             namespace="team-a",
             queue="gpu",
@@ -114,17 +114,17 @@ class TestInsertJobs:
     async def test_answers_in_the_order_of_the_jobs(self, store: Store) -> None:
         jobs = [new_job(priority=priority) for priority in (5, 1, 3, 2, 4)]
 
-        answer = await store.insert_jobs(list(reversed(jobs)))
+        answer = await store.jobs.insert(list(reversed(jobs)))
 
         assert answer == [Inserted(id=job.id, is_new=True) for job in reversed(jobs)]
 
     async def test_takes_no_jobs_and_thousands_of_them(self, store: Store) -> None:
-        assert await store.insert_jobs([]) == []
+        assert await store.jobs.insert([]) == []
 
-        answer = await store.insert_jobs([new_job() for _ in range(3000)])
+        answer = await store.jobs.insert([new_job() for _ in range(3000)])
 
         assert len({inserted.id for inserted in answer}) == 3000
-        assert await store.count_jobs(JobFilter()) == 3000
+        assert await store.queries.count_jobs(JobFilter()) == 3000
 
     async def test_keeps_any_text_and_any_bytes_as_they_are(self, store: Store) -> None:
         text = '\'; DROP TABLE jobs; -- "%s" {x} ☃ \\ \N{PILE OF POO}'
@@ -142,11 +142,11 @@ class TestInsertJobs:
 
     async def test_changes_nothing_when_the_same_id_comes_again(self, store: Store) -> None:
         job = new_job(fingerprint="once", on_conflict="replace")
-        await store.insert_jobs([job])
+        await store.jobs.insert([job])
         await claim_ids(store)
         before = await record_of(store, job.id)
 
-        answer = await store.insert_jobs([job, job])
+        answer = await store.jobs.insert([job, job])
 
         assert answer == [Inserted(id=job.id, is_new=True)] * 2
         assert await record_of(store, job.id) == before
@@ -158,10 +158,10 @@ class TestInsertJobs:
             good = new_job()
 
             with pytest.raises(InvalidInput, match="deadline"):
-                await store.insert_jobs([good, late])
+                await store.jobs.insert([good, late])
 
-            assert await store.get_job(None, good.id) is None
-            assert await store.get_job(None, late.id) is None
+            assert await store.queries.get_job(None, good.id) is None
+            assert await store.queries.get_job(None, late.id) is None
 
     async def test_lets_a_deadline_at_win_over_a_deadline(
         self, store: Store, clock: ManualClock
@@ -178,10 +178,10 @@ class TestInsertJobsWithAFingerprint:
         before = await record_of(store, live.id)
         rival = new_job(fingerprint="once")
 
-        answer = await store.insert_jobs([rival])
+        answer = await store.jobs.insert([rival])
 
         assert answer == [Inserted(id=live.id, is_new=False)]
-        assert await store.get_job(None, rival.id) is None
+        assert await store.queries.get_job(None, rival.id) is None
         assert await record_of(store, live.id) == before
 
     @pytest.mark.parametrize("status", LIVE)
@@ -192,11 +192,11 @@ class TestInsertJobsWithAFingerprint:
         other = new_job()
 
         with pytest.raises(FingerprintTaken) as caught:
-            await store.insert_jobs([other, new_job(fingerprint="once", on_conflict="raise")])
+            await store.jobs.insert([other, new_job(fingerprint="once", on_conflict="raise")])
 
         assert (caught.value.queue, caught.value.fingerprint) == (LANE.queue, "once")
         assert caught.value.job_id == live.id
-        assert await store.get_job(None, other.id) is None
+        assert await store.queries.get_job(None, other.id) is None
 
     @pytest.mark.parametrize("status", LIVE)
     async def test_cancels_the_live_job_when_asked_to_replace_it(
@@ -233,8 +233,8 @@ class TestInsertJobsWithAFingerprint:
 
         for on_conflict in ("return", "replace", "raise"):
             job = new_job(fingerprint="once", on_conflict=on_conflict)
-            assert await store.insert_jobs([job]) == [Inserted(id=job.id, is_new=True)]
-            await store.abort_jobs(None, [job.id])
+            assert await store.jobs.insert([job]) == [Inserted(id=job.id, is_new=True)]
+            await store.admin.abort_jobs(None, [job.id])
 
         assert await status_of(store, finished.id) is status
 
@@ -246,32 +246,32 @@ class TestInsertJobsWithAFingerprint:
         ]
         another_task = new_job(fingerprint="once", lane=Lane(queue=LANE.queue, task="other"))
 
-        assert [each.is_new for each in await store.insert_jobs(elsewhere)] == [True, True]
-        assert [each.is_new for each in await store.insert_jobs([another_task])] == [False]
+        assert [each.is_new for each in await store.jobs.insert(elsewhere)] == [True, True]
+        assert [each.is_new for each in await store.jobs.insert([another_task])] == [False]
 
     async def test_yields_the_first_of_one_call(self, store: Store) -> None:
         first, second = new_job(fingerprint="once"), new_job(fingerprint="once")
 
-        answer = await store.insert_jobs([first, second])
+        answer = await store.jobs.insert([first, second])
 
         assert answer == [
             Inserted(id=first.id, is_new=True),
             Inserted(id=first.id, is_new=False),
         ]
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_raises_within_one_call_and_writes_nothing(self, store: Store) -> None:
         jobs = [new_job(fingerprint="once", on_conflict="raise") for _ in range(2)]
 
         with pytest.raises(FingerprintTaken):
-            await store.insert_jobs(jobs)
+            await store.jobs.insert(jobs)
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_replaces_within_one_call(self, store: Store) -> None:
         first, second = (new_job(fingerprint="once", on_conflict="replace") for _ in range(2))
 
-        answer = await store.insert_jobs([first, second])
+        answer = await store.jobs.insert([first, second])
 
         assert answer == [Inserted(id=job.id, is_new=True) for job in (first, second)]
         assert await status_of(store, first.id) is Status.CANCELLED
@@ -289,7 +289,7 @@ class TestInsertJobsWithAFingerprint:
             new_job(fingerprint="a"),
         ]
 
-        answer = await store.insert_jobs(jobs)
+        answer = await store.jobs.insert(jobs)
 
         assert [each.id for each in answer] == [live, jobs[1].id, jobs[2].id, jobs[2].id]
         assert [each.is_new for each in answer] == [False, True, True, False]
@@ -300,10 +300,10 @@ class TestInsertJobsAsTheyAreMade:
     async def test_takes_jobs_from_a_generator_in_their_order(self, store: Store) -> None:
         jobs = [new_job() for _ in range(4_500)]  # more than one statement of any backend
 
-        inserted = await store.insert_jobs(job for job in jobs)
+        inserted = await store.jobs.insert(job for job in jobs)
 
         assert [each.id for each in inserted] == [job.id for job in jobs]
-        assert await store.count_jobs(JobFilter()) == len(jobs)
+        assert await store.queries.count_jobs(JobFilter()) == len(jobs)
 
     async def test_writes_nothing_when_making_a_job_fails(self, store: Store) -> None:
         def failing_after(count: int) -> Iterator[NewJob]:
@@ -312,17 +312,17 @@ class TestInsertJobsAsTheyAreMade:
 
         for count in (0, 1, 4_500):
             with pytest.raises(InvalidInput, match="odd"):
-                await store.insert_jobs(failing_after(count))
+                await store.jobs.insert(failing_after(count))
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_repeated_with_ids_that_are_in_already_changes_nothing(
         self, store: Store
     ) -> None:
         jobs = [new_job() for _ in range(4_500)]
-        await store.insert_jobs(jobs)
+        await store.jobs.insert(jobs)
 
-        inserted = await store.insert_jobs(jobs)
+        inserted = await store.jobs.insert(jobs)
 
         assert [each.id for each in inserted] == [job.id for job in jobs]
-        assert await store.count_jobs(JobFilter()) == len(jobs)
+        assert await store.queries.count_jobs(JobFilter()) == len(jobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
-from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, Stray
+from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
 from perdure.store.contract import Store
@@ -28,9 +28,9 @@ from tests.conformance.run_builders import (
 )
 
 
-class TestExamine:
+class TestAdminInspectStorage:
     async def test_finds_nothing_wrong_with_a_new_store(self, store: Store) -> None:
-        found = await store.examine()
+        found = await store.admin.inspect_storage()
 
         assert (found.damages, found.missing_indexes, found.invalid_indexes) == ((), {}, {})
         assert found.strays == ()
@@ -44,19 +44,19 @@ class TestExamine:
         await submit(store, id=RunId("over"), status=COMPLETED)
         await submit(store, namespace=OTHER_NAMESPACE)
 
-        assert set((await store.examine()).strays) == {
-            Stray(run=RUN, namespace=NAMESPACE),
-            Stray(run=RUN, namespace=OTHER_NAMESPACE),
+        assert set((await store.admin.inspect_storage()).strays) == {
+            OrphanedRun(run=RUN, namespace=NAMESPACE),
+            OrphanedRun(run=RUN, namespace=OTHER_NAMESPACE),
         }
 
     async def test_names_no_more_than_so_many_of_them(self, store: Store) -> None:
         for number in range(STRAYS_MAX + 1):
             await submit(store, id=RunId(f"run-{number:03}"))
 
-        assert len((await store.examine()).strays) == STRAYS_MAX
+        assert len((await store.admin.inspect_storage()).strays) == STRAYS_MAX
 
 
-class TestCountFlows:
+class TestAdminCountFlows:
     async def test_counts_runs_of_every_stored_version(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -65,7 +65,7 @@ class TestCountFlows:
             (NAMESPACE, "v2"),
             (OTHER_NAMESPACE, "v1"),
         ):
-            await store.save_definition(namespace, FLOW, version, b"{}")
+            await store.runs.save_definition(namespace, FLOW, version, b"{}")
         await submit(store)
         clock.advance(MINUTE)
         await submit(store, id=RunId("second"))
@@ -82,15 +82,15 @@ class TestCountFlows:
         unused = FlowRuns(
             namespace=NAMESPACE, flow=FLOW, version="v2", live=0, ended=0, last_submitted_at=None
         )
-        assert await store.count_flows(NAMESPACE) == [counted, unused]
-        assert [each.namespace for each in await store.count_flows(None)] == [
+        assert await store.admin.count_flows(NAMESPACE) == [counted, unused]
+        assert [each.namespace for each in await store.admin.count_flows(None)] == [
             NAMESPACE,
             NAMESPACE,
             OTHER_NAMESPACE,
         ]
 
 
-class TestCountEnded:
+class TestAdminCountEnded:
     async def test_counts_what_pruning_would_remove(self, store: Store, clock: ManualClock) -> None:
         await put_in(store, Status.COMPLETED, namespace=NAMESPACE)
         await put_in(store, Status.DEAD, namespace=NAMESPACE)
@@ -101,13 +101,13 @@ class TestCountEnded:
         await put_in(store, Status.WAITING, namespace=NAMESPACE)
         await submit(store, id=RunId("just now"), status=COMPLETED)
 
-        ended = await store.count_ended(NAMESPACE, HOUR)
+        ended = await store.admin.count_ended(NAMESPACE, HOUR)
 
         jobs = {Status.COMPLETED: 1, Status.DEAD: 1}
         assert ended == EndedCounts(jobs=jobs, runs={RunStatus.FAILED: 1})
-        assert await store.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 2
-        assert await store.prune_runs(NAMESPACE, {RunStatus.FAILED: HOUR}, 10) == 1
-        assert await store.count_ended(NAMESPACE, HOUR) == EndedCounts(jobs={}, runs={})
+        assert await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(jobs, HOUR), 10) == 2
+        assert await store.maintenance.prune_runs(NAMESPACE, {RunStatus.FAILED: HOUR}, 10) == 1
+        assert await store.admin.count_ended(NAMESPACE, HOUR) == EndedCounts(jobs={}, runs={})
 
     async def test_leaves_out_children_which_go_with_their_parent(
         self, store: Store, clock: ManualClock
@@ -116,5 +116,5 @@ class TestCountEnded:
         await go_on(store, status=COMPLETED)
         clock.advance(HOUR)
 
-        ended = await store.count_ended(NAMESPACE, HOUR)
+        ended = await store.admin.count_ended(NAMESPACE, HOUR)
         assert ended.runs == {RunStatus.COMPLETED: 1}

@@ -24,14 +24,14 @@ from tests.conformance.builders import (
 )
 
 
-class TestJobStates:
+class TestQueriesJobStates:
     async def test_tells_status_progress_and_outcome(self, store: Store) -> None:
         held = await hold(store)
         progress = Progress(percent=50, message="half")
         await settle(store, held, Completed(output=b"1"), progress=progress)
         waiting = await insert(store)
 
-        states = await store.job_states([held.id, waiting, JobId("gone")])
+        states = await store.queries.job_states([held.id, waiting, JobId("gone")])
 
         assert states == {
             held.id: JobState(
@@ -45,7 +45,7 @@ class TestJobStates:
                 id=waiting, status=Status.WAITING, attempt=0, progress=Progress(percent=0)
             ),
         }
-        assert await store.job_states([]) == {}
+        assert await store.queries.job_states([]) == {}
 
     @pytest.mark.parametrize("outcome_type", [Failed, Buried])
     async def test_tells_the_last_failure_when_it_ended_badly(
@@ -57,16 +57,16 @@ class TestJobStates:
         again = await claim_one(store)
         await settle(store, again, outcome_type(failure=failure("the last one")))
 
-        state = (await store.job_states([held.id]))[held.id]
+        state = (await store.queries.job_states([held.id]))[held.id]
 
         assert state.failure == failure("the last one")
 
     async def test_tells_why_a_job_was_cancelled_when_its_body_said_so(self, store: Store) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
         await settle(store, held, Cancelled(failure=failure("cleaned up")))
 
-        state = (await store.job_states([held.id]))[held.id]
+        state = (await store.queries.job_states([held.id]))[held.id]
 
         assert (state.status, state.failure) == (Status.CANCELLED, failure("cleaned up"))
 
@@ -76,7 +76,7 @@ class TestJobStates:
     ) -> None:
         there = await put_in(store, status)
 
-        state = (await store.job_states([there.id]))[there.id]
+        state = (await store.queries.job_states([there.id]))[there.id]
 
         assert (state.failure is not None) == (status in {Status.FAILED, Status.DEAD})
 
@@ -84,10 +84,10 @@ class TestJobStates:
         held = await hold(store)
         await settle(store, held, Retried(failure=failure()))
 
-        assert (await store.job_states([held.id]))[held.id].failure is None
+        assert (await store.queries.job_states([held.id]))[held.id].failure is None
 
 
-class TestFailedAttempts:
+class TestQueriesFailedAttempts:
     async def test_shows_each_failure_with_its_attempt_worker_and_time_oldest_first(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -97,12 +97,12 @@ class TestFailedAttempts:
         await settle(store, first, Retried(failure=failure("one")))
         await claim_one(store, worker=OTHER_WORKER)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         third = await claim_one(store, worker=WORKER)
         clock.advance(SECOND)
         await settle(store, third, Buried(failure=failure("three")))
 
-        history = await store.failed_attempts(first.id)
+        history = await store.queries.failed_attempts(first.id)
 
         assert [(each.attempt, each.worker, each.at) for each in history] == [
             (1, WORKER, began_at + SECOND),
@@ -118,5 +118,5 @@ class TestFailedAttempts:
     async def test_is_empty_for_a_job_that_never_failed_or_is_not_there(self, store: Store) -> None:
         completed = await put_in(store, Status.COMPLETED)
 
-        assert await store.failed_attempts(completed.id) == []
-        assert await store.failed_attempts(JobId("gone")) == []
+        assert await store.queries.failed_attempts(completed.id) == []
+        assert await store.queries.failed_attempts(JobId("gone")) == []

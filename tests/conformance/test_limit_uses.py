@@ -22,7 +22,7 @@ SPACED = LimitRule(key="caller", spacing=10 * SECOND)
 LATER = 5 * SECOND
 
 
-class TestLimitUses:
+class TestQueriesLimitUsage:
     async def test_names_the_jobs_that_count_as_live_the_longest_held_first(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -31,7 +31,7 @@ class TestLimitUses:
         clock.advance(LATER)
         assert await claim_ids(store, rules=(LIVE,)) == [second]
 
-        [use] = await store.limit_uses(NAMESPACE, [LIVE])
+        [use] = await store.queries.limit_usage(NAMESPACE, [LIVE])
 
         assert use.held_by == (first, second)
         assert use.usage.live == 2
@@ -45,7 +45,7 @@ class TestLimitUses:
         await claim(store, rules=(LIVE,))
         clock.advance(LEASE + SECOND)
 
-        [use] = await store.limit_uses(NAMESPACE, [LIVE])
+        [use] = await store.queries.limit_usage(NAMESPACE, [LIVE])
 
         assert (use.held_by, use.usage.live) == ((), 0)
 
@@ -57,7 +57,7 @@ class TestLimitUses:
         await claim(store, rules=(RATE, SPACED), limit=1)
         clock.advance(LATER)
 
-        unused, rate, spaced = await store.limit_uses(NAMESPACE, [LIVE, RATE, SPACED])
+        unused, rate, spaced = await store.queries.limit_usage(NAMESPACE, [LIVE, RATE, SPACED])
 
         assert unused.usage == LimitUsage()
         assert (rate.usage.starts, rate.usage.oldest_start_at) == (1, began)
@@ -68,9 +68,9 @@ class TestLimitUses:
         self, store: Store, clock: ManualClock
     ) -> None:
         until = clock() + MINUTE
-        await store.close_limit(NAMESPACE, "mailer", until)
+        await store.admin.close_limit(NAMESPACE, "mailer", until)
 
-        [use] = await store.limit_uses(NAMESPACE, [LIVE])
+        [use] = await store.queries.limit_usage(NAMESPACE, [LIVE])
 
         assert use.usage.closed_until == until
 
@@ -79,7 +79,7 @@ class TestLimitUses:
         await insert_many(store, HOLDERS_MAX + 2)
         await claim(store, rules=(many,))
 
-        [use] = await store.limit_uses(NAMESPACE, [many])
+        [use] = await store.queries.limit_usage(NAMESPACE, [many])
 
         assert len(use.held_by) == HOLDERS_MAX
         assert use.usage.live == HOLDERS_MAX + 2
@@ -88,6 +88,6 @@ class TestLimitUses:
         await insert_many(store, 2)
         await claim(store, rules=(LIVE,))
 
-        [use] = await store.limit_uses("elsewhere", [LIVE])
+        [use] = await store.queries.limit_usage("elsewhere", [LIVE])
 
         assert (use.held_by, use.usage) == ((), LimitUsage())

@@ -50,13 +50,13 @@ async def open_in_turn(store: Store, clock: ManualClock, *waits: NewWait) -> Non
         clock.advance(SECOND)
 
 
-class TestListWaits:
+class TestQueriesListWaits:
     async def test_gives_all_that_is_kept(self, store: Store, clock: ManualClock) -> None:
         opened_at = clock()
         wait = approval(delay=HOUR, deciders=("ann", "role:finance"), detail=b'{"total":10}')
         await submit(store, waits=(wait,))
 
-        assert await store.list_waits(WaitFilter(namespace=NAMESPACE), 10) == [
+        assert await store.queries.list_waits(WaitFilter(namespace=NAMESPACE), 10) == [
             Wait(
                 run=RUN,
                 namespace=NAMESPACE,
@@ -73,7 +73,7 @@ class TestListWaits:
     async def test_is_empty_where_nothing_waits(self, store: Store) -> None:
         await submit(store)
 
-        assert await store.list_waits(WaitFilter(), 10) == []
+        assert await store.queries.list_waits(WaitFilter(), 10) == []
 
     @pytest.mark.parametrize("kind", list(WaitKind))
     async def test_gives_those_of_a_kind(self, store: Store, kind: WaitKind) -> None:
@@ -198,7 +198,7 @@ class TestInbox:
         part: dict[str, Any] = {"kind": WaitKind.APPROVAL}
         assert await listed_keys(store, deciders=(name,), **part) == ["check"]
         assert await listed_keys(store, deciders=(f"{name}x",), **part) == []
-        [wait] = await store.list_waits(WaitFilter(kind=WaitKind.APPROVAL), 10)
+        [wait] = await store.queries.list_waits(WaitFilter(kind=WaitKind.APPROVAL), 10)
         assert wait.deciders == (name, "somebody")
 
     async def test_follows_who_is_asked(self, store: Store) -> None:
@@ -303,7 +303,7 @@ async def paged(store: Store, filter: WaitFilter, limit: int) -> list[tuple[str,
     """Runs and keys of all pages."""
     found: list[tuple[str, str]] = []
     after = None
-    while page := await store.list_waits(replace(filter, after=after), limit):
+    while page := await store.queries.list_waits(replace(filter, after=after), limit):
         assert len(page) <= limit
         found += [(wait.run, wait.key) for wait in page]
         after = page[-1].opened_at, page[-1].run, page[-1].key

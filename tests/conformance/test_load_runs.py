@@ -6,7 +6,7 @@ from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.run import Snapshot
-from perdure.store.contract import RunAfter, RunBefore, Store
+from perdure.store.contract import EventsAfter, EventsBefore, Store
 from tests.conformance.builders import MINUTE, SECOND
 from tests.conformance.run_builders import (
     CONFLICT,
@@ -30,14 +30,14 @@ async def run_of(store: Store, count: int) -> None:
     await go_on(store, events=events)
 
 
-class TestLoadRuns:
+class TestRunsLoad:
     async def test_gives_the_run_with_its_events(self, store: Store, clock: ManualClock) -> None:
         await submit(store)
         started_at = clock()
         clock.advance(SECOND)
         await go_on(store, events=(event("two"),))
 
-        [loaded] = await store.load_runs([RunAfter(namespace=NAMESPACE, id=RUN)])
+        [loaded] = await store.runs.load([EventsAfter(namespace=NAMESPACE, id=RUN)])
 
         assert loaded is not None
         assert loaded.run == await read_run(store)
@@ -49,7 +49,7 @@ class TestLoadRuns:
 
     async def test_begins_with_the_snapshot_if_there_is_one(self, store: Store) -> None:
         await run_of(store, 5)
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
 
         loaded = await load(store, number=None)
 
@@ -58,7 +58,7 @@ class TestLoadRuns:
 
     async def test_gives_the_events_after_a_number_and_no_snapshot(self, store: Store) -> None:
         await run_of(store, 5)
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
 
         loaded = [await load(store, number=number) for number in (0, 2, 5, 9)]
 
@@ -75,14 +75,14 @@ class TestLoadRuns:
         await submit(store, id=second)
         await submit(store, id=first, namespace=OTHER_NAMESPACE, flow="theirs")
 
-        loaded = await store.load_runs(
+        loaded = await store.runs.load(
             [
-                RunAfter(namespace=NAMESPACE, id=second, number=0),
-                RunAfter(namespace=NAMESPACE, id=RunId("nobody")),
-                RunAfter(namespace=OTHER_NAMESPACE, id=first),
-                RunAfter(namespace=OTHER_NAMESPACE, id=second),
-                RunAfter(namespace=NAMESPACE, id=first, number=1),
-                RunAfter(namespace=NAMESPACE, id=second, number=1),
+                EventsAfter(namespace=NAMESPACE, id=second, number=0),
+                EventsAfter(namespace=NAMESPACE, id=RunId("nobody")),
+                EventsAfter(namespace=OTHER_NAMESPACE, id=first),
+                EventsAfter(namespace=OTHER_NAMESPACE, id=second),
+                EventsAfter(namespace=NAMESPACE, id=first, number=1),
+                EventsAfter(namespace=NAMESPACE, id=second, number=1),
             ]
         )
 
@@ -98,7 +98,7 @@ class TestLoadRuns:
             (NAMESPACE, first, 0),
             (NAMESPACE, second, 0),
         ]
-        assert await store.load_runs([]) == []
+        assert await store.runs.load([]) == []
 
     async def test_is_one_consistent_view_of_a_run(self, store: Store) -> None:
         """While others write, its number is that of the last event each time."""
@@ -120,13 +120,13 @@ class TestLoadRuns:
 
     async def test_reads_a_long_run(self, store: Store) -> None:
         await run_of(store, 3000)
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=2990, data=b"x"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=2990, data=b"x"))
 
         assert [each.number for each in (await load(store)).events] == list(range(1, 3001))
         assert len((await load(store, number=None)).events) == 10
 
 
-class TestLatestEvents:
+class TestRunsLatestEvents:
     async def test_are_read_from_the_end_without_their_values(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -134,7 +134,7 @@ class TestLatestEvents:
         clock.advance(SECOND)
         await go_on(store, events=(event("two", "large"), event("three")))
 
-        [found] = await store.latest_events([RunBefore(namespace=NAMESPACE, id=RUN)], 2)
+        [found] = await store.runs.latest_events([EventsBefore(namespace=NAMESPACE, id=RUN)], 2)
 
         assert found == [
             StoredEvent(number=3, at=clock(), data=b'{"type":"three"}'),
@@ -144,9 +144,9 @@ class TestLatestEvents:
     async def test_go_on_before_a_number(self, store: Store) -> None:
         await run_of(store, 5)
 
-        pages = await store.latest_events(
+        pages = await store.runs.latest_events(
             [
-                RunBefore(namespace=NAMESPACE, id=RUN, number=number)
+                EventsBefore(namespace=NAMESPACE, id=RUN, number=number)
                 for number in (5, 3, 2, 1, 0, 99)
             ],
             2,
@@ -161,26 +161,26 @@ class TestLatestEvents:
         await submit(store, id=second)
         await go_on(store, run=second, events=(event("two"),))
 
-        found = await store.latest_events(
+        found = await store.runs.latest_events(
             [
-                RunBefore(namespace=NAMESPACE, id=second),
-                RunBefore(namespace=NAMESPACE, id=RunId("nobody")),
-                RunBefore(namespace=OTHER_NAMESPACE, id=first),
-                RunBefore(namespace=NAMESPACE, id=first),
-                RunBefore(namespace=NAMESPACE, id=second, number=2),
+                EventsBefore(namespace=NAMESPACE, id=second),
+                EventsBefore(namespace=NAMESPACE, id=RunId("nobody")),
+                EventsBefore(namespace=OTHER_NAMESPACE, id=first),
+                EventsBefore(namespace=NAMESPACE, id=first),
+                EventsBefore(namespace=NAMESPACE, id=second, number=2),
             ],
             10,
         )
 
         assert [[each.number for each in page] for page in found] == [[2, 1], [], [], [1], [1]]
-        assert await store.latest_events([], 10) == []
+        assert await store.runs.latest_events([], 10) == []
 
 
-class TestEventValues:
+class TestRunsEventValues:
     async def test_are_those_of_the_events_asked_for(self, store: Store) -> None:
         await run_of(store, 4)
 
-        values = await store.event_values(NAMESPACE, RUN, [4, 1, 3])
+        values = await store.runs.event_values(NAMESPACE, RUN, [4, 1, 3])
 
         assert values == {1: b'"input"', 3: b'"v3"', 4: b'"v4"'}
 
@@ -190,36 +190,36 @@ class TestEventValues:
         await submit(store)
         await go_on(store, events=(event("none"), event("null", "")))
 
-        assert await store.event_values(NAMESPACE, RUN, [0, 2, 3, 9]) == {3: b'""'}
-        assert await store.event_values(NAMESPACE, RunId("nobody"), [1]) == {}
-        assert await store.event_values(OTHER_NAMESPACE, RUN, [1]) == {}
-        assert await store.event_values(NAMESPACE, RUN, []) == {}
+        assert await store.runs.event_values(NAMESPACE, RUN, [0, 2, 3, 9]) == {3: b'""'}
+        assert await store.runs.event_values(NAMESPACE, RunId("nobody"), [1]) == {}
+        assert await store.runs.event_values(OTHER_NAMESPACE, RUN, [1]) == {}
+        assert await store.runs.event_values(NAMESPACE, RUN, []) == {}
 
 
-class TestSaveSnapshot:
+class TestRunsSaveSnapshot:
     async def test_replaces_an_earlier_one(self, store: Store, clock: ManualClock) -> None:
         await run_of(store, 5)
         before = await read_run(store)
         clock.advance(MINUTE)
 
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=2, data=b"two"))
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=2, data=b"two"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
 
         assert (await load(store, number=None)).snapshot == Snapshot(number=4, data=b"four")
         assert await read_run(store) == before, "a snapshot is nothing that happened"
 
     async def test_leaves_one_that_is_of_no_earlier_event(self, store: Store) -> None:
         await run_of(store, 5)
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
         before = await record_of_run(store)
 
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"other"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"other"))
 
         assert await record_of_run(store) == before
 
     async def test_does_nothing_for_a_run_that_is_not_there(self, store: Store) -> None:
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=9, data=b"lost"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=9, data=b"lost"))
         await submit(store)
 
         assert (await load(store, number=None)).snapshot is None
@@ -228,7 +228,7 @@ class TestSaveSnapshot:
         """The run may have been replaced since the snapshot was taken."""
         await run_of(store, 2)
 
-        await store.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"of another"))
+        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"of another"))
 
         loaded = await load(store, number=None)
         assert (loaded.snapshot, len(loaded.events)) == (None, 2)

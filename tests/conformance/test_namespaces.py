@@ -8,7 +8,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, JobFilter, Moved, Status
+from perdure.model.job import FINISHED, JobFilter, Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
 from tests.conformance.builders import (
@@ -26,13 +26,19 @@ from tests.conformance.builders import (
 
 MINE, THEIRS = "team-a", "team-b"
 
-Act = Callable[[Store, str | None, Sequence[JobId]], Awaitable[list[Moved]]]
+Act = Callable[[Store, str | None, Sequence[JobId]], Awaitable[list[StatusChange]]]
 ACTS: dict[str, tuple[Status, Act]] = {
-    "abort": (Status.ACTIVE, lambda store, *arguments: store.abort_jobs(*arguments)),
-    "disable": (Status.ACTIVE, lambda store, *arguments: store.disable_jobs(*arguments)),
-    "enable": (Status.DISABLED, lambda store, *arguments: store.enable_jobs(*arguments)),
-    "retry": (Status.DEAD, lambda store, *arguments: store.retry_jobs(*arguments)),
-    "resume": (Status.PAUSED, lambda store, *arguments: store.resume_jobs(*arguments)),
+    "abort": (Status.ACTIVE, lambda store, *arguments: store.admin.abort_jobs(*arguments)),
+    "disable": (
+        Status.ACTIVE,
+        lambda store, *arguments: store.admin.disable_jobs(*arguments),
+    ),
+    "enable": (
+        Status.DISABLED,
+        lambda store, *arguments: store.admin.enable_jobs(*arguments),
+    ),
+    "retry": (Status.DEAD, lambda store, *arguments: store.admin.retry_jobs(*arguments)),
+    "resume": (Status.PAUSED, lambda store, *arguments: store.admin.resume_jobs(*arguments)),
 }
 
 
@@ -60,23 +66,23 @@ class TestNamespaces:
         mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)
 
         async def listed(namespace: str | None) -> list[JobId]:
-            jobs = await store.list_jobs(JobFilter(namespace=namespace), 10)
-            assert await store.count_jobs(JobFilter(namespace=namespace)) == len(jobs)
-            assert sum(each.count for each in await store.depth(namespace)) == len(jobs)
+            jobs = await store.queries.list_jobs(JobFilter(namespace=namespace), 10)
+            assert await store.queries.count_jobs(JobFilter(namespace=namespace)) == len(jobs)
+            assert sum(each.count for each in await store.admin.depth(namespace)) == len(jobs)
             return [job.id for job in jobs]
 
         assert await listed(MINE) == [mine]
         assert await listed(THEIRS) == [theirs]
         assert await listed(None) == [theirs, mine]
-        assert await store.get_job(MINE, theirs) is None
-        assert await store.get_job(THEIRS, theirs) is not None
-        assert await store.get_job(None, theirs) is not None
+        assert await store.queries.get_job(MINE, theirs) is None
+        assert await store.queries.get_job(THEIRS, theirs) is not None
+        assert await store.queries.get_job(None, theirs) is not None
 
     async def test_survey_and_claim_only_their_own_lanes(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS)
 
-        assert (await store.survey(MINE)).lanes == ()
-        assert (await store.survey(THEIRS)).lanes == (LANE.text,)
+        assert (await store.maintenance.poll(MINE)).lanes == ()
+        assert (await store.maintenance.poll(THEIRS)).lanes == (LANE.text,)
         assert await claim_ids(store, namespace=MINE) == []
         assert await claim_ids(store, namespace=THEIRS) == [theirs]
 
@@ -88,39 +94,39 @@ class TestNamespaces:
             await insert(store, namespace=THEIRS, delay=MINUTE),
             await insert(store, namespace=THEIRS, deadline=MINUTE),
         ]
-        await store.register_worker(worker_info(namespace=THEIRS))
+        await store.maintenance.register_worker(worker_info(namespace=THEIRS))
         clock.advance(HOUR)
         before = [await record_of(store, id) for id in theirs]
 
         async def keep_house(namespace: str) -> tuple[int, ...]:
             return (
-                await store.promote_due(namespace, 10),
-                len(await store.take_over_expired(namespace, 10, 1)),
-                len(await store.expire_deadlines(namespace, 10)),
-                await store.prune_jobs(namespace, dict.fromkeys(FINISHED, MINUTE), 10),
-                await store.prune_workers(namespace, MINUTE),
+                await store.maintenance.promote_due(namespace, 10),
+                len(await store.maintenance.take_over_expired(namespace, 10, 1)),
+                len(await store.maintenance.expire_deadlines(namespace, 10)),
+                await store.maintenance.prune_jobs(namespace, dict.fromkeys(FINISHED, MINUTE), 10),
+                await store.maintenance.prune_workers(namespace, MINUTE),
             )
 
         assert await keep_house(MINE) == (0, 0, 0, 0, 0)
         assert [await record_of(store, id) for id in theirs] == before
-        assert len(await store.workers(THEIRS)) == 1
+        assert len(await store.queries.workers(THEIRS)) == 1
         assert await keep_house(THEIRS) == (1, 1, 1, 2, 1)
 
     async def test_pause_and_resume_only_their_own_queues(self, store: Store) -> None:
         mine, theirs = await insert(store, namespace=MINE), await insert(store, namespace=THEIRS)
-        await store.pause_queue(THEIRS, LANE.queue, None)
-        await store.resume_queue(MINE, LANE.queue)
+        await store.admin.pause_queue(THEIRS, LANE.queue, None)
+        await store.admin.resume_queue(MINE, LANE.queue)
 
         assert await claim_ids(store, namespace=MINE) == [mine]
         assert await claim_ids(store, namespace=THEIRS) == []
-        await store.resume_queue(THEIRS, LANE.queue)
+        await store.admin.resume_queue(THEIRS, LANE.queue)
         assert await claim_ids(store, namespace=THEIRS) == [theirs]
 
     async def test_abort_only_their_own_groups(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS, group="run-1")
 
-        assert await store.abort_group(MINE, "run-1") == []
-        assert [each.id for each in await store.abort_group(THEIRS, "run-1")] == [theirs]
+        assert await store.admin.abort_group(MINE, "run-1") == []
+        assert [each.id for each in await store.admin.abort_group(THEIRS, "run-1")] == [theirs]
 
     async def test_know_only_their_own_fingerprints(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS, fingerprint="once")
@@ -128,17 +134,19 @@ class TestNamespaces:
         mine = await insert(store, namespace=MINE, fingerprint="once", on_conflict="replace")
 
         assert mine != theirs
-        assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 2
+        assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 2
 
     async def test_find_only_their_own_results(self, store: Store) -> None:
         held = await hold(store, namespace=THEIRS)
         await settle(store, held, Completed(output=b"1"))
 
-        assert await store.find_result(MINE, LANE.task, 1, b"{}") is None
-        assert await store.find_result(THEIRS, LANE.task, 1, b"{}") == b"1"
+        assert await store.queries.find_result(MINE, LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result(THEIRS, LANE.task, 1, b"{}") == b"1"
 
     async def test_show_only_their_own_workers(self, store: Store) -> None:
-        await store.register_worker(worker_info(namespace=THEIRS))
+        await store.maintenance.register_worker(worker_info(namespace=THEIRS))
 
-        assert await store.workers(MINE) == []
-        assert len(await store.workers(THEIRS)) == len(await store.workers(None)) == 1
+        assert await store.queries.workers(MINE) == []
+        assert (
+            len(await store.queries.workers(THEIRS)) == len(await store.queries.workers(None)) == 1
+        )

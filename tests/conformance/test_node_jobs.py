@@ -41,12 +41,12 @@ DEATHS_MAX = 3
 
 Act = Callable[[Store, list[JobId]], Awaitable[object]]
 ACTS: dict[str, Act] = {
-    "abort": lambda store, ids: store.abort_jobs(None, ids),
-    "abort here": lambda store, ids: store.abort_jobs(NAMESPACE, ids),
-    "disable": lambda store, ids: store.disable_jobs(None, ids),
-    "enable": lambda store, ids: store.enable_jobs(None, ids),
-    "retry": lambda store, ids: store.retry_jobs(None, ids),
-    "resume": lambda store, ids: store.resume_jobs(None, ids),
+    "abort": lambda store, ids: store.admin.abort_jobs(None, ids),
+    "abort here": lambda store, ids: store.admin.abort_jobs(NAMESPACE, ids),
+    "disable": lambda store, ids: store.admin.disable_jobs(None, ids),
+    "enable": lambda store, ids: store.admin.enable_jobs(None, ids),
+    "retry": lambda store, ids: store.admin.retry_jobs(None, ids),
+    "resume": lambda store, ids: store.admin.resume_jobs(None, ids),
 }
 
 
@@ -108,7 +108,7 @@ class TestClaimingAJobOfARun:
     async def test_is_undone_if_nobody_knows_of_it(self, store: Store) -> None:
         held = await held_node(store)
 
-        assert await store.give_back_unknown(WORKER, []) == 1
+        assert await store.jobs.requeue_unknown(WORKER, []) == 1
 
         assert not await is_held(store, held)
         assert len(await claim_nodes(store)) == 1
@@ -118,7 +118,7 @@ class TestClaimingAJobOfARun:
     ) -> None:
         await hold(store, namespace=NAMESPACE, lane=node_lane(flow=""), priority=5)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         [again] = await claim_nodes(store, node_lane(flow=""))
 
@@ -129,10 +129,10 @@ class TestInsertingAJobOfARun:
     async def test_keeps_what_it_executes(self, store: Store) -> None:
         job = node_job("check:poll#3")
 
-        await store.insert_jobs([job])
+        await store.jobs.insert([job])
 
         assert (await read(store, job.id)).node == NodeRef(run=RUN, key="check:poll#3")
-        [listed] = await store.list_jobs(JobFilter(), 10)
+        [listed] = await store.queries.list_jobs(JobFilter(), 10)
         assert listed.node == job.node
 
 
@@ -146,12 +146,12 @@ class TestTakingOverAJobOfARun:
             [job] = await claim_nodes(store)
             deaths.append(job.deaths)
             clock.advance(LEASE)
-            [taken] = await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
             afters.append(taken.after)
 
         assert set(afters) == {Status.WAITING}
         assert deaths == [0, 1, 2, 3, 4]
-        [job_left] = await store.run_jobs(NAMESPACE, RUN)
+        [job_left] = await store.queries.run_jobs(NAMESPACE, RUN)
         assert (job_left.status, job_left.deaths) == (Status.WAITING, DEATHS_MAX + 2)
 
     async def test_does_not_spare_plain_jobs_beside_it(
@@ -161,7 +161,7 @@ class TestTakingOverAJobOfARun:
         plain = await hold(store, namespace=NAMESPACE)
         clock.advance(MINUTE)
 
-        taken = await store.take_over_expired(NAMESPACE, 10, 1)
+        taken = await store.maintenance.take_over_expired(NAMESPACE, 10, 1)
 
         assert {each.id: each.after for each in taken} == {
             held.id: Status.WAITING,
@@ -172,7 +172,7 @@ class TestTakingOverAJobOfARun:
         held = await held_node(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         assert not await is_held(store, held)
         again = await claim_node(store)
@@ -204,20 +204,20 @@ class TestActingOnAJobOfARun:
         plain = await insert(store, namespace=NAMESPACE, group="batch")
 
         with pytest.raises(JobBelongsToRun):
-            await store.abort_group(NAMESPACE, "batch")
+            await store.admin.abort_group(NAMESPACE, "batch")
 
         assert (await read(store, plain)).status is Status.WAITING
 
     async def test_finds_none_in_another_namespace(self, store: Store) -> None:
         held = await held_node(store)
 
-        assert await store.abort_jobs(OTHER_NAMESPACE, [held.id]) == []
+        assert await store.admin.abort_jobs(OTHER_NAMESPACE, [held.id]) == []
         assert await is_held(store, held)
 
     async def test_does_not_concern_jobs_of_no_run(self, store: Store) -> None:
         await submit(store, id=RunId("beside"), jobs=(node_job(run=RunId("beside")),))
         plain = await insert(store, namespace=NAMESPACE)
 
-        [moved] = await store.abort_jobs(None, [plain])
+        [moved] = await store.admin.abort_jobs(None, [plain])
 
         assert moved.after is Status.CANCELLED

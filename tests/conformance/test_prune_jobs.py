@@ -26,7 +26,7 @@ from tests.conformance.builders import (
 NOTHING_KEPT = dict.fromkeys(FINISHED, timedelta(0))
 
 
-class TestPruneJobs:
+class TestMaintenancePruneJobs:
     @pytest.mark.parametrize("status", sorted(FINISHED))
     async def test_removes_a_job_that_finished_longer_ago_than_its_status_is_kept(
         self, store: Store, clock: ManualClock, status: Status
@@ -34,10 +34,10 @@ class TestPruneJobs:
         ended = await put_in(store, status)
         keep = dict.fromkeys(FINISHED, 9 * HOUR) | {status: HOUR}
         clock.advance(HOUR - SECOND)
-        assert await store.prune_jobs(NAMESPACE, keep, 10) == 0
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 0
         clock.advance(2 * SECOND)
 
-        assert await store.prune_jobs(NAMESPACE, keep, 10) == 1
+        assert await store.maintenance.prune_jobs(NAMESPACE, keep, 10) == 1
         assert await record_of(store, ended.id) == (None, None, [])
 
     async def test_counts_from_when_the_job_finished_and_from_no_other_time(
@@ -50,19 +50,25 @@ class TestPruneJobs:
         await settle(store, held, Completed(output=b"1"))
         clock.advance(MINUTE)
 
-        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 0
+        assert (
+            await store.maintenance.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 0
+        )
         clock.advance(2 * MINUTE)
-        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 1
+        assert (
+            await store.maintenance.prune_jobs(NAMESPACE, {Status.COMPLETED: 2 * MINUTE}, 10) == 1
+        )
 
     async def test_keeps_for_ever_what_is_not_named(self, store: Store, clock: ManualClock) -> None:
         ended = await put_in(store, Status.DEAD)
         clock.advance(10_000 * HOUR)
 
         assert (
-            await store.prune_jobs(NAMESPACE, {Status.COMPLETED: HOUR, Status.FAILED: HOUR}, 10)
+            await store.maintenance.prune_jobs(
+                NAMESPACE, {Status.COMPLETED: HOUR, Status.FAILED: HOUR}, 10
+            )
             == 0
         )
-        assert await store.prune_jobs(NAMESPACE, {}, 10) == 0
+        assert await store.maintenance.prune_jobs(NAMESPACE, {}, 10) == 0
         assert (await record_of(store, ended.id))[0] is not None
 
     @pytest.mark.parametrize("status", sorted(set(Status) - FINISHED))
@@ -73,7 +79,7 @@ class TestPruneJobs:
         before = await record_of(store, there.id)
         clock.advance(HOUR)
 
-        assert await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 10) == 0
+        assert await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 10) == 0
         assert await record_of(store, there.id) == before
 
     async def test_takes_no_more_than_the_limit(self, store: Store, clock: ManualClock) -> None:
@@ -83,12 +89,12 @@ class TestPruneJobs:
         clock.advance(HOUR)
 
         removed = []
-        while count := await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 3):
+        while count := await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 3):
             removed.append(count)
 
         assert max(removed) <= 3
         assert sum(removed) == 8
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_lets_the_same_job_be_inserted_again(
         self, store: Store, clock: ManualClock
@@ -96,7 +102,7 @@ class TestPruneJobs:
         held = await hold(store, fingerprint="once", group="run-1")
         await settle(store, held, Completed(output=b"1"))
         clock.advance(HOUR)
-        await store.prune_jobs(NAMESPACE, NOTHING_KEPT, 10)
+        await store.maintenance.prune_jobs(NAMESPACE, NOTHING_KEPT, 10)
 
         assert await insert(store, id=held.id, fingerprint="once") == held.id
         assert (await claim_one(store)).epoch == 1

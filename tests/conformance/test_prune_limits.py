@@ -25,7 +25,7 @@ from tests.conformance.builders import (
 DAY = 24 * HOUR
 
 
-class TestPruneLimits:
+class TestMaintenancePruneLimits:
     @pytest.mark.parametrize(
         "rule",
         [
@@ -40,26 +40,26 @@ class TestPruneLimits:
         await insert_many(store, 3)
         assert await started(store, rule) == 1
         clock.advance(48 * HOUR - SECOND)
-        assert await store.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
+        assert await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
         assert await started(store, rule) == 0
         clock.advance(SECOND)
-        assert await store.prune_limits(NAMESPACE, DAY, 10) == 0
+        assert await store.maintenance.prune_limits(NAMESPACE, DAY, 10) == 0
         clock.advance(DAY)
 
-        assert await store.prune_limits(NAMESPACE, DAY, 10) == 1
-        assert await store.prune_limits(NAMESPACE, DAY, 10) == 0
+        assert await store.maintenance.prune_limits(NAMESPACE, DAY, 10) == 1
+        assert await store.maintenance.prune_limits(NAMESPACE, DAY, 10) == 0
         assert await started(store, rule) == 1
 
     async def test_keeps_a_key_closed(self, store: Store, clock: ManualClock) -> None:
         rule = LimitRule(key="mailer", live_max=5)
         await insert_many(store, 1)
-        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
         clock.advance(HOUR - SECOND)
-        assert await store.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
+        assert await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
         assert await started(store, rule) == 0
         clock.advance(2 * SECOND)
 
-        assert await store.prune_limits(NAMESPACE, 0 * SECOND, 10) == 1
+        assert await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10) == 1
         assert await started(store, rule) == 1
 
     async def test_does_not_forget_what_runs_under_a_key(
@@ -69,7 +69,7 @@ class TestPruneLimits:
         await insert_many(store, 2)
         assert await started(store, rule, lease=DAY) == 1
         clock.advance(HOUR)
-        await store.prune_limits(NAMESPACE, MINUTE, 10)
+        await store.maintenance.prune_limits(NAMESPACE, MINUTE, 10)
 
         assert await started(store, rule) == 0
 
@@ -77,14 +77,14 @@ class TestPruneLimits:
         self, store: Store, clock: ManualClock
     ) -> None:
         for number in range(3):
-            await store.close_limit(NAMESPACE, f"key-{number}", clock() + MINUTE)
-        await store.close_limit("team-b", "key-0", clock() + MINUTE)
+            await store.admin.close_limit(NAMESPACE, f"key-{number}", clock() + MINUTE)
+        await store.admin.close_limit("team-b", "key-0", clock() + MINUTE)
         clock.advance(HOUR)
 
-        counts = [await store.prune_limits(NAMESPACE, MINUTE, 2) for _ in range(3)]
+        counts = [await store.maintenance.prune_limits(NAMESPACE, MINUTE, 2) for _ in range(3)]
 
         assert counts == [2, 1, 0]
-        assert await store.prune_limits("team-b", MINUTE, 2) == 1
+        assert await store.maintenance.prune_limits("team-b", MINUTE, 2) == 1
 
     async def test_lets_no_more_start_than_the_rule_while_others_claim(
         self, store: Store, clock: ManualClock
@@ -100,7 +100,7 @@ class TestPruneLimits:
 
         async def prune_often() -> None:
             for _ in range(20):
-                await store.prune_limits(NAMESPACE, 0 * SECOND, 10)
+                await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10)
 
         answers = await asyncio.gather(
             *(claim_some() for _ in range(4)), prune_often(), prune_often()

@@ -10,7 +10,7 @@ from perdure.clock import ManualClock
 from perdure.model.event import Parent
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, RunFilter, RunStatus, Snapshot
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND
 from tests.conformance.run_builders import (
     CANCELLED,
@@ -37,14 +37,14 @@ KEEP = dict.fromkeys(ENDED, HOUR)
 
 
 async def prune(store: Store, limit: int = 10) -> int:
-    return await store.prune_runs(NAMESPACE, KEEP, limit)
+    return await store.maintenance.prune_runs(NAMESPACE, KEEP, limit)
 
 
 async def left(store: Store) -> set[str]:
-    return {run.id for run in await store.list_runs(RunFilter(), 100)}
+    return {run.id for run in await store.queries.list_runs(RunFilter(), 100)}
 
 
-class TestPruneRuns:
+class TestMaintenancePruneRuns:
     @pytest.mark.parametrize("status", sorted(ENDED))
     async def test_removes_runs_that_ended_longer_ago(
         self, store: Store, clock: ManualClock, status: RunStatus
@@ -58,7 +58,7 @@ class TestPruneRuns:
         clock.advance(SECOND)
         assert await prune(store) == 1
 
-        assert await store.get_run(NAMESPACE, RUN) is None
+        assert await store.queries.get_run(NAMESPACE, RUN) is None
         assert await prune(store) == 0
 
     async def test_removes_all_that_is_kept_of_them(self, store: Store, clock: ManualClock) -> None:
@@ -68,9 +68,9 @@ class TestPruneRuns:
         clock.advance(HOUR)
         assert await prune(store) == 1
 
-        assert await store.load_runs([RunAfter(namespace=NAMESPACE, id=RUN)]) == [None]
-        assert await store.event_values(NAMESPACE, RUN, [1, 2]) == {}
-        assert await store.run_waits(NAMESPACE, RUN) == []
+        assert await store.runs.load([EventsAfter(namespace=NAMESPACE, id=RUN)]) == [None]
+        assert await store.runs.event_values(NAMESPACE, RUN, [1, 2]) == {}
+        assert await store.queries.run_waits(NAMESPACE, RUN) == []
         assert await due_keys(store) == []
         assert (await commit(store, 3)).state == "conflict"
         await submit(store)
@@ -95,7 +95,7 @@ class TestPruneRuns:
         clock.advance(HOUR)
 
         keep: dict[RunStatus, timedelta] = {COMPLETED: HOUR, FAILED: 2 * HOUR}
-        assert await store.prune_runs(NAMESPACE, keep, 10) == 1
+        assert await store.maintenance.prune_runs(NAMESPACE, keep, 10) == 1
 
         assert await left(store) == {FAILED, CANCELLED}
 
@@ -149,8 +149,8 @@ class TestPruningParents:
         await prune(store)
 
         assert await left(store) == set()
-        loaded = await store.load_runs(
-            [RunAfter(namespace=NAMESPACE, id=id) for id in (RUN, CHILD, below)]
+        loaded = await store.runs.load(
+            [EventsAfter(namespace=NAMESPACE, id=id) for id in (RUN, CHILD, below)]
         )
         assert loaded == [None, None, None]
 

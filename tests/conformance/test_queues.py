@@ -24,10 +24,10 @@ from tests.conformance.ears import Ear
 RULES = (LimitRule(key="mailer", live_max=5),)
 
 
-class TestPauseQueue:
+class TestAdminPauseQueue:
     async def test_lets_no_job_of_the_queue_be_claimed(self, store: Store) -> None:
         await insert(store)
-        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
         await insert(store)
 
         assert await claim_ids(store) == []
@@ -36,14 +36,14 @@ class TestPauseQueue:
     async def test_tells_workers_to_look(self, store: Store, twin: Store) -> None:
         ears = [Ear(handle) for handle in (store, twin)]
 
-        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
 
         for ear in ears:
             await ear.hears(HintKind.DUE)
 
     async def test_lets_held_jobs_finish(self, store: Store) -> None:
         held = await hold(store)
-        await store.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
 
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
@@ -51,65 +51,65 @@ class TestPauseQueue:
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
-        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
         clock.advance(MINUTE)
-        await store.pause_queue(NAMESPACE, LANE.queue, "ben")
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ben")
 
-        [paused] = await store.paused_queues(NAMESPACE)
+        [paused] = await store.admin.paused_queues(NAMESPACE)
 
         assert (paused.paused_at, paused.paused_by) == (since, "ann")
 
 
-class TestResumeQueue:
+class TestAdminResumeQueue:
     async def test_ends_a_pause(self, store: Store) -> None:
         id = await insert(store)
-        await store.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
 
-        await store.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, LANE.queue)
 
         assert await claim_ids(store) == [id]
-        assert await store.paused_queues(None) == []
+        assert await store.admin.paused_queues(None) == []
 
     async def test_does_nothing_when_there_is_no_pause(self, store: Store) -> None:
-        await store.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, LANE.queue)
 
-        assert await store.paused_queues(None) == []
+        assert await store.admin.paused_queues(None) == []
 
     async def test_lets_the_queue_be_paused_anew(self, store: Store, clock: ManualClock) -> None:
-        await store.pause_queue(NAMESPACE, LANE.queue, "ann")
-        await store.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ann")
+        await store.admin.resume_queue(NAMESPACE, LANE.queue)
         clock.advance(MINUTE)
-        await store.pause_queue(NAMESPACE, LANE.queue, "ben")
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, "ben")
 
-        [paused] = await store.paused_queues(NAMESPACE)
+        [paused] = await store.admin.paused_queues(NAMESPACE)
 
         assert (paused.paused_at, paused.paused_by) == (clock(), "ben")
 
 
-class TestPausedQueues:
+class TestAdminPausedQueues:
     async def test_shows_what_is_paused_by_whom_and_since_when(
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
-        await store.pause_queue("team-b", "gpu", None)
+        await store.admin.pause_queue("team-b", "gpu", None)
         clock.advance(MINUTE)
-        await store.pause_queue(NAMESPACE, "mail", "ann")
+        await store.admin.pause_queue(NAMESPACE, "mail", "ann")
         mine = QueueInfo(
             namespace=NAMESPACE, queue="mail", paused_at=since + MINUTE, paused_by="ann"
         )
         theirs = QueueInfo(namespace="team-b", queue="gpu", paused_at=since, paused_by=None)
 
-        assert await store.paused_queues(NAMESPACE) == [mine]
-        assert await store.paused_queues("team-b") == [theirs]
-        assert await store.paused_queues(None) == [mine, theirs]
+        assert await store.admin.paused_queues(NAMESPACE) == [mine]
+        assert await store.admin.paused_queues("team-b") == [theirs]
+        assert await store.admin.paused_queues(None) == [mine, theirs]
 
 
-class TestCloseLimit:
+class TestAdminCloseLimit:
     async def test_lets_nothing_start_before_it_opens(
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store)
-        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
         clock.advance(HOUR - MINUTE)
 
         assert await claim_ids(store, rules=RULES) == []
@@ -120,15 +120,15 @@ class TestCloseLimit:
         self, store: Store, clock: ManualClock
     ) -> None:
         await insert(store)
-        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
-        await store.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
 
         assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
 
     async def test_moves_the_time_when_it_is_later(self, store: Store, clock: ManualClock) -> None:
         await insert(store)
-        await store.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
-        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
 
         assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
 
@@ -136,7 +136,7 @@ class TestCloseLimit:
         self, store: Store, clock: ManualClock
     ) -> None:
         await insert(store)
-        await store.close_limit(NAMESPACE, "other", clock() + HOUR)
-        await store.close_limit("team-b", "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "other", clock() + HOUR)
+        await store.admin.close_limit("team-b", "mailer", clock() + HOUR)
 
         assert len(await claim_ids(store, rules=RULES)) == 1

@@ -34,19 +34,19 @@ from tests.conformance.run_builders import (
 )
 
 
-class TestGetRun:
+class TestQueriesGetRun:
     async def test_finds_it_in_its_namespace_and_across_all(self, store: Store) -> None:
         run = await submit(store)
 
-        assert await store.get_run(NAMESPACE, RUN) == run
-        assert await store.get_run(None, RUN) == run
+        assert await store.queries.get_run(NAMESPACE, RUN) == run
+        assert await store.queries.get_run(None, RUN) == run
 
     async def test_finds_none_elsewhere(self, store: Store) -> None:
         await submit(store)
 
-        assert await store.get_run(OTHER_NAMESPACE, RUN) is None
-        assert await store.get_run(NAMESPACE, RunId("order-4")) is None
-        assert await store.get_run(None, RunId("order-4")) is None
+        assert await store.queries.get_run(OTHER_NAMESPACE, RUN) is None
+        assert await store.queries.get_run(NAMESPACE, RunId("order-4")) is None
+        assert await store.queries.get_run(None, RunId("order-4")) is None
 
 
 async def various(store: Store, clock: ManualClock) -> None:
@@ -83,7 +83,7 @@ FILTERS: dict[str, tuple[RunFilter, list[str]]] = {
 }
 
 
-class TestListRuns:
+class TestQueriesListRuns:
     async def test_gives_them_newest_first_up_to_the_limit(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -91,7 +91,7 @@ class TestListRuns:
             await submit(store, id=RunId(id))
             clock.advance(SECOND)
 
-        runs = await store.list_runs(RunFilter(), 2)
+        runs = await store.queries.list_runs(RunFilter(), 2)
 
         assert [run.id for run in runs] == ["b", "c"]
         assert runs[0] == await read_run(store, RunId("b"))
@@ -103,7 +103,7 @@ class TestListRuns:
         await various(store, clock)
         filter, wanted = FILTERS[name]
 
-        assert [run.id for run in await store.list_runs(filter, 10)] == wanted
+        assert [run.id for run in await store.queries.list_runs(filter, 10)] == wanted
 
     async def test_goes_through_them_page_by_page(self, store: Store, clock: ManualClock) -> None:
         for number in range(9):  # three at each moment
@@ -113,7 +113,7 @@ class TestListRuns:
         page: list[Run] = []
         for _ in range(5):
             before = (page[-1].created_at, page[-1].id) if page else None
-            page = await store.list_runs(RunFilter(before=before), 2)
+            page = await store.queries.list_runs(RunFilter(before=before), 2)
             seen += [run.id for run in page]
 
         assert seen == [f"run-{number}" for number in reversed(range(9))]
@@ -124,16 +124,16 @@ class TestListRuns:
             await submit(store, id=RunId(f"{RUN}/child"), namespace=namespace)
             clock.advance(SECOND)
 
-        runs = await store.list_runs(RunFilter(id=RUN), 10)
+        runs = await store.queries.list_runs(RunFilter(id=RUN), 10)
 
         assert [(run.namespace, run.id) for run in runs] == [("a", RUN), ("c", RUN), ("b", RUN)]
-        assert await store.list_runs(RunFilter(id=RUN), 2) == runs[:2]
+        assert await store.queries.list_runs(RunFilter(id=RUN), 2) == runs[:2]
         older = RunFilter(id=RUN, before=(runs[0].created_at, RUN))
-        assert await store.list_runs(older, 10) == runs[1:]
-        assert await store.count_runs(RunFilter(id=RUN)) == 3
+        assert await store.queries.list_runs(older, 10) == runs[1:]
+        assert await store.queries.count_runs(RunFilter(id=RUN)) == 3
 
 
-class TestCountRuns:
+class TestQueriesCountRuns:
     @pytest.mark.parametrize("name", FILTERS)
     async def test_counts_those_that_match_in(
         self, store: Store, clock: ManualClock, name: str
@@ -141,14 +141,14 @@ class TestCountRuns:
         await various(store, clock)
         filter, wanted = FILTERS[name]
 
-        assert await store.count_runs(filter) == len(wanted)
+        assert await store.queries.count_runs(filter) == len(wanted)
 
 
-class TestLiveFlows:
+class TestAdminLiveFlows:
     async def test_count_unended_runs_by_version(self, store: Store, clock: ManualClock) -> None:
         await various(store, clock)
 
-        live = await store.live_flows(NAMESPACE)
+        live = await store.admin.live_flows(NAMESPACE)
 
         def count(flow: str, version: str, count: int) -> FlowCount:
             return FlowCount(namespace=NAMESPACE, flow=flow, version=version, count=count)
@@ -161,7 +161,7 @@ class TestLiveFlows:
         await submit(store)
 
         async def versions(namespace: str | None) -> list[tuple[str, str]]:
-            live = await store.live_flows(namespace)
+            live = await store.admin.live_flows(namespace)
             return sorted((each.namespace, each.version) for each in live)
 
         await go_on(store, version="v2")
@@ -172,13 +172,13 @@ class TestLiveFlows:
         assert await versions(NAMESPACE) == [(NAMESPACE, "v2")]
 
 
-class TestRunStates:
+class TestQueriesRunStates:
     async def test_are_in_the_order_asked(self, store: Store) -> None:
         mine = await submit(store)
         theirs = await submit(store, namespace=OTHER_NAMESPACE)
         other = await submit(store, id=RunId("other"), status=COMPLETED)
 
-        states = await store.run_states(
+        states = await store.queries.run_states(
             [
                 (NAMESPACE, RunId("other")),
                 (OTHER_NAMESPACE, RUN),
@@ -189,10 +189,10 @@ class TestRunStates:
         )
 
         assert states == [other, theirs, None, None, mine]
-        assert await store.run_states([]) == []
+        assert await store.queries.run_states([]) == []
 
 
-class TestRunJobs:
+class TestQueriesRunJobs:
     async def test_are_those_of_the_run_oldest_first_without_values(self, store: Store) -> None:
         jobs = [node_job(f"pack[{item}]") for item in range(3)]
         other = RunId("other")
@@ -201,46 +201,46 @@ class TestRunJobs:
         theirs = node_job(namespace=OTHER_NAMESPACE)
         await submit(store, namespace=OTHER_NAMESPACE, jobs=(theirs,))
 
-        found = await store.run_jobs(NAMESPACE, RUN)
+        found = await store.queries.run_jobs(NAMESPACE, RUN)
 
         assert [job.id for job in found] == [job.id for job in jobs]
         assert [job.node for job in found] == [job.node for job in jobs]
         assert {job.input for job in found} == {None}
-        assert await store.run_jobs(NAMESPACE, RunId("nobody")) == []
+        assert await store.queries.run_jobs(NAMESPACE, RunId("nobody")) == []
 
     async def test_have_their_failures_elsewhere(self, store: Store) -> None:
         await submit(store, jobs=(node_job(),))
         held = await claim_node(store)
         await go_on(store, settlements=(repeats(held, Retried(failure=failure("jammed"))),))
 
-        [job] = await store.run_jobs(NAMESPACE, RUN)
+        [job] = await store.queries.run_jobs(NAMESPACE, RUN)
 
         assert (job.status, job.failures) == (Status.WAITING, 1)
-        [failed] = await store.failed_attempts(job.id)
+        [failed] = await store.queries.failed_attempts(job.id)
         assert failed.failure == failure("jammed")
 
     async def test_are_seen_among_all_jobs_too(self, store: Store) -> None:
         await submit(store, jobs=(node_job("a"), node_job("b")))
         [claimed] = await claim_nodes(store, limit=1)
 
-        [waiting] = await store.list_jobs(JobFilter(status=Status.WAITING), 10)
+        [waiting] = await store.queries.list_jobs(JobFilter(status=Status.WAITING), 10)
         assert waiting.node == node_job("b").node
         assert (await read(store, claimed.claim.id)).node == node_job("a").node
-        assert await store.count_jobs(JobFilter(queue=NODE_LANE.queue)) == 2
+        assert await store.queries.count_jobs(JobFilter(queue=NODE_LANE.queue)) == 2
         depth = QueueDepth(
             namespace=NAMESPACE, queue=NODE_LANE.queue, status=Status.ACTIVE, count=1
         )
-        assert depth in await store.depth(NAMESPACE)
+        assert depth in await store.admin.depth(NAMESPACE)
 
 
-class TestRunWaits:
+class TestQueriesRunWaits:
     async def test_are_those_of_the_run(self, store: Store) -> None:
         await submit(store, waits=(timer("a", delay=HOUR), timer("b"), child_wait("c")))
         await submit(store, id=RunId("other"), waits=(timer("theirs"),))
         await submit(store, namespace=OTHER_NAMESPACE, waits=(timer("elsewhere"),))
 
-        waits = await store.run_waits(NAMESPACE, RUN)
+        waits = await store.queries.run_waits(NAMESPACE, RUN)
 
         assert {wait.key for wait in waits} == {"a", "b", "c"}
         assert {(wait.namespace, wait.run) for wait in waits} == {(NAMESPACE, RUN)}
-        assert await store.run_waits(NAMESPACE, RunId("nobody")) == []
+        assert await store.queries.run_waits(NAMESPACE, RunId("nobody")) == []

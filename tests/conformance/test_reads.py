@@ -26,18 +26,18 @@ from tests.conformance.builders import (
 )
 
 
-class TestGetJob:
+class TestQueriesGetJob:
     async def test_shows_a_job_with_its_values(self, store: Store) -> None:
         held = await hold(store, input=b'"in"')
         await settle(store, held, Completed(output=b'"out"'))
 
-        job = await store.get_job(NAMESPACE, held.id)
+        job = await store.queries.get_job(NAMESPACE, held.id)
 
         assert job is not None
         assert (job.input, job.output) == (b'"in"', b'"out"')
 
     async def test_shows_nothing_where_nothing_is(self, store: Store) -> None:
-        assert await store.get_job(NAMESPACE, JobId("gone")) is None
+        assert await store.queries.get_job(NAMESPACE, JobId("gone")) is None
 
     async def test_shows_the_whole_life_of_a_job(self, store: Store, clock: ManualClock) -> None:
         created_at = clock()
@@ -58,18 +58,18 @@ class TestGetJob:
         assert job.worker == WORKER
 
 
-class TestListJobs:
+class TestQueriesListJobs:
     async def test_shows_the_newest_first_up_to_the_limit(self, store: Store) -> None:
         ids = await insert_many(store, 5)
 
-        page = await store.list_jobs(JobFilter(), 3)
+        page = await store.queries.list_jobs(JobFilter(), 3)
 
         assert [job.id for job in page] == [ids[4], ids[3], ids[2]]
 
     async def test_goes_on_before_the_last_job_of_a_page(self, store: Store) -> None:
         ids = await insert_many(store, 5)
 
-        page = await store.list_jobs(JobFilter(before=ids[2]), 10)
+        page = await store.queries.list_jobs(JobFilter(before=ids[2]), 10)
 
         assert [job.id for job in page] == [ids[1], ids[0]]
 
@@ -78,7 +78,7 @@ class TestListJobs:
         await settle(store, held, Completed(output=b"1"))
         with_values = await read(store, held.id)
 
-        [job] = await store.list_jobs(JobFilter(), 10)
+        [job] = await store.queries.list_jobs(JobFilter(), 10)
 
         assert (job.input, job.output) == (None, None)
         assert (job.id, job.status, job.progress, job.finished_at) == (
@@ -96,7 +96,7 @@ class TestListJobs:
             for each in sorted(Status, key=lambda status: status is Status.WAITING)
         }
 
-        jobs = await store.list_jobs(JobFilter(status=status), 20)
+        jobs = await store.queries.list_jobs(JobFilter(status=status), 20)
 
         assert [job.id for job in jobs] == [there[status]]
 
@@ -112,25 +112,25 @@ class TestListJobs:
             namespace="team-b", status=Status.WAITING, queue="gpu", task="embed", group="run-1"
         )
 
-        assert [job.id for job in await store.list_jobs(filter, 10)] == [wanted]
-        assert await store.count_jobs(filter) == 1
+        assert [job.id for job in await store.queries.list_jobs(filter, 10)] == [wanted]
+        assert await store.queries.count_jobs(filter) == 1
 
 
-class TestCountJobs:
+class TestQueriesCountJobs:
     async def test_counts_what_the_filter_is_about(self, store: Store) -> None:
         ids = await insert_many(store, 3, group="run-1")
         await insert(store, namespace="team-b", group="run-1")
-        await store.abort_jobs(None, ids[:1])
+        await store.admin.abort_jobs(None, ids[:1])
 
-        assert await store.count_jobs(JobFilter()) == 4
-        assert await store.count_jobs(JobFilter(namespace=NAMESPACE)) == 3
-        assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 3
-        assert await store.count_jobs(JobFilter(group="run-1", namespace=NAMESPACE)) == 3
-        assert await store.count_jobs(JobFilter(queue=LANE.queue, task="other")) == 0
-        assert await store.count_jobs(JobFilter(before=ids[2])) == 2
+        assert await store.queries.count_jobs(JobFilter()) == 4
+        assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 3
+        assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 3
+        assert await store.queries.count_jobs(JobFilter(group="run-1", namespace=NAMESPACE)) == 3
+        assert await store.queries.count_jobs(JobFilter(queue=LANE.queue, task="other")) == 0
+        assert await store.queries.count_jobs(JobFilter(before=ids[2])) == 2
 
 
-class TestDepth:
+class TestAdminDepth:
     async def test_counts_jobs_by_queue_and_status(self, store: Store) -> None:
         gpu = Lane(queue="gpu", task="embed")
         await put_in(store, Status.COMPLETED)
@@ -144,19 +144,19 @@ class TestDepth:
             QueueDepth(namespace=NAMESPACE, queue="mail", status=Status.WAITING, count=3),
         ]
         theirs = QueueDepth(namespace="team-b", queue="gpu", status=Status.WAITING, count=1)
-        assert await store.depth(NAMESPACE) == mine
-        assert await store.depth(None) == [*mine, theirs]
-        assert await store.depth("nobody") == []
+        assert await store.admin.depth(NAMESPACE) == mine
+        assert await store.admin.depth(None) == [*mine, theirs]
+        assert await store.admin.depth("nobody") == []
 
 
-class TestFindResult:
+class TestQueriesFindResult:
     async def test_gives_the_output_of_a_completed_job_with_this_very_input(
         self, store: Store
     ) -> None:
         held = await hold(store, input=b'"a"', input_hash=77)
         await settle(store, held, Completed(output=b'"A"'))
 
-        assert await store.find_result(NAMESPACE, LANE.task, 77, b'"a"') == b'"A"'
+        assert await store.queries.find_result(NAMESPACE, LANE.task, 77, b'"a"') == b'"A"'
 
     async def test_gives_the_one_completed_last(self, store: Store, clock: ManualClock) -> None:
         first, second = await hold(store), await hold(store)
@@ -164,20 +164,20 @@ class TestFindResult:
         clock.advance(MINUTE)
         await settle(store, first, Completed(output=b"new"))
 
-        assert await store.find_result(NAMESPACE, LANE.task, 1, b"{}") == b"new"
+        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") == b"new"
 
     async def test_gives_nothing_for_another_input_with_the_same_hash(self, store: Store) -> None:
         held = await hold(store, input=b'"a"', input_hash=77)
         await settle(store, held, Completed(output=b'"A"'))
 
-        assert await store.find_result(NAMESPACE, LANE.task, 77, b'"b"') is None
+        assert await store.queries.find_result(NAMESPACE, LANE.task, 77, b'"b"') is None
 
     async def test_gives_nothing_of_another_task_or_namespace(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, Completed(output=b"1"))
 
-        assert await store.find_result(NAMESPACE, "other", 1, b"{}") is None
-        assert await store.find_result("team-b", LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result(NAMESPACE, "other", 1, b"{}") is None
+        assert await store.queries.find_result("team-b", LANE.task, 1, b"{}") is None
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.COMPLETED}))
     async def test_gives_nothing_of_a_job_that_is_not_completed(
@@ -185,4 +185,4 @@ class TestFindResult:
     ) -> None:
         await put_in(store, status)
 
-        assert await store.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
+        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") is None

@@ -35,13 +35,13 @@ def lost(*claims: Claim) -> Renewal:
     return Renewal(lost=frozenset(claim.id for claim in claims), aborting=frozenset())
 
 
-class TestRenewLeases:
+class TestJobsRenew:
     async def test_extends_the_leases_of_all_claims(self, store: Store, clock: ManualClock) -> None:
         await insert_many(store, 3)
         claims = [job.claim for job in (await claim(store)).jobs]
         clock.advance(10 * SECOND)
 
-        assert await store.renew_leases(WORKER, claims, MINUTE) == ALL_KEPT
+        assert await store.jobs.renew(WORKER, claims, MINUTE) == ALL_KEPT
 
         for each in claims:
             assert (await read(store, each.id)).lease_until == clock() + MINUTE
@@ -54,7 +54,7 @@ class TestRenewLeases:
         before = await record_of(store, other.id)
         clock.advance(SECOND)
 
-        await store.renew_leases(WORKER, [renewed], LEASE)
+        await store.jobs.renew(WORKER, [renewed], LEASE)
 
         assert await record_of(store, other.id) == before
 
@@ -64,9 +64,9 @@ class TestRenewLeases:
         held = await hold(store)
         for _ in range(5):
             clock.advance(LEASE - SECOND)
-            await store.renew_leases(WORKER, [held], LEASE)
+            await store.jobs.renew(WORKER, [held], LEASE)
 
-        assert await store.take_over_expired(NAMESPACE, 10, 3) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, 3) == []
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
     async def test_reports_a_claim_that_is_not_current_as_lost_and_leaves_its_row(
@@ -74,12 +74,12 @@ class TestRenewLeases:
     ) -> None:
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         await claim_ids(store, worker=OTHER_WORKER)
         before = await record_of(store, stale.id)
         clock.advance(SECOND)
 
-        assert await store.renew_leases(WORKER, [stale], MINUTE) == lost(stale)
+        assert await store.jobs.renew(WORKER, [stale], MINUTE) == lost(stale)
         assert await record_of(store, stale.id) == before
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.ACTIVE, Status.ABORTING}))
@@ -89,53 +89,53 @@ class TestRenewLeases:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        assert await store.renew_leases(WORKER, [there], MINUTE) == lost(there)
+        assert await store.jobs.renew(WORKER, [there], MINUTE) == lost(there)
         assert await record_of(store, there.id) == before
 
     async def test_reports_a_job_that_is_gone_as_lost(self, store: Store) -> None:
         gone = Claim(id=JobId("gone"), epoch=1)
         held = await hold(store)
 
-        assert await store.renew_leases(WORKER, [gone, held], MINUTE) == lost(gone)
+        assert await store.jobs.renew(WORKER, [gone, held], MINUTE) == lost(gone)
 
     async def test_renews_and_reports_an_aborting_job(
         self, store: Store, clock: ManualClock
     ) -> None:
         held, aborting = await hold(store), await hold(store)
-        await store.abort_jobs(NAMESPACE, [aborting.id])
+        await store.admin.abort_jobs(NAMESPACE, [aborting.id])
         clock.advance(SECOND)
 
-        renewal = await store.renew_leases(WORKER, [held, aborting], MINUTE)
+        renewal = await store.jobs.renew(WORKER, [held, aborting], MINUTE)
 
         assert renewal == Renewal(lost=frozenset(), aborting=frozenset({aborting.id}))
         assert (await read(store, aborting.id)).lease_until == clock() + MINUTE
 
     async def test_takes_no_claims_at_all(self, store: Store) -> None:
-        assert await store.renew_leases(WORKER, [], LEASE) == ALL_KEPT
+        assert await store.jobs.renew(WORKER, [], LEASE) == ALL_KEPT
 
 
-class TestCheckClaims:
+class TestJobsCheck:
     async def test_gives_the_answer_of_renewing_and_writes_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
         held, aborting = await hold(store), await hold(store)
-        await store.abort_jobs(NAMESPACE, [aborting.id])
+        await store.admin.abort_jobs(NAMESPACE, [aborting.id])
         stale = Claim(id=held.id, epoch=0)
         before = await record_of(store, held.id), await record_of(store, aborting.id)
         clock.advance(SECOND)
 
-        assert await store.check_claims([held]) == ALL_KEPT
-        assert await store.check_claims([stale]) == lost(stale)
-        assert await store.check_claims([held, aborting]) == Renewal(
+        assert await store.jobs.check([held]) == ALL_KEPT
+        assert await store.jobs.check([stale]) == lost(stale)
+        assert await store.jobs.check([held, aborting]) == Renewal(
             lost=frozenset(), aborting=frozenset({aborting.id})
         )
-        assert await store.check_claims([]) == ALL_KEPT
+        assert await store.jobs.check([]) == ALL_KEPT
         after = await record_of(store, held.id), await record_of(store, aborting.id)
         assert after == before
 
     async def test_reports_a_disabled_job_as_lost(self, store: Store) -> None:
         held = await hold(store)
-        await store.disable_jobs(NAMESPACE, [held.id])
+        await store.admin.disable_jobs(NAMESPACE, [held.id])
 
-        assert await store.check_claims([held]) == lost(held)
+        assert await store.jobs.check([held]) == lost(held)
         assert await status_of(store, held.id) is Status.DISABLED

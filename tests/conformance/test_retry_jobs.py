@@ -6,7 +6,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.errors import FingerprintTaken
-from perdure.model.job import JobFilter, Moved, Progress, Status
+from perdure.model.job import JobFilter, Progress, Status, StatusChange
 from perdure.model.outcome import Buried, Completed, Released, Retried
 from perdure.store.contract import Store
 from tests.conformance.builders import (
@@ -30,7 +30,7 @@ from tests.conformance.builders import (
 RETRIABLE = [Status.FAILED, Status.DEAD, Status.CANCELLED]
 
 
-class TestRetryJobs:
+class TestAdminRetryJobs:
     @pytest.mark.parametrize("status", RETRIABLE)
     async def test_starts_the_job_anew(
         self, store: Store, clock: ManualClock, status: Status
@@ -38,14 +38,14 @@ class TestRetryJobs:
         ended = await put_in(store, status)
         clock.advance(HOUR)
 
-        moved = await store.retry_jobs(NAMESPACE, [ended.id])
+        moved = await store.admin.retry_jobs(NAMESPACE, [ended.id])
 
-        assert moved == [Moved(id=ended.id, before=status, after=Status.WAITING)]
+        assert moved == [StatusChange(id=ended.id, before=status, after=Status.WAITING)]
         job = await read(store, ended.id)
         assert (job.finished_at, job.worker, job.ready_at) == (None, None, clock())
         again = await claim_one(store)
         assert await settle(store, again, Completed(output=b"2")) is Status.COMPLETED
-        assert (await store.job_states([ended.id]))[ended.id].failure is None
+        assert (await store.queries.job_states([ended.id]))[ended.id].failure is None
 
     async def test_counts_failures_postponements_and_deaths_from_zero(
         self, store: Store, clock: ManualClock
@@ -55,11 +55,11 @@ class TestRetryJobs:
         await settle(store, await claim_one(store), Retried(failure=failure(), is_postponed=True))
         await claim_one(store)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         last = await claim_one(store)
         await settle(store, last, Buried(failure=failure()))
 
-        await store.retry_jobs(NAMESPACE, [id])
+        await store.admin.retry_jobs(NAMESPACE, [id])
 
         [job] = (await claim(store)).jobs
         assert (job.failures, job.postpones, (await read(store, id)).deaths) == (0, 0, 0)
@@ -68,30 +68,30 @@ class TestRetryJobs:
     async def test_forgets_the_deadline(self, store: Store, clock: ManualClock) -> None:
         id = await insert(store, deadline=MINUTE)
         clock.advance(HOUR)
-        await store.expire_deadlines(NAMESPACE, 10)
+        await store.maintenance.expire_deadlines(NAMESPACE, 10)
 
-        await store.retry_jobs(NAMESPACE, [id])
+        await store.admin.retry_jobs(NAMESPACE, [id])
 
         assert (await read(store, id)).deadline_at is None
-        assert len(await store.expire_deadlines(NAMESPACE, 10)) == 0
+        assert len(await store.maintenance.expire_deadlines(NAMESPACE, 10)) == 0
         assert await claim_ids(store) == [id]
 
     async def test_keeps_the_history_of_failures(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, Buried(failure=failure("first life")))
-        await store.retry_jobs(NAMESPACE, [held.id])
+        await store.admin.retry_jobs(NAMESPACE, [held.id])
         await settle(store, await claim_one(store), Buried(failure=failure("second life")))
 
-        history = await store.failed_attempts(held.id)
+        history = await store.queries.failed_attempts(held.id)
 
         assert [each.failure.message for each in history] == ["first life", "second life"]
 
     async def test_starts_its_progress_anew(self, store: Store) -> None:
         held = await hold(store)
-        await store.save_progress([(held, Progress(percent=80, message="nearly"))])
+        await store.jobs.save_progress([(held, Progress(percent=80, message="nearly"))])
         await settle(store, held, Buried(failure=failure()))
 
-        await store.retry_jobs(NAMESPACE, [held.id])
+        await store.admin.retry_jobs(NAMESPACE, [held.id])
 
         assert (await read(store, held.id)).progress == Progress(percent=0)
 
@@ -101,16 +101,16 @@ class TestRetryJobs:
         waiting = await insert(store)
         clock.advance(MINUTE)
 
-        await store.retry_jobs(NAMESPACE, [ended.id])
+        await store.admin.retry_jobs(NAMESPACE, [ended.id])
 
         assert await claim_ids(store) == [waiting, ended.id]
 
     async def test_does_not_hold_off_the_worker_that_failed_it(self, store: Store) -> None:
         held = await hold(store)
         await settle(store, held, Retried(failure=failure(), hold_off=HOUR))
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
 
-        await store.retry_jobs(NAMESPACE, [held.id])
+        await store.admin.retry_jobs(NAMESPACE, [held.id])
 
         assert await claim_ids(store) == [held.id]
 
@@ -122,7 +122,7 @@ class TestRetryJobs:
         rival = await insert(store, fingerprint="once")
 
         with pytest.raises(FingerprintTaken) as caught:
-            await store.retry_jobs(NAMESPACE, [other.id, ended.id])
+            await store.admin.retry_jobs(NAMESPACE, [other.id, ended.id])
 
         assert (caught.value.fingerprint, caught.value.job_id) == ("once", rival)
         assert await status_of(store, ended.id) is Status.DEAD
@@ -130,7 +130,7 @@ class TestRetryJobs:
 
     async def test_makes_its_fingerprint_taken_again(self, store: Store) -> None:
         ended = await put_in(store, Status.DEAD, fingerprint="once")
-        await store.retry_jobs(NAMESPACE, [ended.id])
+        await store.admin.retry_jobs(NAMESPACE, [ended.id])
 
         assert await insert(store, fingerprint="once") == ended.id
 
@@ -139,22 +139,22 @@ class TestRetryJobs:
         second = await put_in(store, Status.FAILED, fingerprint="once")
 
         with pytest.raises(FingerprintTaken):
-            await store.retry_jobs(NAMESPACE, [first.id, second.id])
+            await store.admin.retry_jobs(NAMESPACE, [first.id, second.id])
 
-        assert await store.count_jobs(JobFilter(status=Status.WAITING)) == 0
+        assert await store.queries.count_jobs(JobFilter(status=Status.WAITING)) == 0
 
     @pytest.mark.parametrize("status", sorted(set(Status) - set(RETRIABLE)))
     async def test_leaves_any_other_job_and_says_so(self, store: Store, status: Status) -> None:
         there = await put_in(store, status, fingerprint="once")
         before = await record_of(store, there.id)
 
-        moved = await store.retry_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.retry_jobs(NAMESPACE, [there.id])
 
-        assert moved == [Moved(id=there.id, before=status, after=status)]
+        assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
 
 
-class TestResumeJobs:
+class TestAdminResumeJobs:
     async def test_puts_a_released_job_back_with_its_rank(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -163,9 +163,9 @@ class TestResumeJobs:
         clock.advance(MINUTE)
         behind = await insert(store)
 
-        moved = await store.resume_jobs(NAMESPACE, [held.id])
+        moved = await store.admin.resume_jobs(NAMESPACE, [held.id])
 
-        assert moved == [Moved(id=held.id, before=Status.PAUSED, after=Status.WAITING)]
+        assert moved == [StatusChange(id=held.id, before=Status.PAUSED, after=Status.WAITING)]
         assert await claim_ids(store) == [held.id, behind]
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.PAUSED}))
@@ -173,7 +173,7 @@ class TestResumeJobs:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.resume_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.resume_jobs(NAMESPACE, [there.id])
 
-        assert moved == [Moved(id=there.id, before=status, after=status)]
+        assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before

@@ -21,13 +21,15 @@ from tests.conformance.builders import (
 )
 
 
-class TestSaveProgress:
+class TestJobsSaveProgress:
     async def test_keeps_the_latest_of_held_jobs(self, store: Store) -> None:
         first, second = await hold(store), await hold(store)
-        await store.save_progress([(first, Progress(percent=10)), (second, Progress(percent=20))])
+        await store.jobs.save_progress(
+            [(first, Progress(percent=10)), (second, Progress(percent=20))]
+        )
 
         latest = Progress(percent=55.5, message="half way ☃", details={"done": 1})
-        await store.save_progress([(first, latest)])
+        await store.jobs.save_progress([(first, latest)])
 
         job, state, _ = await record_of(store, first.id)
         assert job is not None
@@ -39,7 +41,7 @@ class TestSaveProgress:
     async def test_keeps_details_as_they_are(self, store: Store, details: Any) -> None:
         held = await hold(store)
 
-        await store.save_progress([(held, Progress(percent=1, details=details))])
+        await store.jobs.save_progress([(held, Progress(percent=1, details=details))])
 
         kept = (await read(store, held.id)).progress.details
         assert (kept, type(kept)) == (details, type(details))
@@ -49,12 +51,12 @@ class TestSaveProgress:
     ) -> None:
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         await claim_ids(store, worker=OTHER_WORKER)
         held = await hold(store)
         before = await record_of(store, stale.id)
 
-        await store.save_progress([(stale, Progress(percent=99)), (held, Progress(percent=3))])
+        await store.jobs.save_progress([(stale, Progress(percent=99)), (held, Progress(percent=3))])
 
         assert await record_of(store, stale.id) == before
         assert (await read(store, held.id)).progress.percent == 3
@@ -64,25 +66,25 @@ class TestSaveProgress:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        await store.save_progress([(there, Progress(percent=99))])
+        await store.jobs.save_progress([(there, Progress(percent=99))])
 
         assert await record_of(store, there.id) == before
 
     async def test_keeps_that_of_a_job_asked_to_stop(self, store: Store) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
 
-        await store.save_progress([(held, Progress(percent=70, message="stopping"))])
+        await store.jobs.save_progress([(held, Progress(percent=70, message="stopping"))])
 
         assert (await read(store, held.id)).progress.message == "stopping"
 
     async def test_takes_no_progress_at_all(self, store: Store) -> None:
-        await store.save_progress([])
+        await store.jobs.save_progress([])
 
     async def test_ignores_a_job_that_is_gone(self, store: Store) -> None:
         held = await hold(store)
 
         gone = Claim(id=type(held.id)("gone"), epoch=1)
-        await store.save_progress([(gone, Progress(percent=1)), (held, Progress(percent=2))])
+        await store.jobs.save_progress([(gone, Progress(percent=1)), (held, Progress(percent=2))])
 
         assert (await read(store, held.id)).progress.percent == 2

@@ -44,10 +44,10 @@ TAKEN = ScheduleCommitState.TAKEN
 
 
 async def runs_in(store: Store) -> list[str]:
-    return sorted(run.id for run in await store.list_runs(RunFilter(), 100))
+    return sorted(run.id for run in await store.queries.list_runs(RunFilter(), 100))
 
 
-class TestCommitSchedule:
+class TestSchedulesCommit:
     async def test_keeps_everything_of_a_new_one(self, store: Store, twin: Store) -> None:
         new = await save(store)
 
@@ -55,7 +55,7 @@ class TestCommitSchedule:
 
     async def test_refuses_a_new_one_whose_name_is_taken(self, store: Store) -> None:
         first = await save(store)
-        answer = await store.commit_schedule(ScheduleCommit(schedule=schedule(), expected=None))
+        answer = await store.schedules.commit(ScheduleCommit(schedule=schedule(), expected=None))
 
         assert answer.state is CONFLICT
         assert await read(store) == first
@@ -69,7 +69,7 @@ class TestCommitSchedule:
 
     async def test_refuses_a_change_of_one_that_is_gone(self, store: Store) -> None:
         first = await save(store)
-        await store.delete_schedule(NAMESPACE, NAME)
+        await store.schedules.delete(NAMESPACE, NAME)
 
         assert (await start(store, first)).state is CONFLICT
         assert await runs_in(store) == []
@@ -77,7 +77,7 @@ class TestCommitSchedule:
     async def test_replaces_it_as_a_whole(self, store: Store) -> None:
         first = await save(store)
         other = advanced(first, due_at=None, queued=(), paused_at=START, paused_by="ann")
-        answer = await store.commit_schedule(
+        answer = await store.schedules.commit(
             ScheduleCommit(schedule=other, expected=first.revision)
         )
 
@@ -101,7 +101,7 @@ class TestCommitSchedule:
 
         assert answer.inserted is not None
         assert answer.inserted.id == job.id
-        [kept] = await store.list_jobs(JobFilter(namespace=NAMESPACE), 10)
+        [kept] = await store.queries.list_jobs(JobFilter(namespace=NAMESPACE), 10)
         assert kept.id == job.id
 
     async def test_starts_nothing_on_a_revision_that_is_not_current(self, store: Store) -> None:
@@ -113,7 +113,9 @@ class TestCommitSchedule:
 
         assert answer.state is CONFLICT
         assert await runs_in(store) == [TICK]
-        assert await store.count_jobs(JobFilter(namespace=NAMESPACE)) == 1  # that of the run
+        assert (
+            await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 1
+        )  # that of the run
 
     async def test_changes_nothing_when_the_id_of_the_run_is_taken(self, store: Store) -> None:
         before = await submit(store, id=TICK)
@@ -128,11 +130,11 @@ class TestCommitSchedule:
         await submit(store, id=TICK)
         new = ScheduleCommit(schedule=schedule(), expected=None, run=new_run(id=TICK))
 
-        assert (await store.commit_schedule(new)).state is TAKEN
-        assert await store.get_schedule(NAMESPACE, NAME) is None
+        assert (await store.schedules.commit(new)).state is TAKEN
+        assert await store.schedules.get(NAMESPACE, NAME) is None
 
     async def test_starts_one_run_however_many_try_at_once(self, store: Store) -> None:
-        twins = [store.twin() for _ in range(4)]
+        twins = [store.clone() for _ in range(4)]
         for each in twins:
             await each.open()
         first = await save(store)
@@ -151,14 +153,14 @@ class TestCommitSchedule:
     ) -> None:
         new = [ScheduleCommit(schedule=schedule(), expected=None) for _ in range(6)]
         answers = await asyncio.gather(
-            *((store, twin)[n % 2].commit_schedule(each) for n, each in enumerate(new))
+            *((store, twin)[n % 2].schedules.commit(each) for n, each in enumerate(new))
         )
 
         [done] = [n for n, answer in enumerate(answers) if answer.state is DONE]
         assert await read(store) == new[done].schedule
 
     async def test_writes_the_other_state_when_the_run_is_skipped(self, store: Store) -> None:
-        await store.submit_run(cooling_run())
+        await store.runs.submit(cooling_run())
         first = await save(store)
         other = advanced(first, skipped=99)
 
@@ -180,44 +182,44 @@ class TestCommitSchedule:
         assert (await start(store, await save(store))).state is DONE
 
 
-class TestGetSchedule:
+class TestSchedulesGet:
     async def test_finds_nothing_of_another_name_or_namespace(self, store: Store) -> None:
         await save(store)
 
-        assert await store.get_schedule(NAMESPACE, "nightly ") is None
-        assert await store.get_schedule(OTHER_NAMESPACE, NAME) is None
+        assert await store.schedules.get(NAMESPACE, "nightly ") is None
+        assert await store.schedules.get(OTHER_NAMESPACE, NAME) is None
 
 
-class TestListSchedules:
+class TestSchedulesList:
     async def test_has_those_of_a_namespace_by_name(self, store: Store) -> None:
         for name in ("b", "Z", "a", "ä"):
             await save(store, name)
         await save(store, "other", namespace=OTHER_NAMESPACE)
 
-        found = await store.list_schedules(NAMESPACE)
+        found = await store.schedules.list(NAMESPACE)
         assert [each.name for each in found] == ["Z", "a", "b", "ä"]
 
     async def test_has_all_of_them_for_an_operator(self, store: Store) -> None:
         await save(store, "a", namespace=OTHER_NAMESPACE)
         await save(store, "b")
 
-        found = await store.list_schedules(None)
+        found = await store.schedules.list(None)
         assert [(each.namespace, each.name) for each in found] == [
             (NAMESPACE, "b"),
             (OTHER_NAMESPACE, "a"),
         ]
 
 
-class TestUnreadableSchedules:
+class TestSchedulesUnreadable:
     async def test_has_none_that_was_written_by_this_version(self, store: Store) -> None:
         """What a newer one writes is up to stores that several versions can share."""
         await save(store)
 
-        assert await store.unreadable_schedules(None) == []
-        assert await store.unreadable_schedules(NAMESPACE) == []
+        assert await store.schedules.unreadable(None) == []
+        assert await store.schedules.unreadable(NAMESPACE) == []
 
 
-class TestDueSchedules:
+class TestMaintenanceDueSchedules:
     async def test_has_those_whose_time_has_come_earliest_first(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -227,50 +229,52 @@ class TestDueSchedules:
         await save(store, "never", due_at=None)
         await save(store, "other", namespace=OTHER_NAMESPACE, due_at=START)
 
-        assert await store.due_schedules(NAMESPACE, 10) == []
+        assert await store.maintenance.due_schedules(NAMESPACE, 10) == []
         clock.advance(2 * HOUR)
-        due = await store.due_schedules(NAMESPACE, 10)
+        due = await store.maintenance.due_schedules(NAMESPACE, 10)
         assert [each.name for each in due] == ["first", "second"]
-        assert [each.name for each in await store.due_schedules(NAMESPACE, 1)] == ["first"]
+        assert [each.name for each in await store.maintenance.due_schedules(NAMESPACE, 1)] == [
+            "first"
+        ]
 
     async def test_is_announced_by_the_survey(self, store: Store) -> None:
-        assert (await store.survey(NAMESPACE)).next_tick_at is None
+        assert (await store.maintenance.poll(NAMESPACE)).next_tick_at is None
         await save(store, "later", due_at=START + 2 * HOUR)
         await save(store, "sooner", due_at=START + HOUR)
         await save(store, "other", namespace=OTHER_NAMESPACE, due_at=START)
 
-        assert (await store.survey(NAMESPACE)).next_tick_at == START + HOUR
+        assert (await store.maintenance.poll(NAMESPACE)).next_tick_at == START + HOUR
 
     async def test_lets_go_of_one_that_was_advanced(self, store: Store, clock: ManualClock) -> None:
         first = await save(store)
         clock.advance(HOUR)
         await start(store, first)
 
-        assert await store.due_schedules(NAMESPACE, 10) == []
-        assert (await store.survey(NAMESPACE)).next_tick_at == START + 2 * HOUR
+        assert await store.maintenance.due_schedules(NAMESPACE, 10) == []
+        assert (await store.maintenance.poll(NAMESPACE)).next_tick_at == START + 2 * HOUR
 
 
-class TestDeleteSchedule:
+class TestSchedulesDelete:
     async def test_removes_it_and_leaves_what_it_started(self, store: Store) -> None:
         await start(store, await save(store))
 
-        assert await store.delete_schedule(NAMESPACE, NAME)
-        assert await store.get_schedule(NAMESPACE, NAME) is None
+        assert await store.schedules.delete(NAMESPACE, NAME)
+        assert await store.schedules.get(NAMESPACE, NAME) is None
         assert (await read_run(store, TICK)).status is RunStatus.RUNNING
-        assert (await store.survey(NAMESPACE)).next_tick_at is None
+        assert (await store.maintenance.poll(NAMESPACE)).next_tick_at is None
 
     async def test_says_so_if_there_is_none(self, store: Store) -> None:
         await save(store, namespace=OTHER_NAMESPACE)
 
-        assert not await store.delete_schedule(NAMESPACE, NAME)
+        assert not await store.schedules.delete(NAMESPACE, NAME)
         await read(store, namespace=OTHER_NAMESPACE)
 
 
 class TestCooldown:
-    """Of ``submit_run``."""
+    """Of ``runs.submit``."""
 
     async def test_the_first_run_begins(self, store: Store) -> None:
-        submitted = await store.submit_run(cooling_run())
+        submitted = await store.runs.submit(cooling_run())
 
         assert submitted.run.status is RunStatus.RUNNING
         assert len(await claim_nodes(store)) == 1
@@ -278,79 +282,79 @@ class TestCooldown:
     async def test_a_run_within_it_is_skipped_and_starts_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
-        first = await store.submit_run(cooling_run())
+        first = await store.runs.submit(cooling_run())
         clock.advance(HOUR / 2)
-        second = await store.submit_run(cooling_run())
+        second = await store.runs.submit(cooling_run())
 
         assert second.is_new
         assert second.run.status is RunStatus.SKIPPED
         assert second.run.finished_at == START + HOUR / 2
         assert second.run.number == 2
         assert first.run.id.encode() in second.run.summary
-        assert await store.run_jobs(NAMESPACE, second.run.id) == []
+        assert await store.queries.run_jobs(NAMESPACE, second.run.id) == []
         assert (await read_run(store, second.run.id)) == second.run
 
     async def test_a_run_after_it_begins(self, store: Store, clock: ManualClock) -> None:
-        await store.submit_run(cooling_run())
+        await store.runs.submit(cooling_run())
         clock.advance(HOUR)
 
-        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING
 
     async def test_counts_from_the_end_of_a_completed_run(
         self, store: Store, clock: ManualClock
     ) -> None:
-        first = await store.submit_run(cooling_run(jobs=()))
+        first = await store.runs.submit(cooling_run(jobs=()))
         clock.advance(2 * HOUR)
         await commit(store, run=first.run.id, status=COMPLETED)
         clock.advance(HOUR / 2)
 
-        second = await store.submit_run(cooling_run())
+        second = await store.runs.submit(cooling_run())
         assert second.run.status is RunStatus.SKIPPED
         assert f"'{first.run.id}' was completed".encode() in second.run.summary
         clock.advance(HOUR / 2)
-        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING
 
     async def test_a_failed_run_counts_from_its_beginning(
         self, store: Store, clock: ManualClock
     ) -> None:
-        first = await store.submit_run(cooling_run(jobs=()))
+        first = await store.runs.submit(cooling_run(jobs=()))
         clock.advance(HOUR)
         await commit(store, run=first.run.id, status=FAILED)
 
-        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING
 
     async def test_a_skipped_run_does_not_begin_it_anew(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.submit_run(cooling_run())
+        await store.runs.submit(cooling_run())
         clock.advance(HOUR / 2)
-        await store.submit_run(cooling_run())
+        await store.runs.submit(cooling_run())
         clock.advance(HOUR / 2)
 
-        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING
 
     async def test_other_flows_and_namespaces_do_not_count(self, store: Store) -> None:
-        await store.submit_run(cooling_run())
-        other_flow = await store.submit_run(cooling_run(flow="billing"))
+        await store.runs.submit(cooling_run())
+        other_flow = await store.runs.submit(cooling_run(flow="billing"))
         elsewhere = cooling_run(namespace=OTHER_NAMESPACE, jobs=())
 
         assert other_flow.run.status is RunStatus.RUNNING
-        assert (await store.submit_run(elsewhere)).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(elsewhere)).run.status is RunStatus.RUNNING
 
     async def test_an_id_that_is_taken_says_more(self, store: Store) -> None:
-        first = await store.submit_run(cooling_run())
+        first = await store.runs.submit(cooling_run())
         again = cooling_run(id=first.run.id, on_existing="use_existing")
 
-        answer = await store.submit_run(again)
+        answer = await store.runs.submit(again)
         assert not answer.is_new
         assert answer.run == first.run
 
     async def test_of_many_at_once_one_begins(self, store: Store) -> None:
-        twins = [store.twin() for _ in range(3)]
+        twins = [store.clone() for _ in range(3)]
         for each in twins:
             await each.open()
 
-        submitted = await asyncio.gather(*(each.submit_run(cooling_run()) for each in twins * 5))
+        submitted = await asyncio.gather(*(each.runs.submit(cooling_run()) for each in twins * 5))
 
         statuses = [each.run.status for each in submitted]
         assert statuses.count(RunStatus.RUNNING) == 1
@@ -361,17 +365,17 @@ class TestCooldown:
     async def test_skipped_runs_are_listed_and_pruned(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.submit_run(cooling_run())
-        skipped = await store.submit_run(cooling_run())
+        await store.runs.submit(cooling_run())
+        skipped = await store.runs.submit(cooling_run())
         wanted = RunFilter(namespace=NAMESPACE, status=RunStatus.SKIPPED)
 
-        assert await store.list_runs(wanted, 10) == [skipped.run]
+        assert await store.queries.list_runs(wanted, 10) == [skipped.run]
         clock.advance(HOUR)
-        assert await store.prune_runs(NAMESPACE, {RunStatus.SKIPPED: HOUR}, 10) == 1
-        assert await store.count_runs(wanted) == 0
+        assert await store.maintenance.prune_runs(NAMESPACE, {RunStatus.SKIPPED: HOUR}, 10) == 1
+        assert await store.queries.count_runs(wanted) == 0
 
     async def test_a_child_does_not_count(self, store: Store) -> None:
         parent = new_run(children=(replace(cooling_run(id="child"), cooldown=None),))
-        await store.submit_run(parent)
+        await store.runs.submit(parent)
 
-        assert (await store.submit_run(cooling_run())).run.status is RunStatus.RUNNING
+        assert (await store.runs.submit(cooling_run())).run.status is RunStatus.RUNNING

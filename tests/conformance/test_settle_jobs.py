@@ -58,7 +58,7 @@ OUTCOMES: dict[str, tuple[Outcome, Status]] = {
 every_outcome = pytest.mark.parametrize("name", OUTCOMES)
 
 
-class TestSettleJobs:
+class TestJobsSettle:
     @every_outcome
     async def test_answers_and_writes_the_new_status(self, store: Store, name: str) -> None:
         outcome, status = OUTCOMES[name]
@@ -85,7 +85,7 @@ class TestSettleJobs:
         held = [job.claim for job in (await claim(store)).jobs]
         wanted = list(OUTCOMES.values())
 
-        answer = await store.settle_jobs(
+        answer = await store.jobs.settle(
             [
                 Settlement(claim=claim, outcome=outcome)
                 for claim, (outcome, _) in reversed(list(zip(held, wanted, strict=True)))
@@ -93,7 +93,7 @@ class TestSettleJobs:
         )
 
         assert answer == [status for _, status in reversed(wanted)]
-        assert await store.settle_jobs([]) == []
+        assert await store.jobs.settle([]) == []
 
 
 class TestSettleJobsUnderAStaleClaim:
@@ -104,7 +104,7 @@ class TestSettleJobsUnderAStaleClaim:
         outcome, _ = OUTCOMES[name]
         stale = await hold(store)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
         await claim_one(store, worker=OTHER_WORKER)
         before = await record_of(store, stale.id)
 
@@ -147,7 +147,7 @@ class TestSettleJobsUnderAStaleClaim:
         second = await hold(store)
         gone = Claim(id=second.id, epoch=9)
 
-        answer = await store.settle_jobs(
+        answer = await store.jobs.settle(
             [
                 Settlement(claim=gone, outcome=Completed(output=b"2")),
                 Settlement(claim=first, outcome=Completed(output=b"1")),
@@ -173,7 +173,7 @@ class TestSettleJobsThatAreAborting:
     ) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
         clock.advance(SECOND)
 
         assert await settle(store, held, outcome) is Status.CANCELLED
@@ -186,11 +186,11 @@ class TestSettleJobsThatAreAborting:
     async def test_keeps_the_failure_they_ended_with(self, store: Store, name: str) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
 
         await settle(store, held, outcome)
 
-        state = (await store.job_states([held.id]))[held.id]
+        state = (await store.queries.job_states([held.id]))[held.id]
         assert state.failure == failure()
 
 
@@ -216,7 +216,7 @@ class TestSettleJobsAsCompleted:
 
     async def test_sets_progress_to_100_and_keeps_its_message(self, store: Store) -> None:
         held = await hold(store)
-        await store.save_progress([(held, Progress(percent=40, message="half", details=[1]))])
+        await store.jobs.save_progress([(held, Progress(percent=40, message="half", details=[1]))])
 
         await settle(store, held, Completed(output=b"1"))
 
@@ -225,7 +225,7 @@ class TestSettleJobsAsCompleted:
 
     async def test_keeps_the_last_progress_that_came_with_it(self, store: Store) -> None:
         held = await hold(store)
-        await store.save_progress([(held, Progress(percent=40, message="half"))])
+        await store.jobs.save_progress([(held, Progress(percent=40, message="half"))])
         last = Progress(percent=90, message="nearly", details={"done": 9})
 
         await settle(store, held, Completed(output=b"1"), progress=last)
@@ -270,7 +270,7 @@ class TestSettleJobsAsRetried:
         clock.advance(10 * SECOND)
         await settle(store, retried, Retried(failure=failure(), delay=20 * SECOND))
         clock.advance(20 * SECOND)
-        await store.promote_due(NAMESPACE, 10)
+        await store.maintenance.promote_due(NAMESPACE, 10)
         earlier = await insert(store, priority=2, aging=MINUTE, run_at=clock() - SECOND)
         clock.advance(SECOND)
         later = await insert(store, priority=2, aging=MINUTE)
@@ -319,7 +319,7 @@ class TestSettleJobsAsRetried:
     async def test_does_not_open_a_limit_that_is_closed_for_longer(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
         held = await hold(store)
 
         await settle(store, held, Retried(failure=failure(), closes_limit="mailer"))
@@ -348,7 +348,7 @@ class TestSettleJobsWithAFailure:
 
         await settle(store, held, outcome_type(failure=self.FULL))
 
-        assert await store.failed_attempts(held.id) == [
+        assert await store.queries.failed_attempts(held.id) == [
             FailedAttempt(attempt=1, worker=WORKER, at=clock(), failure=self.FULL)
         ]
 
@@ -364,7 +364,7 @@ class TestSettleJobsWithAFailure:
         clock.advance(SECOND)
         await settle(store, held, Buried(failure=failure("the end")))
 
-        history = await store.failed_attempts(held.id)
+        history = await store.queries.failed_attempts(held.id)
 
         assert [(each.attempt, each.failure.message) for each in history] == [
             (1, "try 0"),
@@ -411,11 +411,11 @@ class TestSettleJobsThatAreDropped:
 
         await settle(store, held, outcome, is_dropped=True)
 
-        assert await store.get_job(None, held.id) is None
-        assert await store.list_jobs(JobFilter(status=status), 10) == []
-        assert await store.count_jobs(JobFilter(group="run-1")) == 0
-        assert await store.depth(None) == []
-        assert await store.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
+        assert await store.queries.get_job(None, held.id) is None
+        assert await store.queries.list_jobs(JobFilter(status=status), 10) == []
+        assert await store.queries.count_jobs(JobFilter(group="run-1")) == 0
+        assert await store.admin.depth(None) == []
+        assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
 
     async def test_still_gives_them_to_their_waiters(self, store: Store) -> None:
         held = await hold(store)
@@ -423,7 +423,7 @@ class TestSettleJobsThatAreDropped:
         failed = await hold(store)
         await settle(store, failed, Failed(failure=failure()), is_dropped=True)
 
-        states = await store.job_states([held.id, failed.id])
+        states = await store.queries.job_states([held.id, failed.id])
 
         assert (states[held.id].status, states[held.id].output) == (Status.COMPLETED, b"1")
         assert states[failed.id].failure == failure()
@@ -440,5 +440,7 @@ class TestSettleJobsThatAreDropped:
         await settle(store, held, Completed(output=b"1"), is_dropped=True)
         clock.advance(HOUR)
 
-        assert await store.prune_jobs(NAMESPACE, {Status.COMPLETED: timedelta(0)}, 10) == 1
-        assert await store.job_states([held.id]) == {}
+        assert (
+            await store.maintenance.prune_jobs(NAMESPACE, {Status.COMPLETED: timedelta(0)}, 10) == 1
+        )
+        assert await store.queries.job_states([held.id]) == {}

@@ -32,27 +32,27 @@ def stored(name: str = "weigh", value: bytes = b"17") -> StoredStep:
 
 
 async def steps_of(store: Store, owner: str = OWNER) -> dict[str, bytes]:
-    steps = await store.load_steps(owner)
+    steps = await store.runs.load_steps(owner)
     assert len({step.name for step in steps}) == len(steps)
     return {step.name: step.value for step in steps}
 
 
-class TestSaveStep:
+class TestRunsSaveStep:
     async def test_keeps_a_result_under_its_name(self, store: Store) -> None:
         held = await held_node(store)
 
-        await store.save_step(held, OWNER, stored("weigh", b"17"))
-        await store.save_step(held, OWNER, stored("label", b'"x"'))
-        await store.save_step(held, "order-42:pack:1", stored("weigh", b"18"))
+        await store.runs.save_step(held, OWNER, stored("weigh", b"17"))
+        await store.runs.save_step(held, OWNER, stored("label", b'"x"'))
+        await store.runs.save_step(held, "order-42:pack:1", stored("weigh", b"18"))
 
         assert await steps_of(store) == {"weigh": b"17", "label": b'"x"'}
         assert await steps_of(store, "order-42:pack:1") == {"weigh": b"18"}
 
     async def test_lets_the_first_one_stay(self, store: Store) -> None:
         held = await held_node(store)
-        await store.save_step(held, OWNER, stored(value=b"first"))
+        await store.runs.save_step(held, OWNER, stored(value=b"first"))
 
-        await store.save_step(held, OWNER, stored(value=b"second"))
+        await store.runs.save_step(held, OWNER, stored(value=b"second"))
 
         assert await steps_of(store) == {"weigh": b"first"}
 
@@ -61,10 +61,10 @@ class TestSaveStep:
     ) -> None:
         stale = await held_node(store)
         clock.advance(LEASE)
-        await store.take_over_expired(NAMESPACE, 10, 3)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
         with pytest.raises(StaleClaim) as raised:
-            await store.save_step(stale, OWNER, stored())
+            await store.runs.save_step(stale, OWNER, stored())
 
         assert (raised.value.job_id, raised.value.epoch) == (stale.id, stale.epoch)
         assert await steps_of(store) == {}
@@ -76,7 +76,7 @@ class TestSaveStep:
 
         for claim in (node, plain):
             with pytest.raises(StaleClaim):
-                await store.save_step(claim, OWNER, stored())
+                await store.runs.save_step(claim, OWNER, stored())
 
         assert await steps_of(store) == {}
 
@@ -84,24 +84,24 @@ class TestSaveStep:
         held = await held_node(store)
 
         async def work(handle: Store, number: int) -> None:
-            await handle.save_step(held, OWNER, stored(value=f"{number}".encode()))
+            await handle.runs.save_step(held, OWNER, stored(value=f"{number}".encode()))
 
         await at_once(store, work)
 
-        [step] = await store.load_steps(OWNER)
+        [step] = await store.runs.load_steps(OWNER)
         assert step.value in [b"0", b"1", b"2", b"3"]
 
 
-class TestLoadSteps:
+class TestRunsLoadSteps:
     async def test_finds_none_of_another_owner(self, store: Store) -> None:
         held = await held_node(store)
-        await store.save_step(held, OWNER, stored())
+        await store.runs.save_step(held, OWNER, stored())
 
-        assert await store.load_steps("order-42:pack") == []
+        assert await store.runs.load_steps("order-42:pack") == []
 
     async def test_finds_them_when_the_job_is_run_again(self, store: Store) -> None:
         held = await held_node(store)
-        await store.save_step(held, OWNER, stored())
+        await store.runs.save_step(held, OWNER, stored())
         await settle(store, held, GivenBack())
         await claim_node(store)
 
@@ -112,24 +112,24 @@ class TestLoadSteps:
     ) -> None:
         """A run that is retried finds what its failed node had done."""
         held = await held_node(store)
-        await store.save_step(held, OWNER, stored())
+        await store.runs.save_step(held, OWNER, stored())
         await go_on(store, settlements=(continues(held, node_job("next")),))
-        await store.save_step(held, "order-42:next", stored())
+        await store.runs.save_step(held, "order-42:next", stored())
         await go_on(store, settlements=(ends(held),), status=COMPLETED)
 
         assert await steps_of(store) == await steps_of(store, "order-42:next") == {"weigh": b"17"}
         clock.advance(MINUTE)
-        await store.prune_runs(NAMESPACE, {COMPLETED: MINUTE}, 10)
+        await store.maintenance.prune_runs(NAMESPACE, {COMPLETED: MINUTE}, 10)
         assert await steps_of(store) == await steps_of(store, "order-42:next") == {}
 
     async def test_finds_those_of_a_plain_job_while_that_is_kept(
         self, store: Store, clock: ManualClock
     ) -> None:
         held = await hold(store)
-        await store.save_step(held, held.id, stored())
+        await store.runs.save_step(held, held.id, stored())
         await settle(store, held, Completed(output=b"1"))
 
         assert await steps_of(store, held.id) == {"weigh": b"17"}
         clock.advance(MINUTE)
-        await store.prune_jobs(builders.NAMESPACE, dict.fromkeys(FINISHED, MINUTE), 10)
+        await store.maintenance.prune_jobs(builders.NAMESPACE, dict.fromkeys(FINISHED, MINUTE), 10)
         assert await steps_of(store, held.id) == {}

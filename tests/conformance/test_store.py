@@ -22,14 +22,14 @@ class TestUrl:
         assert store.url.startswith(f"{scheme}://")
 
     async def test_is_the_same_for_a_twin(self, store: Store) -> None:
-        assert store.twin().url == store.url
+        assert store.clone().url == store.url
 
 
 class TestOpen:
     async def test_creates_an_empty_store(self, store: Store) -> None:
-        assert await store.count_jobs(JobFilter()) == 0
-        assert await store.paused_queues(None) == []
-        assert await store.workers(None) == []
+        assert await store.queries.count_jobs(JobFilter()) == 0
+        assert await store.admin.paused_queues(None) == []
+        assert await store.queries.workers(None) == []
 
     async def test_finds_what_is_there(self, store: Store, store_url: str) -> None:
         id = await insert(store)
@@ -51,31 +51,31 @@ class TestOpen:
         await at_once(unopened, enqueue)
 
         await unopened.open()
-        assert await unopened.count_jobs(JobFilter()) == THREADS
+        assert await unopened.queries.count_jobs(JobFilter()) == THREADS
         await unopened.close()
 
 
 class TestClose:
     async def test_leaves_other_handles_open(self, store: Store) -> None:
-        other = store.twin()
+        other = store.clone()
         await other.open()
         await other.close()
 
         await insert(store)
 
     async def test_may_be_called_twice_and_without_opening(self, store: Store) -> None:
-        other = store.twin()
+        other = store.clone()
         await other.close()
         await other.open()
         await other.close()
         await other.close()
 
 
-class TestTwin:
+class TestClone:
     async def test_is_another_handle_on_the_same_place(self, store: Store, twin: Store) -> None:
         id = await insert(store)
 
-        assert await twin.get_job(None, id) == await store.get_job(None, id)
+        assert await twin.queries.get_job(None, id) == await store.queries.get_job(None, id)
 
     async def test_has_the_same_clock(self, store: Store, twin: Store, clock: ManualClock) -> None:
         clock.advance(MINUTE)
@@ -88,7 +88,7 @@ class TestTwin:
 
         await at_once(store, enqueue)
 
-        assert await store.count_jobs(JobFilter()) == THREADS
+        assert await store.queries.count_jobs(JobFilter()) == THREADS
 
 
 class TestNow:
@@ -116,7 +116,7 @@ class TestInsertInTransaction:
         with pytest.raises(InvalidInput, match="connection"):
             await store.insert_in_transaction(object(), [new_job()])
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
 
 class TestInsertInBlockingTransaction:
@@ -124,4 +124,4 @@ class TestInsertInBlockingTransaction:
         with pytest.raises(InvalidInput, match="connection"):
             store.insert_in_blocking_transaction(object(), [new_job()])
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0

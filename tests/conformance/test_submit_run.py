@@ -59,9 +59,9 @@ from tests.conformance.run_builders import (
 from tests.conformance.threads import at_once
 
 
-class TestSubmitRun:
+class TestRunsSubmit:
     async def test_adds_the_run(self, store: Store, clock: ManualClock) -> None:
-        submitted = await store.submit_run(new_run())
+        submitted = await store.runs.submit(new_run())
 
         assert submitted.is_new
         assert submitted.run == Run(
@@ -179,11 +179,11 @@ class TestSubmitRun:
         )
 
         with pytest.raises(InvalidInput):
-            await store.submit_run(run)
+            await store.runs.submit(run)
 
         assert (await record_of_run(store), await record_of_run(store, CHILD)) == before
-        assert await store.get_run(NAMESPACE, RunId("below")) is None
-        assert await store.due_waits(NAMESPACE, 10) == []
+        assert await store.queries.get_run(NAMESPACE, RunId("below")) is None
+        assert await store.maintenance.due_waits(NAMESPACE, 10) == []
 
     async def test_keeps_an_id_apart_in_each_namespace(self, store: Store) -> None:
         await submit(store, jobs=(node_job(),))
@@ -192,7 +192,7 @@ class TestSubmitRun:
 
         assert (await read_run(store)).flow == FLOW
         assert await read_run(store, RUN, OTHER_NAMESPACE) == theirs
-        assert await store.run_jobs(OTHER_NAMESPACE, RUN) == []
+        assert await store.queries.run_jobs(OTHER_NAMESPACE, RUN) == []
 
     async def test_takes_an_id_of_any_characters_and_length(self, store: Store) -> None:
         id = RunId("Bestellung/Ä 'q\" %_\\ 🚚" + "x" * 200)
@@ -201,8 +201,8 @@ class TestSubmitRun:
         result = await commit(store, run=id, clears=True, status=FAILED)
 
         assert (result.state, (await read_run(store, id)).number) == ("done", 2)
-        assert await store.run_jobs(NAMESPACE, id) == []
-        assert await store.run_waits(NAMESPACE, id) == []
+        assert await store.queries.run_jobs(NAMESPACE, id) == []
+        assert await store.queries.run_waits(NAMESPACE, id) == []
 
 
 class TestSubmittingAnIdThatIsTaken:
@@ -219,18 +219,18 @@ class TestSubmittingAnIdThatIsTaken:
         )
 
         with pytest.raises(RunExists) as raised:
-            await store.submit_run(rival)
+            await store.runs.submit(rival)
 
         assert (raised.value.run_id, raised.value.flow, raised.value.status) == (RUN, FLOW, status)
         assert await record_of_run(store) == before
-        assert await store.get_run(NAMESPACE, CHILD) is None
+        assert await store.queries.get_run(NAMESPACE, CHILD) is None
 
     async def test_fails_for_the_very_same_run_too(self, store: Store) -> None:
         """Only a lost answer makes it count as submitted, and nothing was lost here."""
-        await store.submit_run(new_run())
+        await store.runs.submit(new_run())
 
         with pytest.raises(RunExists):
-            await store.submit_run(new_run())
+            await store.runs.submit(new_run())
 
     async def test_yields_the_run_that_is_there_if_asked(self, store: Store) -> None:
         await submit(store, jobs=(node_job(),))
@@ -243,7 +243,7 @@ class TestSubmittingAnIdThatIsTaken:
             on_existing="use_existing",
         )
 
-        submitted = await store.submit_run(rival)
+        submitted = await store.runs.submit(rival)
 
         assert not submitted.is_new
         assert (submitted.run.flow, submitted.run.number) == (FLOW, 2)
@@ -251,7 +251,7 @@ class TestSubmittingAnIdThatIsTaken:
 
     @pytest.mark.parametrize("on_existing", ["use_existing", "terminate_existing"])
     async def test_matters_only_if_it_is_taken(self, store: Store, on_existing: OnExisting) -> None:
-        submitted = await store.submit_run(new_run(on_existing=on_existing))
+        submitted = await store.runs.submit(new_run(on_existing=on_existing))
 
         assert submitted.is_new
 
@@ -269,7 +269,7 @@ class TestSubmittingAnIdThatIsTaken:
         clock.advance(SECOND)
         new = node_job("start")
 
-        submitted = await store.submit_run(
+        submitted = await store.runs.submit(
             new_run(
                 flow="returns",
                 version="v2",
@@ -289,7 +289,7 @@ class TestSubmittingAnIdThatIsTaken:
         assert {key: job.id for key, job in (await jobs_by_key(store)).items()} == {"start": new.id}
         waits = await waits_by_key(store)
         assert {key: wait.due_at for key, wait in waits.items()} == {"truck": clock() + HOUR}
-        assert await store.count_runs(RunFilter()) == 1
+        assert await store.queries.count_runs(RunFilter()) == 1
 
     async def test_takes_jobs_from_their_holders(self, store: Store) -> None:
         held = await held_node(store)
@@ -297,7 +297,7 @@ class TestSubmittingAnIdThatIsTaken:
         await submit(store, on_existing="terminate_existing")
 
         assert not await is_held(store, held)
-        assert await store.get_job(None, held.id) is None
+        assert await store.queries.get_job(None, held.id) is None
         result = await commit(store, settlements=(), jobs=(node_job("next"),))
         assert result.state == "done"
 
@@ -316,15 +316,15 @@ class TestSubmittingAnIdThatIsTaken:
         assert [each.data for each in (await load(store, CHILD)).events] == [
             b'{"type":"child anew"}'
         ]
-        assert await store.run_jobs(NAMESPACE, CHILD) == []
+        assert await store.queries.run_jobs(NAMESPACE, CHILD) == []
 
     async def test_forgets_the_steps_of_the_run_that_was_there(self, store: Store) -> None:
         held = await held_node(store)
-        await store.save_step(held, "order-42:pack", StoredStep(name="weigh", value=b"1"))
+        await store.runs.save_step(held, "order-42:pack", StoredStep(name="weigh", value=b"1"))
 
         await submit(store, on_existing="terminate_existing")
 
-        assert await store.load_steps("order-42:pack") == []
+        assert await store.runs.load_steps("order-42:pack") == []
 
     async def test_leaves_a_run_of_another_namespace_alone(self, store: Store) -> None:
         await submit(store, namespace=OTHER_NAMESPACE, waits=(timer(delay=HOUR),))
@@ -345,7 +345,7 @@ class TestSubmittingAtOnce:
             job = node_job(f"by-{number}")
             first = event("submitted") if is_alike else event(f"by {number}")
             try:
-                await handle.submit_run(new_run(events=(first,), jobs=(job,)))
+                await handle.runs.submit(new_run(events=(first,), jobs=(job,)))
             except RunExists:
                 return None
             return job.id
@@ -353,29 +353,29 @@ class TestSubmittingAtOnce:
         answers = await at_once(store, work, SUBMITTERS)
 
         [winner] = [answer for answer in answers if answer is not None]
-        assert [job.id for job in await store.run_jobs(NAMESPACE, RUN)] == [winner]
+        assert [job.id for job in await store.queries.run_jobs(NAMESPACE, RUN)] == [winner]
         assert (await read_run(store)).number == 1
 
     async def test_makes_one_new_run_for_all_who_use_the_existing(self, store: Store) -> None:
         async def work(handle: Store, number: int) -> bool:
             run = new_run(jobs=(node_job(f"by-{number}"),), on_existing="use_existing")
-            return (await handle.submit_run(run)).is_new
+            return (await handle.runs.submit(run)).is_new
 
         answers = await at_once(store, work, SUBMITTERS)
 
         assert Counter(answers) == {True: 1, False: SUBMITTERS - 1}
-        assert len(await store.run_jobs(NAMESPACE, RUN)) == 1
+        assert len(await store.queries.run_jobs(NAMESPACE, RUN)) == 1
 
     async def test_leaves_the_last_of_those_who_terminate_the_existing(self, store: Store) -> None:
         async def work(handle: Store, number: int) -> JobId:
             job = node_job(f"by-{number}")
             run = new_run(jobs=(job,), waits=(timer(),), on_existing="terminate_existing")
-            assert (await handle.submit_run(run)).is_new
+            assert (await handle.runs.submit(run)).is_new
             return job.id
 
         ids = await at_once(store, work, SUBMITTERS)
 
-        [left] = await store.run_jobs(NAMESPACE, RUN)
+        [left] = await store.queries.run_jobs(NAMESPACE, RUN)
         assert left.id in ids
         assert [job.claim.id for job in await claim_nodes(store, NODE_LANE)] == [left.id]
         assert (await read_run(store)).number == 1

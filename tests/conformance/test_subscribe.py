@@ -44,17 +44,17 @@ class Case(Value):
 
 async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(MINUTE)
-    return await store.promote_due(NAMESPACE, 10)
+    return await store.maintenance.promote_due(NAMESPACE, 10)
 
 
 async def _take_over(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(MINUTE)
-    return await store.take_over_expired(NAMESPACE, 10, 3)
+    return await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
 
 async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(HOUR)
-    return await store.expire_deadlines(NAMESPACE, 10)
+    return await store.maintenance.expire_deadlines(NAMESPACE, 10)
 
 
 RETRIED = Retried(failure=failure())
@@ -87,32 +87,32 @@ CASES: dict[str, Case] = {
     ),
     "progress saved": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.save_progress([(claim, Progress(percent=5))]),
+        act=lambda store, clock, claim: store.jobs.save_progress([(claim, Progress(percent=5))]),
         hints=(CHANGED,),
     ),
     "unknown given back": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.give_back_unknown(WORKER, []),
+        act=lambda store, clock, claim: store.jobs.requeue_unknown(WORKER, []),
         hints=(READY,),
     ),
     "waiting aborted": Case(
         before=Status.WAITING,
-        act=lambda store, clock, claim: store.abort_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED,),
     ),
     "active aborted": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.abort_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED, ABORTING),
     ),
     "group aborted": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.abort_group(NAMESPACE, "run-1"),
+        act=lambda store, clock, claim: store.admin.abort_group(NAMESPACE, "run-1"),
         hints=(CHANGED, ABORTING),
     ),
     "active disabled": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.disable_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.disable_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED, ABORTING),
     ),
     "active replaced": Case(
@@ -122,17 +122,17 @@ CASES: dict[str, Case] = {
     ),
     "enabled": Case(
         before=Status.DISABLED,
-        act=lambda store, clock, claim: store.enable_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.enable_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED, READY),
     ),
     "tried again": Case(
         before=Status.DEAD,
-        act=lambda store, clock, claim: store.retry_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.retry_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED, READY),
     ),
     "resumed": Case(
         before=Status.PAUSED,
-        act=lambda store, clock, claim: store.resume_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.resume_jobs(NAMESPACE, [claim.id]),
         hints=(CHANGED, READY),
     ),
     "promoted": Case(before=Status.SCHEDULED, act=_promote, hints=(READY,)),
@@ -173,10 +173,10 @@ class TestSubscribe:
 
     async def test_tells_of_a_queue_resumed(self, store: Store, twin: Store) -> None:
         await insert(store)
-        await store.pause_queue(NAMESPACE, LANE.queue, None)
+        await store.admin.pause_queue(NAMESPACE, LANE.queue, None)
         ear = Ear(twin)
 
-        await store.resume_queue(NAMESPACE, LANE.queue)
+        await store.admin.resume_queue(NAMESPACE, LANE.queue)
 
         await ear.hears(READY, LANE.text)
 
@@ -216,7 +216,7 @@ class TestSubscribe:
         self, store: Store
     ) -> None:
         ear = Ear(store)
-        other = store.twin()
+        other = store.clone()
         await other.open()
 
         await insert(other)
@@ -231,7 +231,7 @@ class TestSubscribe:
         called_on: list[int] = []
 
         async def listen() -> None:
-            handle = store.twin()
+            handle = store.clone()
             await handle.open()
             heard = asyncio.Event()
 

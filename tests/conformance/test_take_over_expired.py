@@ -31,7 +31,7 @@ from tests.conformance.builders import (
 DEATHS_MAX = 3
 
 
-class TestTakeOverExpired:
+class TestMaintenanceTakeOverExpired:
     async def test_puts_the_job_back_into_the_queue_with_its_rank(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -41,9 +41,9 @@ class TestTakeOverExpired:
         behind = await insert(store)
         clock.advance(LEASE)
 
-        taken = await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        taken = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
-        [attempt] = await store.failed_attempts(held.id)
+        [attempt] = await store.queries.failed_attempts(held.id)
         assert taken == [
             TakenOver(
                 id=held.id,
@@ -64,7 +64,7 @@ class TestTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         job = await read(store, held.id)
         assert (job.attempt, job.failures, job.deaths) == (1, 0, 1)
@@ -77,9 +77,9 @@ class TestTakeOverExpired:
         held = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
-        [death] = await store.failed_attempts(held.id)
+        [death] = await store.queries.failed_attempts(held.id)
         assert death.failure.type == "perdure.errors.WorkerDied"
         assert WORKER in death.failure.message
         assert (death.attempt, death.worker, death.at) == (1, WORKER, clock())
@@ -88,10 +88,10 @@ class TestTakeOverExpired:
         stale = await hold(store)
         clock.advance(LEASE)
 
-        await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+        await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
 
         assert (await read(store, stale.id)).epoch > stale.epoch
-        assert (await store.renew_leases(WORKER, [stale], LEASE)).lost == {stale.id}
+        assert (await store.jobs.renew(WORKER, [stale], LEASE)).lost == {stale.id}
         assert await settle(store, stale, Completed(output=b"late")) is None
         assert await settle(store, stale, GivenBack()) is None
 
@@ -103,7 +103,7 @@ class TestTakeOverExpired:
         for _ in range(DEATHS_MAX):
             await claim_one(store)
             clock.advance(LEASE)
-            [taken] = await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
+            [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX)
             afters.append(taken.after)
 
         assert afters == [Status.WAITING, Status.WAITING, Status.DEAD]
@@ -117,21 +117,21 @@ class TestTakeOverExpired:
 
     async def test_ends_an_aborting_job_cancelled(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await store.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.abort_jobs(NAMESPACE, [held.id])
         clock.advance(LEASE)
 
-        [taken] = await store.take_over_expired(NAMESPACE, 10, 1)
+        [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, 1)
 
         assert taken.after is Status.CANCELLED
         job = await read(store, held.id)
         assert (job.status, job.finished_at) == (Status.CANCELLED, clock())
-        assert (await store.check_claims([held])).lost == {held.id}
+        assert (await store.jobs.check([held])).lost == {held.id}
 
     async def test_leaves_a_job_whose_lease_lasts(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store, lease=MINUTE)
         clock.advance(MINUTE - SECOND)
 
-        assert await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
         assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.ACTIVE, Status.ABORTING}))
@@ -142,7 +142,7 @@ class TestTakeOverExpired:
         before = await record_of(store, there.id)
         clock.advance(HOUR)
 
-        assert await store.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
+        assert await store.maintenance.take_over_expired(NAMESPACE, 10, DEATHS_MAX) == []
         assert await record_of(store, there.id) == before
 
     async def test_takes_the_longest_expired_first_up_to_the_limit(
@@ -153,7 +153,7 @@ class TestTakeOverExpired:
         second = await hold(store, lease=2 * MINUTE)
         clock.advance(HOUR)
 
-        taken = await store.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
+        taken = await store.maintenance.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
         assert {each.id for each in taken} == {first.id, second.id}
-        [last] = await store.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
+        [last] = await store.maintenance.take_over_expired(NAMESPACE, 2, DEATHS_MAX)
         assert last.id == third.id

@@ -41,27 +41,27 @@ def _settling(outcome: Outcome) -> Act:
 
 async def _promote(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.promote_due(NAMESPACE, 10)
+    return await store.maintenance.promote_due(NAMESPACE, 10)
 
 
 async def _take_over(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.take_over_expired(NAMESPACE, 10, 3)
+    return await store.maintenance.take_over_expired(NAMESPACE, 10, 3)
 
 
 async def _bury_poison(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.take_over_expired(NAMESPACE, 10, 1)
+    return await store.maintenance.take_over_expired(NAMESPACE, 10, 1)
 
 
 async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.expire_deadlines(NAMESPACE, 10)
+    return await store.maintenance.expire_deadlines(NAMESPACE, 10)
 
 
 async def _enable_later(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.enable_jobs(NAMESPACE, [claim.id])
+    return await store.admin.enable_jobs(NAMESPACE, [claim.id])
 
 
 # Every operation, in every way that can lead to another status.
@@ -78,31 +78,31 @@ ACTS: dict[str, tuple[Operation, Act]] = {
     "release": (Operation.RELEASE, _settling(Released())),
     "resume": (
         Operation.RESUME,
-        lambda store, clock, claim: store.resume_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.resume_jobs(NAMESPACE, [claim.id]),
     ),
     "take over": (Operation.TAKE_OVER, _take_over),
     "take over a poison pill": (Operation.TAKE_OVER, _bury_poison),
     "expire": (Operation.EXPIRE, _expire),
     "abort": (
         Operation.ABORT,
-        lambda store, clock, claim: store.abort_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
     ),
     "abort its group": (
         Operation.ABORT,
-        lambda store, clock, claim: store.abort_group(NAMESPACE, "run-1"),
+        lambda store, clock, claim: store.admin.abort_group(NAMESPACE, "run-1"),
     ),
     "disable": (
         Operation.DISABLE,
-        lambda store, clock, claim: store.disable_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.disable_jobs(NAMESPACE, [claim.id]),
     ),
     "enable": (
         Operation.ENABLE,
-        lambda store, clock, claim: store.enable_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.enable_jobs(NAMESPACE, [claim.id]),
     ),
     "enable later": (Operation.ENABLE, _enable_later),
     "retry": (
         Operation.RETRY,
-        lambda store, clock, claim: store.retry_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.retry_jobs(NAMESPACE, [claim.id]),
     ),
     "replace": (
         Operation.REPLACE,
@@ -158,10 +158,10 @@ async def _put_in(store: Store, status: Status) -> Claim:
 
 async def _end_all(store: Store, clock: ManualClock) -> None:
     """Leave nothing in the queue that the next operation could take instead."""
-    for job in await store.list_jobs(JobFilter(), 100):
-        await store.abort_jobs(None, [job.id])
+    for job in await store.queries.list_jobs(JobFilter(), 100):
+        await store.admin.abort_jobs(None, [job.id])
     clock.advance(2 * HOUR)
-    await store.take_over_expired(NAMESPACE, 100, 1)
+    await store.maintenance.take_over_expired(NAMESPACE, 100, 1)
     clock.advance(HOUR)
-    await store.prune_jobs(NAMESPACE, dict.fromkeys(FINISHED, 0 * HOUR), 100)
-    assert await store.count_jobs(JobFilter()) == 0
+    await store.maintenance.prune_jobs(NAMESPACE, dict.fromkeys(FINISHED, 0 * HOUR), 100)
+    assert await store.queries.count_jobs(JobFilter()) == 0

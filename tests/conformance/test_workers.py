@@ -22,19 +22,19 @@ from tests.conformance.builders import (
 )
 
 
-class TestWorkers:
+class TestQueriesWorkers:
     async def test_shows_each_worker_with_what_it_holds(
         self, store: Store, clock: ManualClock
     ) -> None:
         info = worker_info(tags=("gpu",))
-        await store.register_worker(info)
+        await store.maintenance.register_worker(info)
         first, second = await hold(store), await hold(store)
         done = await hold(store)
         await settle(store, done, Completed(output=b"1"))
         await hold(store, worker=OTHER_WORKER)
-        await store.abort_jobs(NAMESPACE, [second.id])
+        await store.admin.abort_jobs(NAMESPACE, [second.id])
 
-        [state] = await store.workers(NAMESPACE)
+        [state] = await store.queries.workers(NAMESPACE)
 
         assert state == WorkerState(
             info=info,
@@ -46,12 +46,12 @@ class TestWorkers:
     async def test_shows_those_of_one_namespace_or_of_all(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info())
         clock.advance(SECOND)
-        await store.register_worker(worker_info(id=OTHER_WORKER, namespace="team-b"))
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER, namespace="team-b"))
 
         async def seen(namespace: str | None) -> list[WorkerId]:
-            return [state.info.id for state in await store.workers(namespace)]
+            return [state.info.id for state in await store.queries.workers(namespace)]
 
         assert await seen(NAMESPACE) == [WORKER]
         assert await seen("team-b") == [OTHER_WORKER]
@@ -59,67 +59,67 @@ class TestWorkers:
         assert await seen("nobody") == []
 
 
-class TestRegisterWorker:
+class TestMaintenanceRegisterWorker:
     async def test_says_that_a_worker_is_still_there(
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
-        await store.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info())
         clock.advance(MINUTE)
-        await store.register_worker(worker_info(concurrency=4))
+        await store.maintenance.register_worker(worker_info(concurrency=4))
 
-        [state] = await store.workers(NAMESPACE)
+        [state] = await store.queries.workers(NAMESPACE)
 
         assert (state.started_at, state.seen_at) == (since, clock())
         assert state.info.concurrency == 4
 
 
-class TestRemoveWorker:
+class TestMaintenanceRemoveWorker:
     async def test_removes_this_worker_and_no_other(self, store: Store) -> None:
-        await store.register_worker(worker_info())
-        await store.register_worker(worker_info(id=OTHER_WORKER))
+        await store.maintenance.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER))
 
-        await store.remove_worker(WORKER)
+        await store.maintenance.remove_worker(WORKER)
 
-        assert [state.info.id for state in await store.workers(None)] == [OTHER_WORKER]
+        assert [state.info.id for state in await store.queries.workers(None)] == [OTHER_WORKER]
 
     async def test_leaves_the_jobs_it_holds_to_their_leases(self, store: Store) -> None:
-        await store.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info())
         held = await hold(store)
 
-        await store.remove_worker(WORKER)
+        await store.maintenance.remove_worker(WORKER)
 
         assert await status_of(store, held.id) is Status.ACTIVE
 
     async def test_does_nothing_for_a_worker_that_is_not_there(self, store: Store) -> None:
-        await store.remove_worker(WORKER)
+        await store.maintenance.remove_worker(WORKER)
 
 
-class TestPruneWorkers:
+class TestMaintenancePruneWorkers:
     async def test_drops_workers_not_seen_for_that_long(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.register_worker(worker_info())
-        await store.register_worker(worker_info(id=OTHER_WORKER))
+        await store.maintenance.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info(id=OTHER_WORKER))
         clock.advance(HOUR)
-        await store.register_worker(worker_info())
+        await store.maintenance.register_worker(worker_info())
         clock.advance(MINUTE)
 
-        assert await store.prune_workers(NAMESPACE, HOUR) == 1
+        assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 1
 
-        assert [state.info.id for state in await store.workers(None)] == [WORKER]
-        assert await store.prune_workers(NAMESPACE, HOUR) == 0
+        assert [state.info.id for state in await store.queries.workers(None)] == [WORKER]
+        assert await store.maintenance.prune_workers(NAMESPACE, HOUR) == 0
 
     async def test_leaves_a_worker_that_need_not_have_been_seen(
         self, store: Store, clock: ManualClock
     ) -> None:
         since = clock()
         slow = worker_info(lease=30 * MINUTE)
-        await store.register_worker(slow)
+        await store.maintenance.register_worker(slow)
         clock.advance(HOUR - SECOND)
 
-        assert await store.prune_workers(NAMESPACE, 5 * MINUTE) == 0
-        await store.register_worker(slow)
-        assert [state.started_at for state in await store.workers(NAMESPACE)] == [since]
+        assert await store.maintenance.prune_workers(NAMESPACE, 5 * MINUTE) == 0
+        await store.maintenance.register_worker(slow)
+        assert [state.started_at for state in await store.queries.workers(NAMESPACE)] == [since]
         clock.advance(HOUR)
-        assert await store.prune_workers(NAMESPACE, 5 * MINUTE) == 1
+        assert await store.maintenance.prune_workers(NAMESPACE, 5 * MINUTE) == 1

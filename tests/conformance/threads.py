@@ -19,7 +19,7 @@ async def at_once(
     """Run ``work`` on several threads at the same time, each with its own handle and number."""
 
     async def on_a_handle(number: int) -> T:
-        handle = store.twin()
+        handle = store.clone()
         await handle.open()
         try:
             return await work(handle, number)

@@ -22,7 +22,7 @@ def page_waits(scene: Scene, filter: WaitFilter, limit: int) -> Do:
         """Keys, so that their order counts; in one namespace, where no two are alike."""
         found: list[Any] = []
         wanted = replace(filter, namespace=filter.namespace or NAMESPACES[0])
-        while waits := await store.list_waits(wanted, limit):
+        while waits := await store.queries.list_waits(wanted, limit):
             found += [[wait.run, wait.key] for wait in waits]
             last = waits[-1]
             wanted = replace(wanted, after=(last.opened_at, last.run, last.key))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from perdure.model.event import ItemCompleted, IterationCompleted, NodeCompleted, decode_event
-from perdure.model.job import Claimed
-from perdure.model.run import CommitAnswer, RunCommit
-from perdure.store.contract import ClaimRequest, Store
+from perdure.model.run import RunCommit
+from perdure.store.contract import Store
+from perdure.testing.wrapped_store import wrap_part
 
 Point = Literal["claimed", "executed", "committed"]
 
@@ -26,26 +26,33 @@ class DeadlyStore:
     def as_store(self) -> Store:
         return cast(Store, self)
 
-    def twin(self) -> Store:
-        return DeadlyStore(self._store.twin(), self._point, self._key).as_store()
+    def clone(self) -> Store:
+        return DeadlyStore(self._store.clone(), self._point, self._key).as_store()
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        claimed = await self._store.claim_jobs(request)
-        keys = {job.node.key for job in claimed.jobs if job.node is not None}
-        self._die_if(self._point == "claimed" and self._key in keys)
-        return claimed
+    @property
+    def jobs(self) -> Any:
+        return wrap_part("jobs", self._store.jobs, self._around)
 
-    async def commit_runs(
-        self, commits: Sequence[RunCommit], lanes: Sequence[str] = ()
-    ) -> CommitAnswer:
-        is_meant = any(self._key in completed_by(commit) for commit in commits)
-        self._die_if(self._point == "executed" and is_meant)
-        answer = await self._store.commit_runs(commits, lanes)
-        self._die_if(self._point == "committed" and is_meant)
-        return answer
+    @property
+    def runs(self) -> Any:
+        return wrap_part("runs", self._store.runs, self._around)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def _around(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        is_meant = name == "runs.commit" and any(
+            self._key in completed_by(each) for each in args[0]
+        )
+        self._die_if(self._point == "executed" and is_meant)
+        answer = await method(*args, **kwargs)
+        self._die_if(self._point == "committed" and is_meant)
+        if name == "jobs.claim":
+            keys = {job.node.key for job in answer.jobs if job.node is not None}
+            self._die_if(self._point == "claimed" and self._key in keys)
+        return answer
 
     def _die_if(self, is_time: bool) -> None:
         if is_time:

@@ -107,11 +107,11 @@ async def test_a_thousand_runs_that_wait_for_people_hold_nothing(
         after = await calls_while_idle(watch)
         [state] = await client.workers()
 
-        assert (before, after) == (Counter(survey=LOOKS), Counter(survey=LOOKS))
+        assert before == after == Counter({"maintenance.poll": LOOKS})
         assert worker.worker.stats().running == 0
         assert state.running == ()
         await check_nothing_is_held(client, store, [f"{number}" for number in range(1000)])
-        survey = await store.survey("default")
+        survey = await store.maintenance.poll("default")
         assert (survey.lanes, survey.next_lease_end_at, survey.next_wait_at) == ((), None, None)
     finally:
         await worker.stop()
@@ -123,7 +123,7 @@ async def calls_while_idle(watch: StoreWatch) -> Counter[str]:
     for _ in range(2):
         counted.append(watch.calls.copy())
         async with asyncio.timeout(LONG_WAIT_SECONDS):
-            while watch.calls["survey"] < counted[-1]["survey"] + LOOKS:  # noqa: ASYNC110
+            while watch.calls["maintenance.poll"] < counted[-1]["maintenance.poll"] + LOOKS:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
     return watch.calls - counted[-1]
 

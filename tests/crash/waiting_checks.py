@@ -13,7 +13,7 @@ from perdure.model.event import NodeCompleted, decode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.run import ENDED, LoadedRun, Run, RunFilter, RunState
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 
 NAMESPACE = "default"
 PAGE = 200
@@ -50,7 +50,7 @@ async def check_nothing_is_left(client: AsyncClient, store: Store) -> None:
     """No wait, no job, no lease."""
     assert await client.waits() == []
     assert await client.count() == 0
-    survey = await store.survey(NAMESPACE)
+    survey = await store.maintenance.poll(NAMESPACE)
     assert (survey.lanes, survey.next_lease_end_at, survey.next_due_at) == ((), None, None)
     assert (survey.next_wait_at, survey.next_tick_at) == (None, None)
 
@@ -64,7 +64,7 @@ async def check_nothing_is_held(client: AsyncClient, store: Store, ids: Collecti
 
 
 async def runs_of(store: Store, ids: Collection[str]) -> list[Run]:
-    found = await store.run_states([(NAMESPACE, RunId(id)) for id in ids])
+    found = await store.queries.run_states([(NAMESPACE, RunId(id)) for id in ids])
     runs = [run for run in found if run is not None]
     assert len(runs) == len(ids)
     return runs
@@ -82,13 +82,13 @@ async def _loaded(store: Store) -> AsyncIterator[tuple[Run, LoadedRun, LoadedRun
     """Every run there is, with its whole log, and as a worker would load it."""
     before = None
     while True:
-        runs = await store.list_runs(RunFilter(namespace=NAMESPACE, before=before), PAGE)
+        runs = await store.queries.list_runs(RunFilter(namespace=NAMESPACE, before=before), PAGE)
         if not runs:
             return
         before = (runs[-1].created_at, runs[-1].id)
-        whole = [RunAfter(namespace=NAMESPACE, id=run.id, number=0) for run in runs]
-        shortened = [RunAfter(namespace=NAMESPACE, id=run.id) for run in runs]
-        loaded = (await store.load_runs(whole), await store.load_runs(shortened))
+        whole = [EventsAfter(namespace=NAMESPACE, id=run.id, number=0) for run in runs]
+        shortened = [EventsAfter(namespace=NAMESPACE, id=run.id) for run in runs]
+        loaded = (await store.runs.load(whole), await store.runs.load(shortened))
         for run, log, short in zip(runs, *loaded, strict=True):
             assert log is not None
             assert short is not None

@@ -14,7 +14,7 @@ from perdure.engine.loading import Loader
 from perdure.model.flow import BuiltFlow
 from perdure.model.payload import PlainCodec
 from perdure.model.run import LoadedRun, Snapshot
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from tests.worker.conftest import Hire
 
 LONG = 1_000
@@ -78,7 +78,7 @@ class TestLong:
         loaded = await load(store, run.id)
         assert loaded.snapshot is not None
         wrong = Snapshot(number=loaded.run.number, data=loaded.snapshot.data)
-        await store.save_snapshot("default", run.id, wrong)
+        await store.runs.save_snapshot("default", run.id, wrong)
         after = (await loader.load("default", run.id)).state
         await run.signal("go", 8)
 
@@ -150,6 +150,6 @@ async def test_many_timers_fire_together(client: AsyncClient, hire: Hire) -> Non
 
 
 async def load(store: Store, id: Any) -> LoadedRun:
-    [loaded] = await store.load_runs([RunAfter(namespace="default", id=id)])
+    [loaded] = await store.runs.load([EventsAfter(namespace="default", id=id)])
     assert loaded is not None
     return loaded

@@ -14,7 +14,7 @@ async def register_worker(place: str | Store, id: str) -> None:
     """Let it give a sign of life now."""
     store = store_at(place)
     await store.open()
-    await store.register_worker(
+    await store.maintenance.register_worker(
         WorkerInfo(
             id=WorkerId(id),
             namespace="default",

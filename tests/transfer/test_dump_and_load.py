@@ -13,14 +13,13 @@ import pytest
 from perdure import AsyncClient, AsyncJobQueue
 from perdure.errors import StoreError, StoreNotEmpty
 from perdure.store.contract import Store
-from perdure.store.kept import (
+from perdure.store.contract.transfer import (
     Kept,
     KeptJob,
     KeptLimit,
     KeptLimitStart,
     KeptQueue,
     KeptSnapshot,
-    MovableStore,
 )
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address
@@ -33,13 +32,13 @@ AT = datetime(2030, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
 async def opened(url: str) -> Store:
     store = store_at(url)
     await store.open()
-    assert isinstance(store, MovableStore)
+    assert store.transfer is not None
     return store
 
 
 async def dumped(store: Store) -> list[Sequence[Kept]]:
-    assert isinstance(store, MovableStore)
-    async with store.dump() as dump:
+    assert store.transfer is not None
+    async with store.transfer.export_rows() as dump:
         return [batch async for batch in dump.batches()]
 
 
@@ -71,8 +70,8 @@ class TestDump:
         async with AsyncJobQueue(target_url) as queue:
             first = await queue.enqueue("print", 1)
             store = await opened(target_url)
-            assert isinstance(store, MovableStore)
-            async with store.dump() as dump:
+            assert store.transfer is not None
+            async with store.transfer.export_rows() as dump:
                 await queue.enqueue("print", 2)
                 [[row]] = [batch async for batch in dump.batches()]
             await store.close()
@@ -92,9 +91,9 @@ class TestDump:
 
     async def test_large_values_make_smaller_batches(self, target_url: str) -> None:
         store = await opened(target_url)
-        assert isinstance(store, MovableStore)
+        assert store.transfer is not None
         large = [job(number, input=b"x" * 1024 * 1024) for number in range(9)]
-        await store.load(given(large))
+        await store.transfer.import_rows(given(large))
         batches = await dumped(store)
         await store.close()
 
@@ -127,8 +126,8 @@ class TestLoad:
 
     async def test_keeps_what_it_was_given(self, target_url: str) -> None:
         store = await opened(target_url)
-        assert isinstance(store, MovableStore)
-        await store.load(given(*self.ROWS))
+        assert store.transfer is not None
+        await store.transfer.import_rows(given(*self.ROWS))
         found = await dumped(store)
         await store.close()
 
@@ -140,9 +139,9 @@ class TestLoad:
             raise OSError("the disk is gone")
 
         store = await opened(target_url)
-        assert isinstance(store, MovableStore)
+        assert store.transfer is not None
         with pytest.raises(OSError, match="the disk is gone"):
-            await store.load(cut_off())
+            await store.transfer.import_rows(cut_off())
         found = await dumped(store)
         await store.close()
 
@@ -150,9 +149,9 @@ class TestLoad:
 
     async def test_writes_nothing_when_a_row_is_refused(self, target_url: str) -> None:
         store = await opened(target_url)
-        assert isinstance(store, MovableStore)
+        assert store.transfer is not None
         with pytest.raises(StoreError, match="nothing was written"):
-            await store.load(given([job(1)], [job(1)]))
+            await store.transfer.import_rows(given([job(1)], [job(1)]))
         found = await dumped(store)
         await store.close()
 
@@ -163,10 +162,10 @@ class TestLoad:
     )
     async def test_refuses_a_store_with_anything_in_it(self, target_url: str, kept: Kept) -> None:
         store = await opened(target_url)
-        assert isinstance(store, MovableStore)
-        await store.load(given([kept]))
+        assert store.transfer is not None
+        await store.transfer.import_rows(given([kept]))
         with pytest.raises(StoreNotEmpty) as refused:
-            await store.load(given([job(7)]))
+            await store.transfer.import_rows(given([job(7)]))
         found = await dumped(store)
         await store.close()
 
@@ -175,10 +174,10 @@ class TestLoad:
 
     async def test_definitions_that_a_worker_saved_are_no_hindrance(self, target_url: str) -> None:
         store = await opened(target_url)
-        await store.save_definition("default", calm.name, calm.version, calm.graph.data)
+        await store.runs.save_definition("default", calm.name, calm.version, calm.graph.data)
         [definitions] = await dumped(store)
-        assert isinstance(store, MovableStore)
-        await store.load(given(definitions, [job(1)]))
+        assert store.transfer is not None
+        await store.transfer.import_rows(given(definitions, [job(1)]))
         found = await dumped(store)
         await store.close()
 
@@ -188,8 +187,8 @@ class TestLoad:
         self, postgres_url: str
     ) -> None:
         store = await opened(postgres_url)
-        assert isinstance(store, MovableStore)
-        await store.load(given([job(1, progress_message="half\x00way")]))
+        assert store.transfer is not None
+        await store.transfer.import_rows(given([job(1, progress_message="half\x00way")]))
         [[found]] = await dumped(store)
         await store.close()
 

@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 async def job_in(url: str) -> Job:
     store = store_at(url)
     await store.open()
-    [job] = await store.list_jobs(JobFilter(), 2)
+    [job] = await store.queries.list_jobs(JobFilter(), 2)
     await store.close()
     return job
 

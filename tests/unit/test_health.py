@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from perdure.model.health import Severity, Symptom, Vitals
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.insight import Examination, Stray
+from perdure.model.insight import OrphanedRun, StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
 from perdure.model.lane import Lane
 from perdure.model.schedule import UnreadableSchedule
-from perdure.model.worker import Survey, WorkerInfo, WorkerState
+from perdure.model.worker import PollResult, WorkerInfo, WorkerState
 from perdure.rules.health import LATENCY_MAX, LOG_BYTES_MAX, OVERDUE, SKEW_MAX, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -31,8 +31,10 @@ INFO = WorkerInfo(
     lease=30 * SECOND,
     flows=("orders@v1",),
 )
-SURVEY = Survey(now=NOW, lanes=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None)
-TABLES = Examination(schema_version=4, log_bytes=0)
+SURVEY = PollResult(
+    now=NOW, lanes=(), next_due_at=None, next_lease_end_at=None, next_deadline_at=None
+)
+TABLES = StorageReport(schema_version=4, log_bytes=0)
 
 
 def worker(seen: timedelta = SECOND, **changes: Any) -> WorkerState:
@@ -125,7 +127,7 @@ class TestThePlace:
         assert "512 MB" in the_one(vitals(examination=found), Severity.WARNING).text
 
     def test_runs_that_go_nowhere_are_named_up_to_five(self) -> None:
-        strays = tuple(Stray(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7))
+        strays = tuple(OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7))
         symptoms = wrong(vitals(examination=replace(TABLES, strays=strays)))
 
         assert len(symptoms) == 6

@@ -10,7 +10,7 @@ import pytest
 from perdure import AsyncClient, FindingKind, RunFailed, Worker
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from perdure.store.opening import store_at
 from perdure.verify import verify_store
 from tests.upgrade import runs
@@ -76,7 +76,7 @@ async def result(client: AsyncClient, id: str) -> object:
 
 
 async def test_have_the_versions_that_the_same_flows_have_today(store: Store) -> None:
-    stored = {count.flow: count.version for count in await store.live_flows("default")}
+    stored = {count.flow: count.version for count in await store.admin.live_flows("default")}
     today = {flow.name: flow.version for flow in runs.FLOWS if flow.name in stored}
 
     assert {name: stored[name] for name in today} == today
@@ -92,7 +92,7 @@ async def test_are_all_there_as_they_were(client: AsyncClient, store: Store) -> 
     for run in await client.runs(limit=100):
         assert await client.run_handle(run.id).nodes()
         assert (await client.run_handle(run.id).events())[0].number == 1
-    [loaded] = await store.load_runs([RunAfter(namespace="default", id=RunId("looped"))])
+    [loaded] = await store.runs.load([EventsAfter(namespace="default", id=RunId("looped"))])
     assert loaded is not None
     assert loaded.snapshot is not None
 

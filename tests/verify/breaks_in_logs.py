@@ -11,7 +11,8 @@ from perdure.model import event as events
 from perdure.model.event import Then
 from perdure.model.ids import JobId
 from perdure.model.run import LoadedRun, RunStatus
-from perdure.store.contract import RunAfter
+from perdure.store.contract import EventsAfter
+from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings, Expected
 from proof.evidence.log import (
@@ -323,11 +324,13 @@ class Forgetful(MemoryStore):
     """Loads a run from its snapshot with another event than the one that followed."""
 
     def __init__(self, broken: Broken) -> None:
-        super().__init__("memory://")
-        self._state = broken.state
+        super().__init__("memory://", session=broken.store._session)
+        self.runs = ForgetfulRuns(self._session)
 
-    async def load_runs(self, runs: Sequence[RunAfter]) -> list[LoadedRun | None]:
-        found = await super().load_runs(runs)
+
+class ForgetfulRuns(MemoryRuns):
+    async def load(self, runs: Sequence[EventsAfter]) -> list[LoadedRun | None]:
+        found = await super().load(runs)
         return [
             replace(each, events=each.events[1:]) if each and wanted.number is None else each
             for wanted, each in zip(runs, found, strict=True)

@@ -30,7 +30,7 @@ class Broken:
 
     def __init__(self, made: Made) -> None:
         self.store = copied(made.store)
-        self.state = self.store._state
+        self.state = self.store._session.state
         self.records = self.state.records
         self.lines: list[Line] = list(made.witness.lines)
         self.settings: EvidenceSettings = made.settings
@@ -162,8 +162,8 @@ class Broken:
 def copied(store: Store) -> MemoryStore:
     """A place in memory of its own, with the same in it."""
     assert isinstance(store, MemoryStore)
-    copy, source = MemoryStore("memory://"), store._state
-    target = copy._state
+    copy, source = MemoryStore("memory://"), store._session.state
+    target = copy._session.state
     for id, job in source.jobs.items():
         target.put(id, job)
     target.records.definitions = dict(source.records.definitions)

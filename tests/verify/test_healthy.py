@@ -62,9 +62,9 @@ async def test_finds_nothing_after_every_flow_of_the_catalogue(
 async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store) -> None:
     made = await Maker(store).make()
     at_once = timedelta(0)
-    while await store.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
+    while await store.maintenance.prune_runs("default", dict.fromkeys(ENDED, at_once), 100):
         pass
-    while await store.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
+    while await store.maintenance.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
         pass
     settings = EvidenceSettings(limits=made.settings.limits, allows_pruned=True)
     verifier = EvidenceVerifier(store, made.witness.lines, settings)

@@ -396,5 +396,5 @@ async def insert(store: Store, name: str, data: bytes, policy: bytes | None = No
         input_hash=1,
         policy=policy if policy is not None else encode_policy(None, None),
     )
-    await store.insert_jobs([job])
+    await store.jobs.insert([job])
     return job.id

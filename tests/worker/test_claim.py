@@ -125,7 +125,7 @@ async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
         return "ran"
 
     lanes = [Lane(queue="default", task=f"unknown-{i:05}") for i in range(SURVEY_LANES_MAX + 50)]
-    await store.insert_jobs([foreign_job(lane) for lane in lanes])
+    await store.jobs.insert([foreign_job(lane) for lane in lanes])
     job = await client.enqueue(known)
     await hire(known, poll="1m")
 

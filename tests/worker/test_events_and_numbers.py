@@ -388,7 +388,7 @@ class TestLiveWorkers:
 
 async def hold_as_dead_worker(store: Store, name: str) -> None:
     lane = Lane(queue="mail", task=name)
-    claimed = await store.claim_jobs(
+    claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead"),

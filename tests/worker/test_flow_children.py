@@ -199,7 +199,7 @@ class TestCancel:
         await reaches(child, RunStatus.CANCELLED)
 
         async def are_closed() -> bool:
-            return await store.run_waits("default", run.id) == []
+            return await store.queries.run_waits("default", run.id) == []
 
         assert before is RunStatus.WAITING
         await until(are_closed)

@@ -41,12 +41,12 @@ class TestCost:
 
         assert await run.result(10) == 7
         await worker.told(JobCompleted, count=10)
-        assert watch.calls["commit_runs"] <= 10
-        assert watch.calls["load_runs"] == 1
+        assert watch.calls["runs.commit"] <= 10
+        assert watch.calls["runs.load"] == 1
         assert len({event.job_id for event in worker.all(JobStarted)}) == 1
         assert {event.attempt for event in worker.all(JobStarted)} == {1}
         assert worker.all(JobReleased) == []
-        commits = [commit for (commits, *_) in watch.arguments["commit_runs"] for commit in commits]
+        commits = [commit for (commits, *_) in watch.arguments["runs.commit"] for commit in commits]
         assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
 
     async def test_of_many_runs_at_once_is_shared(
@@ -57,7 +57,7 @@ class TestCost:
         await hire(flows=[flow], store=watch.store, concurrency=40)
 
         assert [await run.result(10) for run in runs] == list(range(40))
-        assert watch.calls["commit_runs"] < 40 * 5 / 2
+        assert watch.calls["runs.commit"] < 40 * 5 / 2
 
     async def test_of_branches_needs_no_read_on_one_worker(
         self, client: AsyncClient, hire: Hire, watch: StoreWatch
@@ -72,8 +72,8 @@ class TestCost:
         await hire(flows=[flow], store=watch.store, concurrency=20)
 
         assert await (await client.submit(flow)).result(10) == list(range(20))
-        assert watch.calls["load_runs"] == 1
-        assert watch.calls["event_values"] == 0
+        assert watch.calls["runs.load"] == 1
+        assert watch.calls["runs.event_values"] == 0
 
 
 class TestGoingOnInPlace:
@@ -141,11 +141,11 @@ class TestGoingOnInPlace:
         run = await client.submit(flow, 7)
         await gate.reached()
         await client.pause_queue("default")
-        before = watch.calls["survey"]
+        before = watch.calls["maintenance.poll"]
 
         async def is_known() -> bool:
             # Two more have begun, so that one of them began after the pause and is over.
-            return watch.calls["survey"] >= before + 2
+            return watch.calls["maintenance.poll"] >= before + 2
 
         await until(is_known)
         gate.open()

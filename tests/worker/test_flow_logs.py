@@ -32,7 +32,7 @@ async def append(store: Store, run: str, data: bytes) -> None:
         events=(NewEvent(data=data),),
         status=RunStatus.RUNNING,
     )
-    answer = await store.commit_runs([commit])
+    answer = await store.runs.commit([commit])
     assert answer.results[0].state is CommitState.DONE
 
 
@@ -46,7 +46,7 @@ class TestALogThatCannotBeUsed:
         worker = await hire(flows=[FLOW])
         await worker.told(ClaimLost)
 
-        [job] = await store.run_jobs("default", run.id)
+        [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.SCHEDULED
         assert (await run.record()).status is RunStatus.RUNNING
 
@@ -59,7 +59,7 @@ class TestALogThatCannotBeUsed:
         worker = await hire(flows=[FLOW])
         await worker.told(ClaimLost)
 
-        [job] = await store.run_jobs("default", run.id)
+        [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.PAUSED
         assert job.attempt == 0
 

@@ -77,7 +77,7 @@ class TestCancel:
         worker = await hire(flows=[flow])
         later = await client.submit(flow, 2)
 
-        assert await store.run_jobs("default", run.id) == []
+        assert await store.queries.run_jobs("default", run.id) == []
         assert await later.result(10) == 2
         assert len(worker.all(JobStarted)) == 1
 
@@ -93,7 +93,7 @@ class TestCancel:
             await client.cancel("r")
             cancelled.set()
 
-        watch.after["load_runs"] = cancel  # between the body and its commit
+        watch.after["runs.load"] = cancel  # between the body and its commit
         worker = await hire(flows=[flow], store=watch.store)
         await soon(cancelled.wait())
         await worker.told(ClaimLost)
@@ -119,7 +119,7 @@ class TestCancel:
             began = time.monotonic()
             await asyncio.sleep(0.1)  # in which the hint comes, and finds no body to stop
 
-        watch.after["commit_runs"] = cancel
+        watch.after["runs.commit"] = cancel
         flow = Flow("next").then(pass_on).then(hold).build()
         worker = await hire(flows=[flow], store=watch.store)
         await client.submit(flow, 1, id="r")
@@ -179,7 +179,7 @@ class TestPause:
         await run.pause(reason="maintenance", by="ops")
         await worker.told(ClaimLost)
         took = time.monotonic() - began
-        [parked] = await store.run_jobs("default", run.id)
+        [parked] = await store.queries.run_jobs("default", run.id)
         paused = await run.record()
         gate.open()
         await run.unpause(by="ops")
@@ -203,7 +203,7 @@ class TestPause:
         run = await client.submit(flow, 1)
         await run.pause()
         await hire(flows=[flow])
-        [wait] = await store.run_waits("default", run.id)
+        [wait] = await store.queries.run_waits("default", run.id)
         assert wait.due_at is not None
 
         async def is_over() -> bool:
@@ -227,12 +227,12 @@ class TestPause:
             await client.pause("r")
             paused.set()
 
-        watch.after["due_waits"] = pause
+        watch.after["maintenance.due_waits"] = pause
         run = await client.submit(flow, 1, id="r")
         await hire(flows=[flow], store=watch.store)
         await soon(paused.wait())
-        await until(lambda: asked_again(watch, "load_runs"))
-        assert len(await store.run_waits("default", run.id)) == 1
+        await until(lambda: asked_again(watch, "runs.load"))
+        assert len(await store.queries.run_waits("default", run.id)) == 1
         await run.unpause()
 
         assert await run.result(10) == 1
@@ -332,7 +332,7 @@ async def test_a_run_whose_log_is_newer_than_the_code_is_left_alone(
         events=(NewEvent(data=b'{"type":"NodeDreamt","node":"pass_on"}'),),
         status=RunStatus.RUNNING,
     )
-    await store.commit_runs([unknown])
+    await store.runs.commit([unknown])
     other = await client.submit(flow, 2)
     worker = await hire(flows=[flow], concurrency=1)
     await worker.told(ClaimLost)

@@ -36,11 +36,11 @@ async def wait_until(client: AsyncClient, run: str, status: RunStatus) -> None:
 
 async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> ClaimedJob:
     """The one job that waits, as a worker holds it that will not be heard of again."""
-    [lane] = (await store.survey("default")).lanes
+    [lane] = (await store.maintenance.poll("default")).lanes
     lanes = [LaneRequest(lane=lane, queue="default")]
     worker = WorkerId("silent")
     request = ClaimRequest(namespace="default", worker=worker, lanes=lanes, limit=1, lease=lease)
-    [job] = (await store.claim_jobs(request)).jobs
+    [job] = (await store.jobs.claim(request)).jobs
     return job
 
 
@@ -474,7 +474,7 @@ class TestPlainJob:
         first = await claimed(store)
         checkpoint = Paused(checkpoint=b"null", name="approval")
         await save_checkpoint(store, first, owner_of(first), PlainCodec(), checkpoint)
-        await store.settle_jobs([Settlement(claim=first.claim, outcome=Released())])
+        await store.jobs.settle([Settlement(claim=first.claim, outcome=Released())])
         await client.resume(job.id)
         second = await claimed(store, lease=timedelta(milliseconds=50))
         found = await past_pauses(store, second, owner_of(second), PlainCodec())

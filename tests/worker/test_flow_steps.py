@@ -148,7 +148,7 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
 
     flow = Flow("stale").then(work).build()
     await client.submit(flow, id="r")
-    [lane] = (await store.survey("default")).lanes
+    [lane] = (await store.maintenance.poll("default")).lanes
     request = ClaimRequest(
         namespace="default",
         worker=WorkerId("w"),
@@ -156,13 +156,13 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
         limit=1,
         lease=timedelta(hours=1),
     )
-    [job] = (await store.claim_jobs(request)).jobs
+    [job] = (await store.jobs.claim(request)).jobs
     await client.pause("r")
     await client.unpause("r")
 
     with pytest.raises(StaleClaim):
-        await store.save_step(job.claim, "default/r/work", StoredStep(name="s", value=b"1"))
-    assert await store.load_steps("default/r/work") == []
+        await store.runs.save_step(job.claim, "default/r/work", StoredStep(name="s", value=b"1"))
+    assert await store.runs.load_steps("default/r/work") == []
 
 
 async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:

@@ -39,7 +39,7 @@ class TestStop:
         worker.worker.shutdown("1m")
         gate.open()
         await worker.stopped()
-        [left] = await store.run_jobs("default", run.id)
+        [left] = await store.queries.run_jobs("default", run.id)
         await hire(flows=[flow])
 
         assert (left.status, left.attempt, left.deaths) == (Status.WAITING, 0, 0)
@@ -73,7 +73,7 @@ class TestStop:
         run = await client.submit(flow, 1)
         await gate.reached()
         await worker.stop(grace=0.02)
-        [left] = await store.run_jobs("default", run.id)
+        [left] = await store.queries.run_jobs("default", run.id)
         gate.open()
         await hire(flows=[flow])
 
@@ -113,10 +113,10 @@ class TestStop:
     ) -> None:
         monkeypatch.setattr(service, "FLUSH_SECONDS", 0.1)
         flow = Flow("hangs").then(pass_on).build()
-        watch.hangs.add("commit_runs")
+        watch.hangs.add("runs.commit")
         worker = await hire(flows=[flow], store=watch.store)
         await client.submit(flow, 1)
-        await until(lambda: asked_for(watch, "commit_runs"))
+        await until(lambda: asked_for(watch, "runs.commit"))
         async with asyncio.timeout(5):
             await worker.stop(grace=0)
 
@@ -124,7 +124,7 @@ class TestStop:
 class TestOutage:
     """A store that fails for a while must not cost a node its result."""
 
-    @pytest.mark.parametrize("method", ["load_runs", "commit_runs"])
+    @pytest.mark.parametrize("method", ["runs.load", "runs.commit"])
     async def test_of_the_store_while_an_outcome_is_written(
         self,
         client: AsyncClient,
@@ -172,7 +172,7 @@ class TestOutage:
         run = await client.submit(flow, 1)
         await gate.reached()
         await run.signal("s", 2)
-        watch.after["load_runs"] = fail
+        watch.after["runs.load"] = fail
         gate.open()
 
         assert await run.result(10) == {"x": 1, "s": 2}
@@ -195,7 +195,7 @@ class TestWaiting:
         for run in runs:
             await until(lambda run=run: is_waiting(run))  # type: ignore[misc]
 
-        assert [await store.run_jobs("default", run.id) for run in runs] == [[], [], []]
+        assert [await store.queries.run_jobs("default", run.id) for run in runs] == [[], [], []]
         assert worker.worker.stats().running == 0
         assert (await client.depth()).by_status[Status.ACTIVE] == 0
 

@@ -69,7 +69,7 @@ class TestRetention:
             jobs = await one_of_each(client, hire, still_store)
             seen: dict[int, set[str]] = {}
             for days in (6, 8, 31, 1000):
-                await still_store.register_worker(idle_worker())
+                await still_store.maintenance.register_worker(idle_worker())
                 clock.advance(days * DAY)
                 worker = await hire(end, store=still_store)
                 await until(lambda: has_pruned(still_store))
@@ -88,7 +88,7 @@ class TestRetention:
         kept: dict[str, Any] = {"keep_completed": None, "keep_failed": None}
         async with AsyncClient(still_store) as client:
             jobs = await one_of_each(client, hire, still_store, **kept)
-            await still_store.register_worker(idle_worker())
+            await still_store.maintenance.register_worker(idle_worker())
             clock.advance(10_000 * DAY)
             await hire(end, store=still_store, **kept)
             await until(lambda: has_pruned(still_store))
@@ -146,7 +146,7 @@ class TestRetention:
             await hire(end, store=still_store, keep_completed=0)
 
             async def is_gone() -> bool:
-                return await still_store.job_states([job.id]) == {}
+                return await still_store.queries.job_states([job.id]) == {}
 
             await until(is_gone)
 
@@ -155,14 +155,14 @@ class TestDuties:
     async def test_drop_the_rows_of_workers_that_were_not_seen_for_long(
         self, still_store: Store, clock: ManualClock, hire: Hire
     ) -> None:
-        await still_store.register_worker(idle_worker())
+        await still_store.maintenance.register_worker(idle_worker())
         clock.advance(timedelta(minutes=4))
-        await still_store.register_worker(idle_worker(id=WorkerId("seen-lately")))
+        await still_store.maintenance.register_worker(idle_worker(id=WorkerId("seen-lately")))
         clock.advance(timedelta(minutes=2))
         worker = await hire(end, store=still_store)
 
         async def is_dropped() -> bool:
-            rows = await still_store.workers(None)
+            rows = await still_store.queries.workers(None)
             return {row.info.id for row in rows} == {"seen-lately", worker.id}
 
         await until(is_dropped)
@@ -171,26 +171,26 @@ class TestDuties:
         self, still_store: Store, clock: ManualClock, hire: Hire
     ) -> None:
         slow = await hire(end, store=still_store, lease="30m")
-        await still_store.register_worker(idle_worker())
-        since = {row.info.id: row.started_at for row in await still_store.workers(None)}
+        await still_store.maintenance.register_worker(idle_worker())
+        since = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
         clock.advance(timedelta(minutes=50))
         await hire(end, store=still_store)
         await until(lambda: has_pruned(still_store))
 
-        rows = {row.info.id: row.started_at for row in await still_store.workers(None)}
+        rows = {row.info.id: row.started_at for row in await still_store.queries.workers(None)}
         assert rows[WorkerId(slow.id)] == since[WorkerId(slow.id)]
 
     async def test_forget_limits_that_were_not_used_for_long(
         self, still_store: Store, clock: ManualClock, hire: Hire
     ) -> None:
-        await still_store.close_limit("default", "smtp", clock() + timedelta(minutes=1))
+        await still_store.admin.close_limit("default", "smtp", clock() + timedelta(minutes=1))
         clock.advance(2 * DAY)
-        await still_store.register_worker(idle_worker())
+        await still_store.maintenance.register_worker(idle_worker())
         clock.advance(DAY)
         await hire(end, store=still_store)
         await until(lambda: has_pruned(still_store))
 
-        assert await still_store.prune_limits("default", timedelta(0), 10) == 0
+        assert await still_store.maintenance.prune_limits("default", timedelta(0), 10) == 0
 
     async def test_leave_other_namespaces_alone(
         self, still_store: Store, clock: ManualClock, hire: Hire
@@ -199,7 +199,7 @@ class TestDuties:
             jobs = await one_of_each(client, hire, still_store)
             held = await client.enqueue(end, "held")
             await hold(still_store, "end", lease=timedelta(seconds=1))
-            await still_store.register_worker(idle_worker(namespace="team-a"))
+            await still_store.maintenance.register_worker(idle_worker(namespace="team-a"))
             clock.advance(DAY)
             zealous = {"keep_completed": 0, "keep_failed": 0, "keep_dead": 0, "deaths_max": 1}
             await hire(end, store=still_store, namespace="team-a", **zealous)
@@ -209,8 +209,8 @@ class TestDuties:
             assert await held.status() is Status.ACTIVE
 
     async def test_are_led_apart_in_each_namespace(self, store: Store, hire: Hire) -> None:
-        assert await store.lead(DUTY, OTHER, timedelta(hours=1))
-        await store.register_worker(idle_worker(namespace="team-a"))
+        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1))
+        await store.maintenance.register_worker(idle_worker(namespace="team-a"))
         async with AsyncClient(store, namespace="team-a") as client:
             job = await client.enqueue(end, "well")
             await hold(store, "end", lease=timedelta(milliseconds=10), namespace="team-a")
@@ -231,12 +231,12 @@ class TestDuties:
                 await job.abort()
             clock.advance(timedelta(hours=1))
 
-            assert not await keeper.tend(await still_store.survey("default"))
+            assert not await keeper.tend(await still_store.maintenance.poll("default"))
             assert await client.count() == 2
             urgent = await client.enqueue(end, "well")
             await hold(still_store, "end", lease=timedelta(seconds=1))
             clock.advance(timedelta(seconds=2))
-            assert await keeper.tend(await still_store.survey("default"))
+            assert await keeper.tend(await still_store.maintenance.poll("default"))
 
             assert await urgent.status() is Status.WAITING
             assert (await client.count(), report.tally.taken_over) == (1, 1)
@@ -246,13 +246,13 @@ class TestDuties:
     ) -> None:
         job = await client.enqueue(end, "well")
         await hold(store, "end", lease=timedelta(milliseconds=50))
-        assert await store.lead(DUTY, OTHER, timedelta(hours=1))
+        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1))
         worker = await hire(end, poll="50ms")
         for _ in range(3):  # a delayed job runs only if the worker looked around
             await (await client.enqueue(end, "marker", delay="50ms")).result(10)
         assert worker.all(JobStarted, job.id) == []
         assert await job.status() is Status.ACTIVE
-        assert await store.lead(DUTY, OTHER, timedelta(0))
+        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(0))
 
         assert await job.result(10) == "well"
 
@@ -260,7 +260,7 @@ class TestDuties:
         self, client: AsyncClient, store: Store, hire: Hire
     ) -> None:
         await hire(end)
-        await until(lambda: store.lead(DUTY, OTHER, timedelta(hours=1)))
+        await until(lambda: store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1)))
 
     async def test_promote_many_due_jobs_in_batches(
         self, still_store: Store, clock: ManualClock, hire: Hire
@@ -296,7 +296,7 @@ async def one_of_each(
 
 async def has_pruned(store: Store) -> bool:
     """Idle workers are dropped last, so all that was to be removed is gone."""
-    return OTHER not in {row.info.id for row in await store.workers(None)}
+    return OTHER not in {row.info.id for row in await store.queries.workers(None)}
 
 
 async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
@@ -306,7 +306,7 @@ async def left_of(jobs: dict[str, str], client: AsyncClient) -> set[str]:
 
 async def hold(store: Store, name: str, *, lease: timedelta, namespace: str = "default") -> None:
     lane = Lane(queue="default", task=name)
-    claimed = await store.claim_jobs(
+    claimed = await store.jobs.claim(
         ClaimRequest(
             namespace=namespace,
             worker=OTHER,

@@ -16,6 +16,7 @@ from perdure.model.job import Claim, Claimed
 from perdure.model.lane import Lane
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import leases
 from perdure.worker.events import ClaimLost, JobReleased, JobStarted
@@ -153,7 +154,7 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
     job = await client.enqueue(wait)
     await gate.reached()
     held = await job.record()
-    [moved] = await store.disable_jobs(None, [job.id])
+    [moved] = await store.admin.disable_jobs(None, [job.id])
     assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
     other = await hire(wait, id="other")
     await client.pause_queue("default")
@@ -189,17 +190,23 @@ async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
 class SlowToAnswer(MemoryStore):
     """Answers the first claim that got something when its lease has run out."""
 
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.jobs = SlowJobs(self._session)
+
+    def clone(self) -> SlowToAnswer:
+        return SlowToAnswer(self.url)
+
+
+class SlowJobs(MemoryJobs):
     has_been_slow = False
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        claimed = await super().claim_jobs(request)
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
         if claimed.jobs and not self.has_been_slow:
             self.has_been_slow = True
             await asyncio.sleep(1.2 * request.lease.total_seconds())
         return claimed
-
-    def twin(self) -> SlowToAnswer:
-        return SlowToAnswer(self.url)
 
 
 async def test_leases_are_renewed_again_when_the_store_stays_silent(
@@ -227,21 +234,26 @@ async def test_leases_are_renewed_again_when_the_store_stays_silent(
 class SilentAtFirst(MemoryStore):
     """Never answers the first renewal of leases."""
 
-    has_been_silent = False
     answered = threading.Event()
 
-    async def renew_leases(
-        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
-    ) -> Renewal:
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.jobs = SilentJobs(self._session)
+
+    def clone(self) -> SilentAtFirst:
+        return SilentAtFirst(self.url)
+
+
+class SilentJobs(MemoryJobs):
+    has_been_silent = False
+
+    async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         if not self.has_been_silent:
             self.has_been_silent = True
             await asyncio.Event().wait()
-        renewal = await super().renew_leases(worker, claims, lease)
-        self.answered.set()
+        renewal = await super().renew(worker, claims, lease)
+        SilentAtFirst.answered.set()
         return renewal
-
-    def twin(self) -> SilentAtFirst:
-        return SilentAtFirst(self.url)
 
 
 async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
@@ -263,25 +275,31 @@ async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
 class LosesAnAnswer(MemoryStore):
     """Carries out the first claim that gets something, and fails to say so."""
 
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.jobs = LossyJobs(self._session)
+
+    def clone(self) -> LosesAnAnswer:
+        return LosesAnAnswer(self.url)
+
+
+class LossyJobs(MemoryJobs):
     has_lost = False
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        claimed = await super().claim_jobs(request)
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
         if claimed.jobs and not self.has_lost:
             self.has_lost = True
             raise StoreError("lost before it answered")
         return claimed
 
-    def twin(self) -> LosesAnAnswer:
-        return LosesAnAnswer(self.url)
-
 
 async def claim_and_die(store: Store, job_id: str) -> None:
     """Hold a job for a moment as a worker that is never heard of again."""
-    job = await store.get_job(None, job_id)  # type: ignore[arg-type]
+    job = await store.queries.get_job(None, job_id)  # type: ignore[arg-type]
     assert job is not None
     lane = Lane(queue=job.queue, task=job.task)
-    claimed = await store.claim_jobs(
+    claimed = await store.jobs.claim(
         ClaimRequest(
             namespace="default",
             worker=WorkerId("dead-worker"),

@@ -153,7 +153,7 @@ class TestConcurrency:
         first = await client.enqueue(work, "first")
         lane = Lane(queue="default", task="work")
         rule = LimitRule(key="task:work", live_max=1)
-        await store.claim_jobs(
+        await store.jobs.claim(
             ClaimRequest(
                 namespace="default",
                 worker=WorkerId("dead-worker"),

@@ -104,7 +104,7 @@ async def test_namespaces_are_not_disturbed_by_far_times_in_another(
             await team_a.enqueue(work, 0, deadline=far)
         job = await team_a.enqueue(work, 0)
         lane = Lane(queue="default", task=work.name)
-        claimed = await store.claim_jobs(
+        claimed = await store.jobs.claim(
             ClaimRequest(
                 namespace="team-a",
                 worker=WorkerId("odd"),
@@ -114,7 +114,7 @@ async def test_namespaces_are_not_disturbed_by_far_times_in_another(
             )
         )
         retried = Retried(failure=Failure(type="Odd", message="far"), until=far)
-        await store.settle_jobs([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
+        await store.jobs.settle([Settlement(claim=claimed.jobs[0].claim, outcome=retried)])
         await hire(work, namespace="team-b")
 
         assert await (await team_b.enqueue(work, 1)).result(10) == 1

@@ -28,7 +28,7 @@ from perdure.model.schedule import (
     encode_definition,
     encode_state,
 )
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.worker.housekeeping.duty import Duty
@@ -80,7 +80,7 @@ def fields(value: Any) -> dict[str, Any]:
 
 
 async def save(store: Store, schedule: Schedule) -> None:
-    answer = await store.commit_schedule(ScheduleCommit(schedule=schedule, expected=None))
+    answer = await store.schedules.commit(ScheduleCommit(schedule=schedule, expected=None))
     assert answer.state == "done"
 
 
@@ -119,9 +119,12 @@ class TestDue:
             await client.schedule(name, ordering, every="1h", input=1)
         clock.advance(2 * HOUR)
 
-        assert [each.name for each in await store.due_schedules(NAMESPACE, 1)] in (["one"], ["two"])
+        assert [each.name for each in await store.maintenance.due_schedules(NAMESPACE, 1)] in (
+            ["one"],
+            ["two"],
+        )
         for limit in (2, 3, 100):
-            due = await store.due_schedules(NAMESPACE, limit)
+            due = await store.maintenance.due_schedules(NAMESPACE, limit)
             assert sorted(each.name for each in due) == ["one", "two"]
 
     async def test_lets_the_others_tick_and_tells_of_it_once(
@@ -217,7 +220,7 @@ class Idle(Duty):
         super().__init__()
         self._rests = rests
 
-    def due_at(self, survey: Survey) -> None:
+    def due_at(self, survey: PollResult) -> None:
         return None
 
     async def see_to_all(self) -> bool:

@@ -14,7 +14,7 @@ from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.result import complete, paused
 from perdure.nodes.kind import Kind, Settings
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from perdure.worker.events import JobReleased
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
@@ -34,7 +34,7 @@ async def charge(amount: int, reason: str = "", *, currency: str = "EUR") -> lis
 
 async def events_of(store: Store, run: str, kind: type[Any]) -> list[Any]:
     id = RunId(run)
-    [loaded] = await store.load_runs([RunAfter(namespace="default", id=id, number=0)])
+    [loaded] = await store.runs.load([EventsAfter(namespace="default", id=id, number=0)])
     assert loaded is not None
     events = [decode_event(id, event.number, event.data) for event in loaded.events]
     return [event for event in events if isinstance(event, kind)]

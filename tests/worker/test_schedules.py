@@ -72,7 +72,7 @@ async def hire(store: Store) -> AsyncIterator[Hire]:
 
     async def start(**settings: Any) -> Running:
         settings = {"flows": FLOWS, "tasks": [add], "poll": POLL, **settings}
-        running = Running(Worker(store.twin(), **settings))
+        running = Running(Worker(store.clone(), **settings))
         hired.append(running)
         return await running.start()
 
@@ -95,7 +95,7 @@ async def looked(client: AsyncClient, store: Store, clock: ManualClock, started:
     """Go to when workers look next, unless so many ticks have been started."""
     if (await client.schedule_record("often")).started >= started:
         return True
-    due_at = (await store.survey(NAMESPACE)).next_tick_at
+    due_at = (await store.maintenance.poll(NAMESPACE)).next_tick_at
     now = await store.now()
     if due_at is not None and due_at > now:
         clock.advance(due_at - now)
@@ -103,7 +103,7 @@ async def looked(client: AsyncClient, store: Store, clock: ManualClock, started:
 
 
 async def reads(store: Store, name: str) -> Schedule:
-    found = await store.get_schedule(NAMESPACE, name)
+    found = await store.schedules.get(NAMESPACE, name)
     assert found is not None
     return found
 
@@ -191,7 +191,7 @@ async def forget_definition(store: Store, name: str) -> None:
     assert isinstance(before.definition.call, FlowCall)
     call = replace(before.definition.call, version="gone")
     after = replace(before, revision=1, definition=replace(before.definition, call=call))
-    await store.commit_schedule(ScheduleCommit(schedule=after, expected=before.revision))
+    await store.schedules.commit(ScheduleCommit(schedule=after, expected=before.revision))
 
 
 class TestOnceOnly:
@@ -200,7 +200,7 @@ class TestOnceOnly:
     ) -> None:
         await client.schedule("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
-        [slow] = await store.due_schedules(NAMESPACE, 10)
+        [slow] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
         assert await tick(store) > 0
         assert await ticking_at(store).advance(slow, await store.now()) is None
@@ -213,7 +213,7 @@ class TestOnceOnly:
     ) -> None:
         await client.schedule("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
-        twins = [store.twin() for _ in range(4)]
+        twins = [store.clone() for _ in range(4)]
         for twin in twins:
             await twin.open()
 
@@ -228,7 +228,7 @@ class TestOnceOnly:
     ) -> None:
         await client.schedule("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
-        [due] = await store.due_schedules(NAMESPACE, 10)
+        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
         await ticking_at(store).start(due, RunId("never written"))
         await tick(store)
@@ -240,7 +240,7 @@ class TestOnceOnly:
     ) -> None:
         await client.schedule("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
-        [due] = await store.due_schedules(NAMESPACE, 10)
+        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
 
         await ticking_at(store).advance(due, await store.now())
         assert await tick(store) == 0
@@ -252,7 +252,7 @@ class TestOnceOnly:
     ) -> None:
         await client.schedule("nightly", "keeping", every="1h", input=1)
         clock.advance(HOUR)
-        [due] = await store.due_schedules(NAMESPACE, 10)
+        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await client.pause_schedule("nightly")
 
         assert await ticking_at(store).advance(due, await store.now()) is None
@@ -280,7 +280,7 @@ class TestOnceOnly:
         await client.schedule("nightly", "keeping", every="2h", input=1)
 
         late = ScheduleCommit(schedule=replace(old, revision=5), expected=old.revision)
-        assert (await store.commit_schedule(late)).state is ScheduleCommitState.CONFLICT
+        assert (await store.schedules.commit(late)).state is ScheduleCommitState.CONFLICT
         assert (await client.schedule_record("nightly")).every == 2 * HOUR
 
 
@@ -379,7 +379,7 @@ class TestOverlap:
         await tick(store)
 
         assert await tick(store) == 0
-        survey = await store.survey(NAMESPACE)
+        survey = await store.maintenance.poll(NAMESPACE)
         assert survey.next_tick_at == await store.now() + QUEUE_LOOK
 
     async def test_a_worker_starts_a_queued_tick_once_the_last_run_has_ended(
@@ -490,7 +490,7 @@ class TestCancelling:
         self, client: AsyncClient, store: Store, clock: ManualClock, first: str
     ) -> None:
         clock.advance(HOUR)
-        [due] = await store.due_schedules(NAMESPACE, 10)
+        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await client.pause_schedule("ask")
 
         assert await ticking_at(store).advance(due, await store.now()) is None
@@ -501,7 +501,7 @@ class TestCancelling:
         self, client: AsyncClient, store: Store, clock: ManualClock, first: str, is_paused: bool
     ) -> None:
         clock.advance(HOUR)
-        [due] = await store.due_schedules(NAMESPACE, 10)
+        [due] = await store.maintenance.due_schedules(NAMESPACE, 10)
         await ticking_at(store).advance(due, await store.now())
         assert (await client.run(first)).status is RunStatus.WAITING
         if is_paused:

@@ -22,7 +22,7 @@ def ticking_at(store: Store) -> Ticking:
 async def tick(store: Store) -> int:
     """See to everything that is due now, as a worker does; how many steps that took."""
     ticking, steps = ticking_at(store), 0
-    for due in await store.due_schedules(NAMESPACE, 100):
+    for due in await store.maintenance.due_schedules(NAMESPACE, 100):
         left: Schedule | None = due
         while left is not None:
             left = await ticking.advance(left, await store.now())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+from perdure.testing.wrapped_store import wrap_store
 
 Interleave = Callable[[], Awaitable[object]]
 
@@ -49,25 +48,8 @@ class _Given:
         self._watch = watch
         self._store = store
 
-    def twin(self) -> Store:
-        return cast(Store, _Watched(self._watch, self._store.twin()))
+    def clone(self) -> Store:
+        return cast(Store, wrap_store(self._store.clone(), self._watch.count))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-
-class _Watched:
-    def __init__(self, watch: StoreWatch, store: Store) -> None:
-        self._watch = watch
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-
-        @functools.wraps(attribute)
-        async def counted(*args: Any, **kwargs: Any) -> Any:
-            return await self._watch.count(name, attribute, args, kwargs)
-
-        return counted

@@ -47,19 +47,19 @@ def watched() -> Iterator[Watched]:
 
 class TestDeadlines:
     def test_a_job_may_not_be_claimed_long_after_its_own(self, watched: Watched) -> None:
-        watched.run(watched.store.insert_jobs([new_job(deadline=timedelta(seconds=1))]))
+        watched.run(watched.store.jobs.insert([new_job(deadline=timedelta(seconds=1))]))
         watched.later()
-        watched.run(watched.store.claim_jobs(request()))
+        watched.run(watched.store.jobs.claim(request()))
 
         [found] = watched.found
         assert "after its deadline" in found
 
     def test_a_job_that_was_set_aside_has_time_to_be_noticed(self, watched: Watched) -> None:
-        [job] = watched.run(watched.store.insert_jobs([new_job(deadline=timedelta(seconds=1))]))
-        watched.run(watched.store.disable_jobs(None, [job.id]))
+        [job] = watched.run(watched.store.jobs.insert([new_job(deadline=timedelta(seconds=1))]))
+        watched.run(watched.store.admin.disable_jobs(None, [job.id]))
         watched.later()
-        [enabled] = watched.run(watched.store.enable_jobs(None, [job.id]))
-        watched.run(watched.store.claim_jobs(request()))
+        [enabled] = watched.run(watched.store.admin.enable_jobs(None, [job.id]))
+        watched.run(watched.store.jobs.claim(request()))
 
         assert enabled.after is Status.WAITING
         assert watched.found == []
@@ -67,19 +67,19 @@ class TestDeadlines:
 
 class TestEndedRuns:
     def test_get_no_more_events(self, watched: Watched) -> None:
-        watched.run(watched.store.submit_run(new_run()))
-        watched.run(watched.store.commit_runs([_ended()]))
-        watched.run(watched.store.commit_runs([step(2)]))
+        watched.run(watched.store.runs.submit(new_run()))
+        watched.run(watched.store.runs.commit([_ended()]))
+        watched.run(watched.store.runs.commit([step(2)]))
 
         [found] = watched.found
         assert "had ended, and got more events" in found
 
     def test_may_be_replaced_by_one_that_begins_at_the_same_moment(self, watched: Watched) -> None:
-        watched.run(watched.store.submit_run(new_run()))
-        watched.run(watched.store.commit_runs([_ended()]))
-        watched.run(watched.store.submit_run(new_run(on_existing="terminate_existing")))
+        watched.run(watched.store.runs.submit(new_run()))
+        watched.run(watched.store.runs.commit([_ended()]))
+        watched.run(watched.store.runs.submit(new_run(on_existing="terminate_existing")))
         for expected in (1, 2, 3):
-            watched.run(watched.store.commit_runs([step(expected)]))
+            watched.run(watched.store.runs.commit([step(expected)]))
 
         assert watched.found == []
 

@@ -53,7 +53,7 @@ class TestSameSeed:
         lines(4)
 
         assert lines(3) == first
-        assert any("commit_runs" in line for line in first)
+        assert any("runs.commit" in line for line in first)
 
 
 @pytest.mark.timeout(600)

@@ -43,7 +43,7 @@ def test_what_is_refused_is_not_written(loop: SimulatedLoop) -> None:
     store = store_on(loop, Weather(refused=1.0), seen)
 
     with pytest.raises(StoreError):
-        loop.run_until_complete(store.insert_jobs([new_job()]))
+        loop.run_until_complete(store.jobs.insert([new_job()]))
 
     assert seen.names == []
 
@@ -53,23 +53,23 @@ def test_an_insert_whose_answer_was_lost_is_repeated_and_counts_once(loop: Simul
     seen = StopsAfter(weather)
     store = store_on(loop, weather, seen)
 
-    [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+    [inserted] = loop.run_until_complete(store.jobs.insert([new_job()]))
 
     assert inserted.is_new
-    assert seen.names == ["insert_jobs", "insert_jobs"]
-    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+    assert seen.names == ["jobs.insert", "jobs.insert"]
+    assert loop.run_until_complete(store.queries.count_jobs(JobFilter())) == 1
 
 
 def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: SimulatedLoop) -> None:
     weather = Weather()
     seen = StopsAfter(weather)
     store = store_on(loop, weather, seen)
-    loop.run_until_complete(store.insert_jobs([new_job(), new_job()]))
+    loop.run_until_complete(store.jobs.insert([new_job(), new_job()]))
 
     weather.lost_after = 1.0
-    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+    claimed = loop.run_until_complete(store.jobs.claim(request(limit=1)))
     given_back = loop.run_until_complete(
-        store.give_back_unknown(WORKER, [job.claim.id for job in claimed.jobs])
+        store.jobs.requeue_unknown(WORKER, [job.claim.id for job in claimed.jobs])
     )
 
     assert claimed.is_repeated
@@ -80,12 +80,12 @@ def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: Simulated
 def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: SimulatedLoop) -> None:
     weather = Weather()
     store = store_on(loop, weather, StopsAfter(weather))
-    loop.run_until_complete(store.insert_jobs([new_job()]))
-    claimed = loop.run_until_complete(store.claim_jobs(request(limit=1)))
+    loop.run_until_complete(store.jobs.insert([new_job()]))
+    claimed = loop.run_until_complete(store.jobs.claim(request(limit=1)))
 
     weather.lost_after = 1.0
     outcome = Settlement(claim=claimed.jobs[0].claim, outcome=Completed(output=b"1"))
-    statuses = loop.run_until_complete(store.settle_jobs([outcome]))
+    statuses = loop.run_until_complete(store.jobs.settle([outcome]))
 
     assert statuses == [Status.COMPLETED]
 
@@ -97,10 +97,10 @@ def test_a_call_that_is_given_up_fails_though_it_may_have_been_carried_out(
     store = store_on(loop, weather, Seen())
 
     with pytest.raises(StoreError, match="nobody knows"):
-        loop.run_until_complete(store.insert_jobs([new_job()]))
+        loop.run_until_complete(store.jobs.insert([new_job()]))
 
     weather.calm()
-    assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+    assert loop.run_until_complete(store.queries.count_jobs(JobFilter())) == 1
 
 
 def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
@@ -108,7 +108,7 @@ def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
     store = store_on(loop, weather, Seen())
 
     with pytest.raises(StoreError):
-        loop.run_until_complete(store.insert_jobs([new_job()]))
+        loop.run_until_complete(store.jobs.insert([new_job()]))
 
     assert 1 < loop.now < 10
 
@@ -119,7 +119,7 @@ def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
 
         async def listen() -> None:
             stop = store.subscribe(hints.append, [HintKind.READY])
-            await store.insert_jobs([new_job()])
+            await store.jobs.insert([new_job()])
             await asyncio.sleep(10)
             stop()
 
@@ -137,24 +137,24 @@ class TestOnTheWay:
         store = store_on(loop, Weather(lost_before=1.0, late=1.0, given_up=1.0), seen)
 
         with pytest.raises(StoreError, match="nobody knows"):
-            loop.run_until_complete(store.insert_jobs([new_job()]))
+            loop.run_until_complete(store.jobs.insert([new_job()]))
         before = list(seen.names)
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
 
         assert before == []
-        assert seen.names == ["insert_jobs"]
+        assert seen.names == ["jobs.insert"]
 
     def test_arrives_after_its_repeat_and_counts_once(self, loop: SimulatedLoop) -> None:
         weather, seen = Weather(lost_before=1.0, late=1.0), Seen()
         store = store_on(loop, weather, seen)
         loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
 
-        [inserted] = loop.run_until_complete(store.insert_jobs([new_job()]))
+        [inserted] = loop.run_until_complete(store.jobs.insert([new_job()]))
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
 
         assert inserted.is_new
-        assert seen.names == ["insert_jobs", "insert_jobs"]
-        assert loop.run_until_complete(store.count_jobs(JobFilter())) == 1
+        assert seen.names == ["jobs.insert", "jobs.insert"]
+        assert loop.run_until_complete(store.queries.count_jobs(JobFilter())) == 1
 
     def test_is_undone_after_its_repeat_where_it_takes_several_statements(
         self, loop: SimulatedLoop
@@ -162,29 +162,29 @@ class TestOnTheWay:
         """Else a run would take the place of itself, long after it has begun."""
         weather, seen = Weather(), Seen()
         store = store_on(loop, weather, seen)
-        loop.run_until_complete(store.submit_run(new_run()))
+        loop.run_until_complete(store.runs.submit(new_run()))
         weather.lost_before = weather.late = 1.0
         loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
 
         again = new_run(on_existing="terminate_existing")
-        submitted = loop.run_until_complete(store.submit_run(again))
+        submitted = loop.run_until_complete(store.runs.submit(again))
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
 
         assert submitted.is_new
-        assert seen.names == ["submit_run", "submit_run"]
+        assert seen.names == ["runs.submit", "runs.submit"]
 
     def test_outlives_who_sent_it(self, loop: SimulatedLoop) -> None:
         seen, sender = Seen(), actor("sender")
         store = store_on(loop, Weather(latency=1.0), seen)
 
-        sent = spawn(loop, sender, store.insert_jobs([new_job()]))
+        sent = spawn(loop, sender, store.jobs.insert([new_job()]))
         loop.run_until_complete(asyncio.sleep(0.001))
         before = list(seen.names)
         loop.kill(sender.process)
         loop.run_until_complete(asyncio.sleep(2))
 
         assert before == []
-        assert seen.names == ["insert_jobs"]
+        assert seen.names == ["jobs.insert"]
         assert not sent.done()
 
 
@@ -195,10 +195,10 @@ def test_an_outage_is_for_everybody_who_comes_meanwhile(loop: SimulatedLoop) -> 
     late = store_on(loop, weather, seen)
 
     for store in (early, late):
-        spawn(loop, actor("someone"), store.insert_jobs([new_job()]))
+        spawn(loop, actor("someone"), store.jobs.insert([new_job()]))
     loop.run_until_complete(asyncio.sleep(6.9))
     before = list(seen.names)
     loop.run_until_complete(asyncio.sleep(1))
 
     assert before == []
-    assert seen.names == ["insert_jobs"] * 2
+    assert seen.names == ["jobs.insert"] * 2

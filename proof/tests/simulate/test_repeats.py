@@ -39,16 +39,16 @@ Case = Callable[[Store, Lose], Awaitable[None]]
 
 async def an_insert_counts_once(store: Store, lose: Lose) -> None:
     lose(LOST)
-    [inserted] = await store.insert_jobs([new_job(input=TEXT)])
+    [inserted] = await store.jobs.insert([new_job(input=TEXT)])
 
     assert inserted.is_new
-    assert await store.count_jobs(JobFilter()) == 1
+    assert await store.queries.count_jobs(JobFilter()) == 1
 
 
 async def an_insert_is_no_conflict_with_itself(store: Store, lose: Lose) -> None:
     job = new_job(fingerprint="once", on_conflict="raise")
     lose("COMMIT")
-    [inserted] = await store.insert_jobs([job])
+    [inserted] = await store.jobs.insert([job])
 
     assert (inserted.id, inserted.is_new) == (job.id, True)
 
@@ -64,7 +64,7 @@ async def an_outcome_is_not_stale(store: Store, lose: Lose) -> None:
 async def a_stale_outcome_stays_stale(store: Store, lose: Lose) -> None:
     await insert(store)
     held = await claim_one(store)
-    await store.disable_jobs(None, [held.id])
+    await store.admin.disable_jobs(None, [held.id])
     lose(LOST)
 
     assert await settle(store, held, Completed(output=TEXT)) is None
@@ -76,7 +76,7 @@ async def a_claim_says_that_it_was_repeated(store: Store, lose: Lose) -> None:
     claimed = await claim(store, limit=1)
 
     assert claimed.is_repeated
-    assert await store.give_back_unknown(WORKER, [job.claim.id for job in claimed.jobs]) == 1
+    assert await store.jobs.requeue_unknown(WORKER, [job.claim.id for job in claimed.jobs]) == 1
 
 
 async def a_commit_counts_once(store: Store, lose: Lose) -> None:
@@ -90,10 +90,10 @@ async def a_commit_counts_once(store: Store, lose: Lose) -> None:
 
 async def a_submission_is_new(store: Store, lose: Lose) -> None:
     lose(LOST)
-    submitted = await store.submit_run(runs.new_run(events=(runs.event(LOST),)))
+    submitted = await store.runs.submit(runs.new_run(events=(runs.event(LOST),)))
 
     assert submitted.is_new
-    assert await store.count_runs(RunFilter(namespace=runs.NAMESPACE)) == 1
+    assert await store.queries.count_runs(RunFilter(namespace=runs.NAMESPACE)) == 1
 
 
 async def a_tick_counts_once(store: Store, lose: Lose) -> None:
@@ -104,14 +104,14 @@ async def a_tick_counts_once(store: Store, lose: Lose) -> None:
     assert answer.state is DONE
     assert answer.submitted is not None
     assert answer.submitted.is_new
-    assert await store.count_runs(RunFilter(namespace=runs.NAMESPACE)) == 1
+    assert await store.queries.count_runs(RunFilter(namespace=runs.NAMESPACE)) == 1
     assert (await start(store, before)).state is CONFLICT
 
 
 async def a_new_schedule_is_no_conflict_with_itself(store: Store, lose: Lose) -> None:
     new = schedule()
     lose("COMMIT")
-    answer = await store.commit_schedule(ScheduleCommit(schedule=new, expected=None))
+    answer = await store.schedules.commit(ScheduleCommit(schedule=new, expected=None))
 
     assert answer.state is DONE
     assert await read(store) == new

@@ -13,9 +13,9 @@ from perdure.errors import InvalidInput, PerdureError
 if TYPE_CHECKING:
     from perdure.client.records import AbortOutcome
     from perdure.client.run_records import RunMoved
-    from perdure.model.job import Moved
+    from perdure.model.job import StatusChange
 
-    AnyMove = Moved | AbortOutcome | RunMoved
+    AnyMove = StatusChange | AbortOutcome | RunMoved
 
 
 def given(ids: list[str] | None, what: str) -> list[str]:

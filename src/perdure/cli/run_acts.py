@@ -19,7 +19,7 @@ from perdure.cli.options import (
     connected,
     parsed_json,
 )
-from perdure.model.job import DEFAULT_NAMESPACE, Moved
+from perdure.model.job import DEFAULT_NAMESPACE, StatusChange
 
 if TYPE_CHECKING:
     from perdure.client.run_records import RunMoved
@@ -167,7 +167,7 @@ def retry_runs(
     """Let failed or cancelled runs go on from where they ended, keeping what is completed."""
     with connected(store, namespace) as client:
 
-        def retry(id: str) -> Moved | RunMoved:
+        def retry(id: str) -> StatusChange | RunMoved:
             client.run(id)  # of an id that is not there, `retry` would say that no job has it
             return client.retry(id, by=by)
 

@@ -72,8 +72,8 @@ async def _verified(
     store = store_at(url)
     await store.open()
     try:
-        total = await store.count_runs(RunFilter(namespace=settings.namespace))
-        total += await store.count_jobs(JobFilter(namespace=settings.namespace))
+        total = await store.queries.count_runs(RunFilter(namespace=settings.namespace))
+        total += await store.queries.count_jobs(JobFilter(namespace=settings.namespace))
         found: list[Finding] = []
         with bar("verifying") as tell:
             verifier = Verifier(

@@ -28,7 +28,7 @@ from perdure.model.event import (
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.value import Value
-from perdure.store.contract import RunBefore, Store
+from perdure.store.contract import EventsBefore, Store
 
 _TIMEOUT = "timeout"
 _ANSWER = "approval"
@@ -62,7 +62,7 @@ async def read_histories(
     tails: dict[ApprovalPlace, list[Read]] = {place: [] for place in places}
     unopened = list(tails)
     while unopened:
-        pages = await store.latest_events(
+        pages = await store.runs.latest_events(
             [_before(each, tails[each]) for each in unopened], LOG_PAGE
         )
         unopened = [
@@ -73,9 +73,9 @@ async def read_histories(
     return {place: await _history(store, place, tail, codec) for place, tail in tails.items()}
 
 
-def _before(place: ApprovalPlace, tail: Sequence[Read]) -> RunBefore:
+def _before(place: ApprovalPlace, tail: Sequence[Read]) -> EventsBefore:
     number = tail[-1][0].number if tail else None
-    return RunBefore(namespace=place.namespace, id=place.run, number=number)
+    return EventsBefore(namespace=place.namespace, id=place.run, number=number)
 
 
 def _reach_opening(run: RunId, node: str, page: Iterable[StoredEvent], tail: list[Read]) -> bool:
@@ -95,7 +95,7 @@ async def _history(
         return ApprovalHistory()
     [(opening, _), *since] = reversed(tail)
     told = [stored.number for stored, event in since if _is_told(event, place.node)]
-    values = await store.event_values(place.namespace, place.run, told) if told else {}
+    values = await store.runs.event_values(place.namespace, place.run, told) if told else {}
     history = ApprovalHistory(status=ApprovalStatus.OPEN, opened_at=opening.at)
     for stored, event in since:
         if history.status is ApprovalStatus.OPEN:

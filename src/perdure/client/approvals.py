@@ -155,7 +155,7 @@ class Approvals:
         )
 
     async def _wait(self, store: Store, run: Run, node: str) -> Wait | None:
-        waits = await store.run_waits(run.namespace, run.id)
+        waits = await store.queries.run_waits(run.namespace, run.id)
         return next(
             (each for each in waits if each.kind is WaitKind.APPROVAL and each.key == node), None
         )

@@ -50,7 +50,7 @@ async def stranded(
     store = await acts.store()
     return [
         await _stranded_version(acts, count, list(known.values()))
-        for count in sorted(await store.live_flows(namespace), key=_order)
+        for count in sorted(await store.admin.live_flows(namespace), key=_order)
         if f"{count.flow}@{count.version}" not in known
     ]
 
@@ -89,7 +89,7 @@ async def _pages(acts: RunActs, count: FlowCount) -> AsyncIterator[list[Run]]:
             is_ended=False,
             before=before,
         )
-        page = await store.list_runs(wanted, RUNS_AT_ONCE)
+        page = await store.queries.list_runs(wanted, RUNS_AT_ONCE)
         if page:
             yield page
         if len(page) < RUNS_AT_ONCE:

@@ -36,10 +36,10 @@ from perdure.model.job import (
     Inserted,
     Job,
     JobFilter,
-    Moved,
     OnConflict,
     QueueInfo,
     Status,
+    StatusChange,
 )
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
@@ -198,7 +198,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         meant = self._enqueueing.task_named(task)
         hash, data = self._enqueueing.stored_call(meant, args, checked_kwargs(kwargs) | more)
         store = await self._access.store.opened()
-        output = await store.find_result(namespace, meant.name, hash, data)
+        output = await store.queries.find_result(namespace, meant.name, hash, data)
         if output is not None:
             return decoded_result(output, self._access.codec, meant)
         if default is _RAISE:
@@ -208,7 +208,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def job(self, id: str) -> JobRecord:
         """The record of one job, with its values."""
         store = await self._access.store.opened()
-        job = await store.get_job(self._access.visible, _id(id))
+        job = await store.queries.get_job(self._access.visible, _id(id))
         if job is None:
             raise JobNotFound(id)
         return record_of(job, self._access.codec)
@@ -226,7 +226,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """Matching jobs, newest first, without their values; ``before`` an id is the next page."""
         wanted = self._filter(status, queue, task, group, before)
         store = await self._access.store.opened()
-        return await store.list_jobs(wanted, checked_limit(limit, JOBS_PAGE_MAX))
+        return await store.queries.list_jobs(wanted, checked_limit(limit, JOBS_PAGE_MAX))
 
     async def count(
         self,
@@ -239,18 +239,18 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """How many jobs match."""
         wanted = self._filter(status, queue, task, group, None)
         store = await self._access.store.opened()
-        return await store.count_jobs(wanted)
+        return await store.queries.count_jobs(wanted)
 
     async def depth(self) -> Depth:
         """How many jobs are in each status, by queue and in total."""
         store = await self._access.store.opened()
-        return Depth(entries=tuple(await store.depth(self._access.visible)))
+        return Depth(entries=tuple(await store.admin.depth(self._access.visible)))
 
     async def failures(self, id: str) -> list[FailedAttempt]:
         """What the failed attempts of a job left behind, oldest first."""
         await self.job(id)
         store = await self._access.store.opened()
-        return await store.failed_attempts(_id(id))
+        return await store.queries.failed_attempts(_id(id))
 
     async def workers(self) -> list[WorkerState]:
         """The workers: where, since when, last seen when, and what they run.
@@ -258,7 +258,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         One that was killed is listed until housekeeping drops its row, within minutes.
         """
         store = await self._access.store.opened()
-        return await store.workers(self._access.visible)
+        return await store.queries.workers(self._access.visible)
 
     async def now(self) -> datetime:
         """The store's time, in which it tells when workers were seen and jobs are due."""
@@ -268,7 +268,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def abort(self, id: str) -> AbortOutcome:
         """Stop a job: cancelled at once, or told to stop if it runs. Says so if it was finished."""
         store = await self._access.store.opened()
-        moved = one_of(_id(id), await store.abort_jobs(self._access.visible, [_id(id)]))
+        moved = one_of(_id(id), await store.admin.abort_jobs(self._access.visible, [_id(id)]))
         return AbortOutcome(id=moved.id, before=moved.before, after=moved.after)
 
     async def abort_group(self, group: str) -> GroupAbort:
@@ -276,21 +276,21 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         namespace = self._access.own("abort a group")
         checked_name(group, "group")
         store = await self._access.store.opened()
-        return group_abort(group, await store.abort_group(namespace, group))
+        return group_abort(group, await store.admin.abort_group(namespace, group))
 
-    async def disable(self, id: str) -> Moved:
+    async def disable(self, id: str) -> StatusChange:
         """Keep a job from running until it is enabled; a running one is taken from its worker."""
         store = await self._access.store.opened()
-        moved = await store.disable_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.disable_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.DISABLE, _id(id), moved)
 
-    async def enable(self, id: str) -> Moved:
+    async def enable(self, id: str) -> StatusChange:
         """Let a disabled job run again."""
         store = await self._access.store.opened()
-        moved = await store.enable_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.enable_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.ENABLE, _id(id), moved)
 
-    async def retry(self, id: str, *, by: str | None = None) -> Moved | RunMoved:
+    async def retry(self, id: str, *, by: str | None = None) -> StatusChange | RunMoved:
         """Start a failed, dead or cancelled job anew, with a fresh budget of tries.
 
         If there is no job of this id, the run of this id: it goes on from the nodes that failed
@@ -299,22 +299,22 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """
         store = await self._access.store.opened()
         job = JobId(run_id(id))  # which may be longer than that of a job
-        if moved := await store.retry_jobs(self._access.visible, [job]):
+        if moved := await store.admin.retry_jobs(self._access.visible, [job]):
             return changed_by(Operation.RETRY, job, moved)
         try:
             return await self._retry_run(id, by)
         except RunNotFound:
             raise JobNotFound(id, "job and no run") from None
 
-    async def _retry_job(self, id: str) -> Moved:
+    async def _retry_job(self, id: str) -> StatusChange:
         store = await self._access.store.opened()
-        moved = await store.retry_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.retry_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.RETRY, _id(id), moved)
 
-    async def resume(self, id: str) -> Moved:
+    async def resume(self, id: str) -> StatusChange:
         """Put a paused (released) job back into the queue."""
         store = await self._access.store.opened()
-        moved = await store.resume_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.resume_jobs(self._access.visible, [_id(id)])
         return changed_by(Operation.RESUME, _id(id), moved)
 
     async def pause_queue(self, queue: str, by: str | None = None) -> None:
@@ -322,17 +322,17 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         namespace = self._access.own("pause a queue")
         checked_name(queue, "queue")
         store = await self._access.store.opened()
-        await store.pause_queue(namespace, queue, _name(by, "by"))
+        await store.admin.pause_queue(namespace, queue, _name(by, "by"))
 
     async def resume_queue(self, queue: str) -> None:
         namespace = self._access.own("resume a queue")
         checked_name(queue, "queue")
         store = await self._access.store.opened()
-        await store.resume_queue(namespace, queue)
+        await store.admin.resume_queue(namespace, queue)
 
     async def paused_queues(self) -> list[QueueInfo]:
         store = await self._access.store.opened()
-        return await store.paused_queues(self._access.visible)
+        return await store.admin.paused_queues(self._access.visible)
 
     def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle]:
         return [

@@ -117,14 +117,14 @@ class Enqueueing:
             return await store.insert_in_transaction(connection, list(jobs))
         if isinstance(jobs, list) and len(jobs) == 1 and _may_share(jobs[0]):
             return [await self._gathering.add(jobs[0])]
-        return await store.insert_jobs(jobs)
+        return await store.jobs.insert(jobs)
 
     async def close(self) -> None:
         await self._gathering.flush()
 
     async def _insert_batch(self, jobs: list[NewJob]) -> list[Inserted]:
         store = await self._access.store.opened()
-        return await store.insert_jobs(jobs)
+        return await store.jobs.insert(jobs)
 
     def _maker(self, task: Task[..., Any], options: CallOptions) -> JobMaker:
         namespace = self._access.own("enqueue")

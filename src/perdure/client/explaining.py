@@ -21,7 +21,7 @@ from perdure.model.run import RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerState
 from perdure.rules.explain import FINDINGS_MAX, explain_job, explain_job_of_run, explain_run
 from perdure.rules.explain_limits import HOLDERS_TOLD, rules_for
-from perdure.store.contract import RunBefore, Store
+from perdure.store.contract import EventsBefore, Store
 
 
 async def explain(acts: RunActs, id: RunId) -> Explanation:
@@ -45,9 +45,9 @@ async def explained_job(acts: RunActs, id: JobId) -> Explanation:
 async def _explained_run(acts: RunActs, id: RunId) -> Explanation:
     store = await acts.store()
     run = await acts.load(id)
-    jobs = await store.run_jobs(run.namespace, id)
-    waits = await store.run_waits(run.namespace, id)
-    workers = await store.workers(run.namespace)
+    jobs = await store.queries.run_jobs(run.namespace, id)
+    waits = await store.queries.run_waits(run.namespace, id)
+    workers = await store.queries.workers(run.namespace)
     flow = f"{run.state.flow}@{run.state.version}"
     uses, holders = await _limits(store, run.namespace, jobs, flow, workers)
     around = Surroundings(
@@ -56,7 +56,7 @@ async def _explained_run(acts: RunActs, id: RunId) -> Explanation:
         failures=await _failures(store, jobs),
         paused_at=await _paused_at(store, run),
         workers=tuple(workers),
-        paused_queues=tuple(await store.paused_queues(run.namespace)),
+        paused_queues=tuple(await store.admin.paused_queues(run.namespace)),
         children=await _children(store, run.namespace, waits),
         details=_details(waits, acts.codec),
         limit_uses=uses,
@@ -69,13 +69,13 @@ async def _explained_job(acts: RunActs, job: Job) -> Explanation:
     if job.node is not None:
         return explain_job_of_run(job, await _explained_run(acts, job.node.run))
     store = await acts.store()
-    workers = await store.workers(job.namespace)
+    workers = await store.queries.workers(job.namespace)
     uses, holders = await _limits(store, job.namespace, [job], "", workers)
     around = Surroundings(
         jobs=(job,),
         failures=await _failures(store, [job]),
         workers=tuple(workers),
-        paused_queues=tuple(await store.paused_queues(job.namespace)),
+        paused_queues=tuple(await store.admin.paused_queues(job.namespace)),
         limit_uses=uses,
         holders=holders,
     )
@@ -96,9 +96,9 @@ async def _limits(
     if not found:
         return {}, {}
     rules = sorted(found, key=lambda rule: rule.key)
-    uses = dict(zip(rules, await store.limit_uses(namespace, rules), strict=True))
+    uses = dict(zip(rules, await store.queries.limit_usage(namespace, rules), strict=True))
     ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:HOLDERS_TOLD])
-    jobs_held = [await store.get_job(namespace, id) for id in list(ids)[:FINDINGS_MAX]]
+    jobs_held = [await store.queries.get_job(namespace, id) for id in list(ids)[:FINDINGS_MAX]]
     return uses, {job.id: job for job in jobs_held if job is not None}
 
 
@@ -110,8 +110,9 @@ async def _paused_at(store: Store, run: CachedRun) -> datetime | None:
     """When it was paused, if that is among the last things that happened in it."""
     if not run.state.is_paused:
         return None
-    [events] = await store.latest_events(
-        [RunBefore(namespace=run.namespace, id=run.id, number=run.state.number + 1)], FINDINGS_MAX
+    [events] = await store.runs.latest_events(
+        [EventsBefore(namespace=run.namespace, id=run.id, number=run.state.number + 1)],
+        FINDINGS_MAX,
     )
     for each in events:
         if isinstance(decode_event(run.id, each.number, each.data), RunPaused):
@@ -123,7 +124,7 @@ async def _failures(store: Store, jobs: list[Job]) -> dict[JobId, FailedAttempt]
     """What the last attempt left behind of each job that waits for another one, or ended."""
     failed = [job.id for job in jobs if job.status is Status.SCHEDULED or job.status in FINISHED]
     asked = failed[:FINDINGS_MAX]
-    return {id: past[-1] for id in asked if (past := await store.failed_attempts(id))}
+    return {id: past[-1] for id in asked if (past := await store.queries.failed_attempts(id))}
 
 
 def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:
@@ -138,5 +139,5 @@ def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:
 
 async def _children(store: Store, namespace: str, waits: list[Wait]) -> dict[RunId, RunStatus]:
     ids = [(namespace, RunId(wait.name)) for wait in waits if wait.kind is WaitKind.CHILD]
-    found = await store.run_states(ids) if ids else []
+    found = await store.queries.run_states(ids) if ids else []
     return {run.id: run.status for run in found if run is not None}

@@ -21,7 +21,7 @@ from perdure.model.spelling import spelled
 from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.fold import fold_stored
-from perdure.store.contract import RunAfter
+from perdure.store.contract import EventsAfter
 
 
 class ForkPoint(Value):
@@ -38,8 +38,8 @@ async def fork(
     """Submit the fork; ``patch`` are outputs as JSON."""
     store = await access.store.opened()
     namespace = await acts.namespace_of(point.run)
-    whole = RunAfter(namespace=namespace, id=point.run, number=0)
-    [loaded] = await store.load_runs([whole])
+    whole = EventsAfter(namespace=namespace, id=point.run, number=0)
+    [loaded] = await store.runs.load([whole])
     if loaded is None:
         raise RunNotFound(point.run)
     number = _number_of(point, loaded.events)
@@ -52,7 +52,7 @@ async def fork(
     decision, forked = decide.fork(graph, new_id, state, origin, dict(patch), values)
     place = Place(namespace, acts.graphs, access.codec)
     run = new_run(place, new_id, graph, decision, forked)
-    return await store.submit_run(_with_past(run, copied))
+    return await store.runs.submit(_with_past(run, copied))
 
 
 def encoded_patch(patch: Any, max_bytes: int) -> dict[str, bytes]:

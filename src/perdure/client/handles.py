@@ -14,7 +14,7 @@ from perdure.errors import JobNotFound, ResultTimeout
 from perdure.model.duration import Duration, as_duration
 from perdure.model.explanation import Explanation
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, FailedAttempt, JobState, Moved, Progress, Status
+from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status, StatusChange
 from perdure.model.task import Task
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class AsyncJobHandle:
         """Stop it: cancelled at once, or told to stop if it is running."""
         return await self._client.abort(self.id)
 
-    async def retry(self) -> Moved:
+    async def retry(self) -> StatusChange:
         """Start it anew after it failed, died or was cancelled."""
         return await self._client._retry_job(self.id)
 
@@ -126,7 +126,7 @@ class AsyncJobHandle:
     async def _state(self) -> JobState:
         await self._check_ours()
         store = await self._access.store.opened()
-        return self._found((await store.job_states([self.id])).get(self.id))
+        return self._found((await store.queries.job_states([self.id])).get(self.id))
 
     async def _last_look(self) -> JobState | None:
         """The state now, unless the store takes its time: who gave a timeout means it."""

@@ -16,7 +16,7 @@ from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, RunStatus
 from perdure.model.spelling import spelled
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.rules.health import judge
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 
@@ -30,7 +30,7 @@ class AsyncInsight(Openable):
     async def flows(self) -> list[FlowRuns]:
         """Every version of every flow that runs were submitted of, with how many there are."""
         store = await self._access.store.opened()
-        return await store.count_flows(self._access.visible)
+        return await store.admin.count_flows(self._access.visible)
 
     async def health(self) -> Health:
         """How the store is and the work in it, with what would help. Reads; changes nothing."""
@@ -42,7 +42,7 @@ class AsyncInsight(Openable):
         namespace, keep = self._access.own("count what ended"), _span(older_than)
         jobs, runs = _statuses(status)
         store = await self._access.store.opened()
-        found = await store.count_ended(namespace, keep)
+        found = await store.admin.count_ended(namespace, keep)
         return EndedCounts(
             jobs={each: count for each, count in found.jobs.items() if each in jobs},
             runs={each: count for each, count in found.runs.items() if each in runs},
@@ -58,9 +58,13 @@ class AsyncInsight(Openable):
         jobs, runs = _statuses(status)
         store = await self._access.store.opened()
         removed = 0
-        while count := await store.prune_runs(namespace, dict.fromkeys(runs, keep), PRUNE_BATCH):
+        while count := await store.maintenance.prune_runs(
+            namespace, dict.fromkeys(runs, keep), PRUNE_BATCH
+        ):
             removed += count
-        while count := await store.prune_jobs(namespace, dict.fromkeys(jobs, keep), PRUNE_BATCH):
+        while count := await store.maintenance.prune_jobs(
+            namespace, dict.fromkeys(jobs, keep), PRUNE_BATCH
+        ):
             removed += count
         return removed
 
@@ -83,20 +87,22 @@ def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
 
 async def _vitals(store: Store, namespace: str | None) -> Vitals:
     asked = clock.monotonic()
-    paused = await store.paused_queues(namespace)  # a small question that every backend looks up
+    paused = await store.admin.paused_queues(
+        namespace
+    )  # a small question that every backend looks up
     latency = timedelta(seconds=clock.monotonic() - asked)
     before = clock.system_clock()
     now = await store.now()
     after = clock.system_clock()
-    workers, depth = await store.workers(namespace), await store.depth(namespace)
-    schedules = await store.unreadable_schedules(namespace)
+    workers, depth = await store.queries.workers(namespace), await store.admin.depth(namespace)
+    schedules = await store.schedules.unreadable(namespace)
     places = {namespace} if namespace is not None else await _namespaces(store)
     return Vitals(
         now=now,
         latency=latency,
         # The store looked at its clock about half way between the question and its answer.
         skew=before + (after - before) / 2 - now,
-        examination=await store.examine(),
+        examination=await store.admin.inspect_storage(),
         workers=tuple(workers),
         surveys={place: await _whole_survey(store, place) for place in sorted(places)},
         depth=tuple(depth),
@@ -108,18 +114,18 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
 async def _namespaces(store: Store) -> set[str]:
     """Those that have anything in them."""
     return {
-        *(each.info.namespace for each in await store.workers(None)),
-        *(each.namespace for each in await store.depth(None)),
-        *(each.namespace for each in await store.live_flows(None)),
-        *(each.namespace for each in await store.list_schedules(None)),
+        *(each.info.namespace for each in await store.queries.workers(None)),
+        *(each.namespace for each in await store.admin.depth(None)),
+        *(each.namespace for each in await store.admin.live_flows(None)),
+        *(each.namespace for each in await store.schedules.list(None)),
     }
 
 
-async def _whole_survey(store: Store, namespace: str) -> Survey:
+async def _whole_survey(store: Store, namespace: str) -> PollResult:
     """A survey with all lanes, not just the first page of them."""
-    survey = page = await store.survey(namespace)
+    survey = page = await store.maintenance.poll(namespace)
     lanes = list(survey.lanes)
     while len(page.lanes) >= SURVEY_LANES_MAX:
-        page = await store.survey(namespace, after_lane=lanes[-1])
+        page = await store.maintenance.poll(namespace, after_lane=lanes[-1])
         lanes += page.lanes
     return replace(survey, lanes=tuple(lanes))

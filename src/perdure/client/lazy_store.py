@@ -53,7 +53,7 @@ class LazyStore:
 
 
 def _twin_of(store: Any) -> Store:
-    if not callable(getattr(store, "twin", None)):
+    if not callable(getattr(store, "clone", None)):
         raise InvalidInput(f"{spelled(store)} is not a store; pass a URL such as sqlite:///work.db")
-    twin: Store = store.twin()
-    return twin
+    clone: Store = store.clone()
+    return clone

@@ -20,13 +20,13 @@ from perdure.model.payload import Codec
 from perdure.model.run import RunState
 from perdure.rules.fold import check_contiguous, fold_stored
 from perdure.rules.lineage import trace
-from perdure.store.contract import RunAfter
+from perdure.store.contract import EventsAfter
 
 
 async def lineage(access: Access, acts: RunActs, id: RunId) -> Lineage:
     store = await access.store.opened()
     namespace = await acts.namespace_of(id)
-    [loaded] = await store.load_runs([RunAfter(namespace=namespace, id=id, number=0)])
+    [loaded] = await store.runs.load([EventsAfter(namespace=namespace, id=id, number=0)])
     if loaded is None:
         raise RunNotFound(id)
     state, events = RunState(), []

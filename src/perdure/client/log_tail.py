@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from perdure.model.event import Event, StoredEvent, decode_event
 from perdure.model.ids import RunId
-from perdure.store.contract import RunBefore, Store
+from perdure.store.contract import EventsBefore, Store
 
 LOG_PAGE = 200
 """How many events are read at once."""
@@ -18,8 +18,8 @@ async def latest_first(store: Store, namespace: str, run: RunId) -> AsyncIterato
     """The events of a run, as far back as whoever reads them goes."""
     before: int | None = None
     while before is None or before > 1:
-        [page] = await store.latest_events(
-            [RunBefore(namespace=namespace, id=run, number=before)], LOG_PAGE
+        [page] = await store.runs.latest_events(
+            [EventsBefore(namespace=namespace, id=run, number=before)], LOG_PAGE
         )
         for stored in page:
             yield stored, decode_event(run, stored.number, stored.data)

@@ -36,6 +36,6 @@ async def _held(store: Store, run: CachedRun) -> tuple[str, ...]:
     """Jobs that a worker executes: their outcome would be that of another version."""
     return tuple(
         f"node {job.node.key!r} is being executed; pause the run first, or wait for its end"
-        for job in await store.run_jobs(run.namespace, run.id)
+        for job in await store.queries.run_jobs(run.namespace, run.id)
         if job.status in HELD and job.node is not None
     )

@@ -19,8 +19,8 @@ from perdure.model.job import (
     DEFAULT_QUEUE,
     Claim,
     ClaimedJob,
-    Moved,
     Status,
+    StatusChange,
 )
 from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
@@ -114,7 +114,7 @@ class AsyncJobQueue(Openable):
         id = JobId(new_id())
         job = payload_job(id, defaults, payload, options, self._access.storing)
         store = await self._access.store.opened()
-        [inserted] = await store.insert_jobs([job])
+        [inserted] = await store.jobs.insert([job])
         return inserted.id
 
     async def dequeue(
@@ -135,7 +135,7 @@ class AsyncJobQueue(Openable):
         lanes = await self._lanes(store, _listed(queues, "queues"), kinds)
         if not lanes:
             return None
-        claimed = await store.claim_jobs(
+        claimed = await store.jobs.claim(
             ClaimRequest(
                 namespace=self.namespace, worker=worker, lanes=lanes, limit=1, lease=duration
             )
@@ -167,16 +167,16 @@ class AsyncJobQueue(Openable):
         """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
         lease = job.lease if extend is None else _lease(extend)
         store = await self._access.store.opened()
-        renewal = await store.renew_leases(job.worker, [job.claim], lease)
+        renewal = await store.jobs.renew(job.worker, [job.claim], lease)
         if job.id in renewal.lost:
             raise StaleClaim(job.id, job.claim_epoch)
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
-    async def resume(self, id: str) -> Moved:
+    async def resume(self, id: str) -> StatusChange:
         """Put a released job back into the queue."""
         job_id = JobId(checked_name(id, "job id"))
         store = await self._access.store.opened()
-        moved = await store.resume_jobs(self.namespace, [job_id])
+        moved = await store.admin.resume_jobs(self.namespace, [job_id])
         return changed_by(Operation.RESUME, job_id, moved)
 
     async def reclaim_expired(self) -> int:
@@ -186,7 +186,7 @@ class AsyncJobQueue(Openable):
         """
         store = await self._access.store.opened()
         count = 0
-        while taken := await store.take_over_expired(
+        while taken := await store.maintenance.take_over_expired(
             self.namespace, HOUSEKEEPING_BATCH, DEATHS_MAX
         ):
             count += len(taken)
@@ -195,7 +195,7 @@ class AsyncJobQueue(Openable):
     async def get_job(self, id: str) -> JobRecord:
         job_id = JobId(checked_name(id, "job id"))
         store = await self._access.store.opened()
-        job = await store.get_job(self.namespace, job_id)
+        job = await store.queries.get_job(self.namespace, job_id)
         if job is None:
             raise JobNotFound(id)
         return record_of(job, self._access.codec)
@@ -203,11 +203,11 @@ class AsyncJobQueue(Openable):
     async def depth(self) -> Depth:
         """How many jobs are in each status, by queue and in total."""
         store = await self._access.store.opened()
-        return Depth(entries=tuple(await store.depth(self.namespace)))
+        return Depth(entries=tuple(await store.admin.depth(self.namespace)))
 
     async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
         store = await self._access.store.opened()
-        [status] = await store.settle_jobs([Settlement(claim=job.claim, outcome=outcome)])
+        [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         if status is None:
             raise StaleClaim(job.id, job.claim_epoch)
         return status
@@ -217,15 +217,15 @@ class AsyncJobQueue(Openable):
     ) -> list[LaneRequest]:
         """The lanes with waiting jobs that are asked for, once what is due has been seen to."""
         wanted_kinds = None if kinds is None else _listed(kinds, "kinds")
-        survey = await store.survey(self.namespace)
+        survey = await store.maintenance.poll(self.namespace)
         if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
-            await store.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
+            await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
         if survey.next_due_at is not None and survey.next_due_at <= survey.now:
-            await store.promote_due(self.namespace, HOUSEKEEPING_BATCH)
-            survey = await store.survey(self.namespace)
+            await store.maintenance.promote_due(self.namespace, HOUSEKEEPING_BATCH)
+            survey = await store.maintenance.poll(self.namespace)
         texts = list(survey.lanes)
         while len(survey.lanes) == SURVEY_LANES_MAX:
-            survey = await store.survey(self.namespace, survey.lanes[-1])
+            survey = await store.maintenance.poll(self.namespace, survey.lanes[-1])
             texts += survey.lanes
         lanes = [(text, Lane.parse(text)) for text in texts]
         return [

@@ -13,10 +13,10 @@ from perdure.model.job import (
     FINISHED,
     Job,
     JobState,
-    Moved,
     Progress,
     QueueDepth,
     Status,
+    StatusChange,
 )
 from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
@@ -91,14 +91,14 @@ class AbortOutcome(Value):
         return f"job {self.id} is {self.after}; it was {self.before}"
 
 
-def one_of(id: JobId, moved: list[Moved]) -> Moved:
+def one_of(id: JobId, moved: list[StatusChange]) -> StatusChange:
     """The one move of an act on one job."""
     if not moved:
         raise JobNotFound(id)
     return moved[0]
 
 
-def changed_by(operation: Operation, id: JobId, moved: list[Moved]) -> Moved:
+def changed_by(operation: Operation, id: JobId, moved: list[StatusChange]) -> StatusChange:
     """The one move of an act that must apply."""
     move = one_of(id, moved)
     if move.before is move.after:
@@ -116,7 +116,7 @@ class GroupAbort(Value):
     """Jobs that are running and were told to stop."""
 
 
-def group_abort(group: str, moved: list[Moved]) -> GroupAbort:
+def group_abort(group: str, moved: list[StatusChange]) -> GroupAbort:
     return GroupAbort(
         group=group,
         cancelled=sum(each.after is Status.CANCELLED for each in moved),

@@ -118,7 +118,7 @@ class Reporting:
         async for number, event in self._reports(run, key):
             if event.status in LAST:
                 store = await self._access.store.opened()
-                values = await store.event_values(run.namespace, run.id, [number])
+                values = await store.runs.event_values(run.namespace, run.id, [number])
                 if number not in values:  # the run was removed meanwhile
                     return None
                 return msgspec.convert(decoded(values[number], self._access.codec), Report)

@@ -43,7 +43,9 @@ class RunActs:
     async def found(self, id: RunId) -> Run:
         """The run of this id; an operator's client must not take one of several."""
         store = await self.store()
-        runs = await store.list_runs(RunFilter(namespace=self._access.visible, id=id), NAMED_MAX)
+        runs = await store.queries.list_runs(
+            RunFilter(namespace=self._access.visible, id=id), NAMED_MAX
+        )
         if not runs:
             raise RunNotFound(id)
         if len(runs) > 1:
@@ -53,7 +55,7 @@ class RunActs:
     async def job(self, id: JobId) -> Job | None:
         """A job that this client may see, of a run or not."""
         store = await self.store()
-        return await store.get_job(self._access.visible, id)
+        return await store.queries.get_job(self._access.visible, id)
 
     async def namespace_of(self, id: RunId) -> str:
         visible = self._access.visible
@@ -123,7 +125,7 @@ class RunActs:
         if not asked:
             return []
         store = await self.store()
-        runs = await store.run_states(asked)
+        runs = await store.queries.run_states(asked)
         return [run.id for run in runs if run is not None and run.status not in ENDED]
 
 

@@ -23,7 +23,7 @@ from perdure.model.lineage import Lineage
 from perdure.model.run import ENDED, Run, RunStatus
 from perdure.pictures.picture import Picture, picture_of_run
 from perdure.pictures.timeline import Timeline, timeline_of
-from perdure.store.contract import RunAfter
+from perdure.store.contract import EventsAfter
 
 if TYPE_CHECKING:
     from perdure.client.runs import AsyncRuns
@@ -82,7 +82,7 @@ class AsyncRunHandle:
     async def events(self) -> list[EventRecord]:
         """Everything that has happened in it, in order."""
         store = await self._access.store.opened()
-        [loaded] = await store.load_runs([await self._after(0)])
+        [loaded] = await store.runs.load([await self._after(0)])
         if loaded is None:
             raise RunNotFound(self.id)
         return RunLog(self.id, self._access.codec).take(loaded.events)
@@ -102,7 +102,7 @@ class AsyncRunHandle:
         run = await self._client._acts.load(self.id)
         started = sorted(run.state.children.items())
         store = await self._access.store.opened()
-        found = await store.run_states([(run.namespace, id) for _, id in started])
+        found = await store.queries.run_states([(run.namespace, id) for _, id in started])
         return [child_run(key, id, each) for (key, id), each in zip(started, found, strict=True)]
 
     async def approvals(self) -> list[ApprovalRecord]:
@@ -121,7 +121,7 @@ class AsyncRunHandle:
     async def timeline(self) -> Timeline:
         """When each of its nodes was queued or at work and when it waited, up to now."""
         store = await self._access.store.opened()
-        [loaded] = await store.load_runs([await self._after(0)])
+        [loaded] = await store.runs.load([await self._after(0)])
         if loaded is None:
             raise RunNotFound(self.id)
         return timeline_of(self.id, loaded.events, await store.now())
@@ -138,8 +138,8 @@ class AsyncRunHandle:
         with self._access.waiting_for_runs.watch((namespace, self.id), is_close=True) as watch:
             while first is None or not log.state.is_ended:
                 await watch.next()
-                after = RunAfter(namespace=namespace, id=self.id, number=log.state.number)
-                [loaded] = await store.load_runs([after])
+                after = EventsAfter(namespace=namespace, id=self.id, number=log.state.number)
+                [loaded] = await store.runs.load([after])
                 if loaded is None or (first and first.created_at != loaded.run.created_at):
                     raise RunNotFound(self.id)
                 first = first or loaded.run
@@ -206,6 +206,6 @@ class AsyncRunHandle:
         except TimeoutError:
             return None
 
-    async def _after(self, number: int) -> RunAfter:
+    async def _after(self, number: int) -> EventsAfter:
         namespace = await self._client._acts.namespace_of(self.id)
-        return RunAfter(namespace=namespace, id=self.id, number=number)
+        return EventsAfter(namespace=namespace, id=self.id, number=number)

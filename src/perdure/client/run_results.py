@@ -18,7 +18,7 @@ from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Call, FlowNode, FlowRef, LoopNode, MapNode, TaskNode
 from perdure.model.payload import Codec, Converter
 from perdure.model.run import Run, RunStatus
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 
 
 def run_ended_badly(run: Run) -> RunEndedBadly | None:
@@ -41,8 +41,8 @@ def run_ended_badly(run: Run) -> RunEndedBadly | None:
 
 async def read_result(store: Store, run: Run, codec: Codec) -> Any:
     """The result of a completed run, as plain values."""
-    last = RunAfter(namespace=run.namespace, id=run.id, number=run.number - 1)
-    [loaded] = await store.load_runs([last])
+    last = EventsAfter(namespace=run.namespace, id=run.id, number=run.number - 1)
+    [loaded] = await store.runs.load([last])
     if loaded is None or not loaded.events:
         raise EventLogCorrupt(run.id, f"event {run.number} is missing")
     stored = loaded.events[0]
@@ -51,7 +51,7 @@ async def read_result(store: Store, run: Run, codec: Codec) -> Any:
         raise EventLogCorrupt(run.id, f"it is completed, but event {stored.number} is not its end")
     if not event.ref:
         return None if stored.value is None else decoded(stored.value, codec)
-    values = await store.event_values(run.namespace, run.id, [event.ref])
+    values = await store.runs.event_values(run.namespace, run.id, [event.ref])
     if event.ref not in values:
         raise EventLogCorrupt(run.id, f"the value of event {event.ref} is missing")
     return decoded(values[event.ref], codec)

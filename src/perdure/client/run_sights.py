@@ -19,7 +19,7 @@ from perdure.model.job import Job
 from perdure.model.run import Run, RunState, Wait
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 
 EVERY_SECONDS = 0.25
 """Progress of a body is no event of its run: nothing but another look tells it."""
@@ -80,8 +80,8 @@ class _Lookout:
     async def look(self) -> RunSight:
         # Before the events: a job that the events know to be over may still be seen, which the
         # state tells; one that is missing would look like nobody's.
-        jobs = await self._store.run_jobs(self._namespace, self._id)
-        waits = await self._store.run_waits(self._namespace, self._id)
+        jobs = await self._store.queries.run_jobs(self._namespace, self._id)
+        waits = await self._store.queries.run_waits(self._namespace, self._id)
         run, events = await self._news()
         state = self._log.state
         text = f"{state.flow}@{state.version}"
@@ -93,13 +93,13 @@ class _Lookout:
             failures=dict(self._failures),
             jobs=tuple(jobs),
             waits=tuple(waits),
-            workers=tuple(await self._store.workers(self._namespace)),
+            workers=tuple(await self._store.queries.workers(self._namespace)),
             now=await self._store.now(),
         )
 
     async def _news(self) -> tuple[Run, list[EventRecord]]:
-        after = RunAfter(namespace=self._namespace, id=self._id, number=self._log.state.number)
-        [loaded] = await self._store.load_runs([after])
+        after = EventsAfter(namespace=self._namespace, id=self._id, number=self._log.state.number)
+        [loaded] = await self._store.runs.load([after])
         if loaded is None or (self._first and self._first.created_at != loaded.run.created_at):
             raise RunNotFound(self._id)
         self._first = self._first or loaded.run

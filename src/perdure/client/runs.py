@@ -89,13 +89,13 @@ class AsyncRuns(AsyncAnswering):
                 before=(last.created_at, last.id),
             )
         store = await self._access.store.opened()
-        return [run_record(run) for run in await store.list_runs(wanted, size)]
+        return [run_record(run) for run in await store.queries.list_runs(wanted, size)]
 
     async def count_runs(self, *, status: str | None = None, flow: AnyFlow | None = None) -> int:
         """How many runs match."""
         wanted = self._run_filter(status, flow)
         store = await self._access.store.opened()
-        return await store.count_runs(wanted)
+        return await store.queries.count_runs(wanted)
 
     async def signal(
         self, id: str, name: str, payload: Any = None, *, by: str | None = None

@@ -109,9 +109,9 @@ class AsyncSchedules(AsyncRuns):
         """All schedules, by name. Those that only a newer version can read say so."""
         store, visible = await self._access.store.opened(), self._access.visible
         found: list[ScheduleRecord | UnreadableSchedule] = [
-            schedule_record(each) for each in await store.list_schedules(visible)
+            schedule_record(each) for each in await store.schedules.list(visible)
         ]
-        found += await store.unreadable_schedules(visible)
+        found += await store.schedules.unreadable(visible)
         return sorted(found, key=lambda each: (each.namespace, each.name))
 
     async def schedule_record(self, name: str) -> ScheduleRecord:
@@ -137,7 +137,7 @@ class AsyncSchedules(AsyncRuns):
         """Remove a schedule. What it started goes on."""
         namespace = self._access.own("delete a schedule")
         store = await self._access.store.opened()
-        if not await store.delete_schedule(namespace, checked_name(name, "schedule")):
+        if not await store.schedules.delete(namespace, checked_name(name, "schedule")):
             raise await self._no_schedule(namespace, name)
 
     async def trigger(self, name: str, *, by: str | None = None) -> AsyncRunHandle | AsyncJobHandle:
@@ -154,7 +154,7 @@ class AsyncSchedules(AsyncRuns):
             id = manual_run_id(before.name, clock.new_id()[-UNIQUE_LENGTH:])
             start = await ticking.start(before, id)
             commit = _triggering(before, start, await store.now(), reason)
-            answer = await store.commit_schedule(commit)
+            answer = await store.schedules.commit(commit)
             if answer.state is ScheduleCommitState.DONE:
                 return self._started(start)
 
@@ -170,7 +170,7 @@ class AsyncSchedules(AsyncRuns):
         if request.flow is not None:
             await self._acts.graphs.save(store, namespace, request.flow)
         while True:
-            before = await store.get_schedule(namespace, request.name)
+            before = await store.schedules.get(namespace, request.name)
             # Not asked before: a time from before an outage would make ticks due that have been.
             now = await store.now()
             after = _requested(namespace, request, before, now)
@@ -179,7 +179,7 @@ class AsyncSchedules(AsyncRuns):
             commit = ScheduleCommit(
                 schedule=renewed(after), expected=None if before is None else before.revision
             )
-            answer = await store.commit_schedule(commit)
+            answer = await store.schedules.commit(commit)
             if answer.state is ScheduleCommitState.DONE:
                 return schedule_record(commit.schedule)
 
@@ -194,22 +194,22 @@ class AsyncSchedules(AsyncRuns):
                 return schedule_record(before)
             after = renewed(replace(before, state=state))
             commit = ScheduleCommit(schedule=after, expected=before.revision)
-            answer = await store.commit_schedule(commit)
+            answer = await store.schedules.commit(commit)
             if answer.state is ScheduleCommitState.DONE:
                 return schedule_record(after)
 
     async def _schedule_named(self, name: str, act: str) -> Schedule:
         namespace = self._access.own(act)
         store = await self._access.store.opened()
-        found = await store.get_schedule(namespace, checked_name(name, "schedule"))
+        found = await store.schedules.get(namespace, checked_name(name, "schedule"))
         if found is None:
             raise await self._no_schedule(namespace, name)
         return found
 
     async def _no_schedule(self, namespace: str, name: str) -> ScheduleNotFound:
         store = await self._access.store.opened()
-        known = [each.name for each in await store.list_schedules(namespace)]
-        known += [each.name for each in await store.unreadable_schedules(namespace)]
+        known = [each.name for each in await store.schedules.list(namespace)]
+        known += [each.name for each in await store.schedules.unreadable(namespace)]
         return ScheduleNotFound(name, nearest(name, known))
 
     def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle:

@@ -112,7 +112,7 @@ class Submitting:
         if submission.on_conflict == "terminate_existing":
             return await self._replace(submission)
         run = replace(submission.run, on_existing=submission.on_conflict)
-        submitted = await store.submit_run(run)
+        submitted = await store.runs.submit(run)
         if submitted.run.flow != submission.flow.name:
             raise InvalidInput(
                 f"run {submission.id!r} exists already and is of flow {submitted.run.flow!r}, not "
@@ -125,10 +125,10 @@ class Submitting:
         store = await self._access.store.opened()
         namespace = self._access.own("submit a run")
         while True:
-            existing = await store.get_run(namespace, submission.id)
+            existing = await store.queries.get_run(namespace, submission.id)
             if existing is None:
                 try:
-                    return await store.submit_run(submission.run)
+                    return await store.runs.submit(submission.run)
                 except RunExists:
                     continue  # somebody was faster, and is to be replaced
             try:
@@ -140,7 +140,7 @@ class Submitting:
                 # Nothing can be decided about it any more; the store removes it all the same.
                 _log.warning("run %r is replaced without being cancelled: %s", existing.id, error)
             new = self._new_run(submission.flow, submission.id, submission.input, replaced=True)
-            return await store.submit_run(replace(new, on_existing="terminate_existing"))
+            return await store.runs.submit(replace(new, on_existing="terminate_existing"))
 
     def _new_run(
         self, flow: BuiltFlow, id: RunId, input: bytes, *, replaced: bool = False

@@ -43,13 +43,15 @@ class WaitRecord(Value):
 
 async def list_waits(access: Access, wanted: WaitFilter, limit: int) -> list[WaitRecord]:
     store = await access.store.opened()
-    return [wait_record(wait, access.codec) for wait in await store.list_waits(wanted, limit)]
+    return [
+        wait_record(wait, access.codec) for wait in await store.queries.list_waits(wanted, limit)
+    ]
 
 
 async def pages_of(store: Store, wanted: WaitFilter, size: int) -> AsyncGenerator[list[Wait], None]:
     """All matching waits, the longest open first, a page at a time."""
     while True:
-        page = await store.list_waits(wanted, size)
+        page = await store.queries.list_waits(wanted, size)
         if page:
             yield page
         if len(page) < size:

@@ -39,7 +39,7 @@ class WatchedJobs:
         return key
 
     async def read(self, store: Store, keys: Sequence[JobId]) -> Mapping[JobId, JobState]:
-        return await store.job_states(keys)
+        return await store.queries.job_states(keys)
 
 
 class WatchedRuns:
@@ -49,5 +49,5 @@ class WatchedRuns:
         return key[1]
 
     async def read(self, store: Store, keys: Sequence[RunKey]) -> Mapping[RunKey, Run]:
-        states = await store.run_states(keys)
+        states = await store.queries.run_states(keys)
         return {key: run for key, run in zip(keys, states, strict=True) if run is not None}

@@ -77,7 +77,7 @@ class Acting:
         if not plans:
             return set()
         commits = [plan.commit()[0] for plan in plans]
-        answer = await self._store.commit_runs(commits)
+        answer = await self._store.runs.commit(commits)
         written = {
             plan
             for plan, result in zip(plans, answer.results, strict=True)

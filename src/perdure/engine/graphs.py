@@ -37,7 +37,7 @@ class Graphs:
         graph = self._known.get(text)
         if graph is None:
             name, _, version = text.rpartition("@")
-            data = await store.get_definition(namespace, name, version)
+            data = await store.runs.get_definition(namespace, name, version)
             if data is None:
                 raise UnknownFlow(text, tuple(self._known))
             try:
@@ -57,6 +57,6 @@ class Graphs:
             if (namespace, text) not in self._saved
         }
         for text, each in unsaved.items():
-            await store.save_definition(namespace, each.name, each.version, each.graph.data)
+            await store.runs.save_definition(namespace, each.name, each.version, each.graph.data)
             self._saved.add((namespace, text))
         self.add(flow)

@@ -10,7 +10,7 @@ from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFl
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import LoadedRun
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 
 Unusable = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
 """Why nothing can be decided about a run."""
@@ -32,8 +32,8 @@ class Loader:
 
     async def load_many(self, ids: Sequence[tuple[str, RunId]]) -> list[CachedRun | Unusable]:
         """These runs in their order, with the error of each that cannot be used."""
-        asked = [RunAfter(namespace=namespace, id=id) for namespace, id in ids]
-        found = await self._store.load_runs(asked)
+        asked = [EventsAfter(namespace=namespace, id=id) for namespace, id in ids]
+        found = await self._store.runs.load(asked)
         return [
             await self._opened(namespace, id, loaded)
             for (namespace, id), loaded in zip(ids, found, strict=True)
@@ -42,9 +42,9 @@ class Loader:
     async def catch_up(self, runs: Sequence[CachedRun]) -> list[CachedRun]:
         """Take in what others wrote to these runs; those that are still there."""
         asked = [
-            RunAfter(namespace=run.namespace, id=run.id, number=run.state.number) for run in runs
+            EventsAfter(namespace=run.namespace, id=run.id, number=run.state.number) for run in runs
         ]
-        found = await self._store.load_runs(asked)
+        found = await self._store.runs.load(asked)
         there = []
         for run, loaded in zip(runs, found, strict=True):
             if loaded is None or loaded.run.created_at != run.created_at:
@@ -59,7 +59,7 @@ class Loader:
         missing = run.values.missing(numbers)
         if not missing:
             return
-        stored = await self._store.event_values(run.namespace, run.id, missing)
+        stored = await self._store.runs.event_values(run.namespace, run.id, missing)
         for number in missing:
             if number not in stored:
                 raise EventLogCorrupt(run.id, f"the value of event {number} is missing")
@@ -73,8 +73,8 @@ class Loader:
         try:
             found = restored(loaded, self._codec)
             if found is None:  # a snapshot is a cache: without it, fold the log
-                whole = RunAfter(namespace=namespace, id=id, number=0)
-                [loaded] = await self._store.load_runs([whole])
+                whole = EventsAfter(namespace=namespace, id=id, number=0)
+                [loaded] = await self._store.runs.load([whole])
                 if loaded is None:
                     return RunNotFound(id)
                 found = restored(loaded, self._codec)

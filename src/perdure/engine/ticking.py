@@ -126,7 +126,7 @@ class Ticking:
         if start.run is not None:
             skipped = ended(step, start.if_skipped(step.start))
             if_skipped = replace(skipped, revision=after.revision)
-        answer = await self._store.commit_schedule(
+        answer = await self._store.schedules.commit(
             ScheduleCommit(
                 schedule=after,
                 expected=before.revision,
@@ -151,7 +151,7 @@ class Ticking:
 
     async def _write(self, after: Schedule, before: Schedule) -> Schedule | None:
         written = renewed(after)
-        answer = await self._store.commit_schedule(
+        answer = await self._store.schedules.commit(
             ScheduleCommit(schedule=written, expected=before.revision)
         )
         return written if answer.state is ScheduleCommitState.DONE else None
@@ -160,10 +160,10 @@ class Ticking:
         """Whether what its last tick started has not ended."""
         state = schedule.state
         if state.last_run is not None:
-            [run] = await self._store.run_states([(schedule.namespace, state.last_run)])
+            [run] = await self._store.queries.run_states([(schedule.namespace, state.last_run)])
             return run is not None and run.status not in ENDED
         if state.last_job is not None:
-            jobs = await self._store.job_states([state.last_job])
+            jobs = await self._store.queries.job_states([state.last_job])
             job = jobs.get(state.last_job)
             return job is not None and job.status not in FINISHED
         return False
@@ -176,7 +176,7 @@ class Ticking:
                 # Runs that it started are cancelled by whoever sees to its waits.
                 await self._acting.act(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
-            await self._store.abort_jobs(schedule.namespace, [replaced.job])
+            await self._store.admin.abort_jobs(schedule.namespace, [replaced.job])
 
 
 def renewed(schedule: Schedule) -> Schedule:

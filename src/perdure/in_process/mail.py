@@ -53,8 +53,8 @@ class Mail:
         if not self._kept and not self._replies:
             return
         live = RunFilter(namespace=client.namespace, is_ended=False)
-        for run in await store.list_runs(live, RUNS_MAX):
-            for wait in await store.run_waits(run.namespace, run.id):
+        for run in await store.queries.list_runs(live, RUNS_MAX):
+            for wait in await store.queries.run_waits(run.namespace, run.id):
                 await self._deliver(client, wait)
 
     async def _deliver(self, client: AsyncClient, wait: Wait) -> None:

@@ -30,4 +30,4 @@ class PrivateStore(MemoryStore):
     def skip_to(self, moment: datetime) -> None:
         """Let this moment come at once, and tell everybody who sleeps until then."""
         self._skipping.skip_to(moment)
-        self._state.hub.publish(Hint(kind=HintKind.DUE))
+        self._session.state.hub.publish(Hint(kind=HintKind.DUE))

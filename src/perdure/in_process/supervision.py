@@ -11,7 +11,7 @@ from perdure.in_process.mail import RUNS_MAX, Mail
 from perdure.in_process.private_store import PrivateStore
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, RunFilter, Wait, WaitKind
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 
 SPACING_SECONDS = 0.01
 """Between looks; hints in a row cause one."""
@@ -47,7 +47,7 @@ class Supervision:
     async def _look(self, run: RunId) -> bool:
         self._hinted.clear()
         await self._mail.deliver_kept(self._client, self._store)
-        survey = await self._store.survey(self._client.namespace)
+        survey = await self._store.maintenance.poll(self._client.namespace)
         is_idle = not survey.lanes and survey.next_lease_end_at is None
         due_at = _next_due(survey)
         if is_idle and due_at is None:
@@ -62,8 +62,8 @@ class Supervision:
         live = RunFilter(namespace=self._client.namespace, is_ended=False)
         missing = [
             f"{name} at node {wait.key!r} of flow {each.flow!r}"
-            for each in await self._store.list_runs(live, RUNS_MAX)
-            for wait in await self._store.run_waits(each.namespace, each.id)
+            for each in await self._store.queries.list_runs(live, RUNS_MAX)
+            for wait in await self._store.queries.run_waits(each.namespace, each.id)
             if (name := _named(wait))
         ]
         if not missing:
@@ -88,7 +88,7 @@ def _named(wait: Wait) -> str:
             return ""
 
 
-def _next_due(survey: Survey) -> datetime | None:
+def _next_due(survey: PollResult) -> datetime | None:
     """When something happens by itself: a timer, or another attempt."""
     moments = (survey.next_due_at, survey.next_wait_at)
     return min((moment for moment in moments if moment is not None), default=None)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from perdure.model.insight import Examination
+from perdure.model.insight import StorageReport
 from perdure.model.job import QueueDepth, QueueInfo
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.value import Value
-from perdure.model.worker import Survey, WorkerState
+from perdure.model.worker import PollResult, WorkerState
 
 
 class Severity(StrEnum):
@@ -51,9 +51,9 @@ class Vitals(Value):
     """How long the store took to answer."""
     skew: timedelta
     """How far this machine's clock is ahead of the store's."""
-    examination: Examination = Examination()
+    examination: StorageReport = StorageReport()
     workers: tuple[WorkerState, ...] = ()
-    surveys: Mapping[str, Survey] = {}
+    surveys: Mapping[str, PollResult] = {}
     """By namespace, with all its lanes."""
     depth: tuple[QueueDepth, ...] = ()
     paused_queues: tuple[QueueInfo, ...] = ()

@@ -13,14 +13,14 @@ from perdure.model.value import Value
 STRAYS_MAX = 100
 
 
-class Stray(Value):
+class OrphanedRun(Value):
     """A run that goes nowhere: under way, with no job to do and nothing to wait for."""
 
     run: RunId
     namespace: str
 
 
-class Examination(Value):
+class StorageReport(Value):
     """How the place itself is that a store keeps its contents in."""
 
     schema_version: int | None = None
@@ -32,7 +32,7 @@ class Examination(Value):
     """They are there, and not used: their making was interrupted. The same for making them anew."""
     log_bytes: int | None = None
     """What is written and not yet moved into the database's file; None: it has no such log."""
-    strays: tuple[Stray, ...] = ()
+    strays: tuple[OrphanedRun, ...] = ()
 
 
 class FlowRuns(Value):

@@ -196,7 +196,7 @@ class JobFilter(Value):
     """Only jobs made before this one: the next page."""
 
 
-class Moved(Value):
+class StatusChange(Value):
     """What an operator's act did to one job; ``before == after`` when it did not apply."""
 
     id: JobId

@@ -57,7 +57,7 @@ class Renewal(Value):
     """Still held, and asked to stop."""
 
 
-class Survey(Value):
+class PollResult(Value):
     """One look that tells a worker everything that is due, so that idle costs one statement."""
 
     now: datetime

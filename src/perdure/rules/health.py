@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from perdure.model.health import Severity, Symptom, Vitals
-from perdure.model.insight import Examination
+from perdure.model.insight import StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, Status
 from perdure.model.node_words import duration_text
-from perdure.model.worker import Survey, WorkerState
+from perdure.model.worker import PollResult, WorkerState
 from perdure.rules.idle_lanes import idle_lanes
 from perdure.rules.serving import is_live
 
@@ -74,7 +74,7 @@ def _place(vitals: Vitals) -> Iterator[Symptom]:
         )
 
 
-def _examined(found: Examination) -> Iterator[Symptom]:
+def _examined(found: StorageReport) -> Iterator[Symptom]:
     for text in found.damages:
         yield _error("damage", text, "stop the workers, then sqlite3 FILE .recover, or a backup")
     for name, statement in found.missing_indexes.items():
@@ -130,7 +130,7 @@ def _is_work_left(vitals: Vitals) -> bool:
 # What stands still
 
 
-def _due_times(survey: Survey) -> tuple[tuple[datetime | None, str, str], ...]:
+def _due_times(survey: PollResult) -> tuple[tuple[datetime | None, str, str], ...]:
     """When the first of each kind is due, what it is, and what has not been done about it."""
     return (
         (survey.next_lease_end_at, "leases", "a job is held by a worker that is gone"),
@@ -159,7 +159,7 @@ def _stuck(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
             yield from _untaken(namespace, survey, alive)
 
 
-def _untaken(namespace: str, survey: Survey, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
+def _untaken(namespace: str, survey: PollResult, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
     team = [each for each in alive if each.info.namespace == namespace]
     idle = list(idle_lanes(survey, team))
     start = f"{START_A_WORKER}{_at(namespace)}"

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from perdure.model.lane import Lane
-from perdure.model.worker import Survey, WorkerState
+from perdure.model.worker import PollResult, WorkerState
 from perdure.rules.serving import has_code, has_tags
 
 
-def idle_lanes(survey: Survey, alive: Sequence[WorkerState]) -> Iterator[tuple[str, str]]:
+def idle_lanes(survey: PollResult, alive: Sequence[WorkerState]) -> Iterator[tuple[str, str]]:
     """In words, each once, with the options of a worker that would take them."""
     told = set()
     for text in survey.lanes:

@@ -23,7 +23,7 @@ from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.lane import Lane
 from perdure.model.payload import PlainCodec
 from perdure.model.task import Task
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.testing.kit_place import KitPlace
 from perdure.testing.staging import Stage
 from perdure.worker.housekeeping import BATCH
@@ -147,14 +147,14 @@ class Crew:
             self._place.hint_at(tuple(self._askable(survey)))
             await self._wait_for_news()
 
-    async def _is_idle(self, survey: Survey) -> bool:
+    async def _is_idle(self, survey: PollResult) -> bool:
         """See to what is due; whether there is nothing, and nothing else to do either."""
         if _is_due(survey.next_due_at, survey):
             await promote_jobs(self._place.store, DEFAULT_NAMESPACE)
             self._changed.set()
             return False
         if _is_due(survey.next_deadline_at, survey):
-            await self._place.store.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
+            await self._place.store.maintenance.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
             self._changed.set()
             return False
         due = [duty for duty in self._duties if _is_due(duty.due_at(survey), survey)]
@@ -162,7 +162,7 @@ class Crew:
             duty.tend(self._changed.set)
         return not due and survey.next_lease_end_at is None and not any(self._askable(survey))
 
-    def _askable(self, survey: Survey) -> list[str]:
+    def _askable(self, survey: PollResult) -> list[str]:
         """Lanes with work that the worker has not been refused yet."""
         return [
             text
@@ -177,7 +177,7 @@ class Crew:
         except TimeoutError:
             pass
 
-    async def _meet(self, survey: Survey) -> None:
+    async def _meet(self, survey: PollResult) -> None:
         """See to it that the worker can run what waits."""
         for lane in map(Lane.parse, survey.lanes):
             self._refuse_without_code(lane)
@@ -231,13 +231,13 @@ class Crew:
         worker.adjust(queues=sorted(self._queues))
         return worker
 
-    async def _survey(self) -> Survey:
-        return await self._place.store.survey(DEFAULT_NAMESPACE)
+    async def _survey(self) -> PollResult:
+        return await self._place.store.maintenance.poll(DEFAULT_NAMESPACE)
 
     async def _still_running(self) -> str:
-        workers = await self._place.store.workers(DEFAULT_NAMESPACE)
+        workers = await self._place.store.queries.workers(DEFAULT_NAMESPACE)
         ids = [id for worker in workers for id in worker.running]
-        jobs = [await self._place.store.get_job(DEFAULT_NAMESPACE, id) for id in ids]
+        jobs = [await self._place.store.queries.get_job(DEFAULT_NAMESPACE, id) for id in ids]
         return ", ".join(sorted({repr(job.task) for job in jobs if job is not None}))
 
     def _hear(self, hint: Hint) -> None:
@@ -246,5 +246,5 @@ class Crew:
         self._changed.set()
 
 
-def _is_due(moment: datetime | None, survey: Survey) -> bool:
+def _is_due(moment: datetime | None, survey: PollResult) -> bool:
     return moment is not None and moment <= survey.now

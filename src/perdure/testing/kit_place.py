@@ -15,9 +15,12 @@ from msgspec.structs import replace
 from perdure.clock import ManualClock
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Claimed
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import ClaimRequest
+from perdure.store.memory.jobs import MemoryJobs
+from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.store import MemoryStore
+from perdure.store.memory.transaction import Session
 
 URL = "memory://"
 
@@ -67,38 +70,51 @@ class GatedStore(MemoryStore):
     """The place as the kit's worker sees it."""
 
     def __init__(self, place: MemoryStore, gate: Gate) -> None:
-        super().__init__(place.url, place._clock)
-        self._state = place._state
+        super().__init__(place.url, session=place._session)
         self._gate = gate
+        self.jobs = GatedJobs(place._session, gate)
+        self.maintenance = TimelessMaintenance(place._session)
 
-    def twin(self) -> GatedStore:
+    def clone(self) -> GatedStore:
         return GatedStore(self, self._gate)
 
     def publish(self, hint: Hint) -> None:
-        self._state.hub.publish(hint)
+        self._session.state.hub.publish(hint)
 
     def refresh_workers(self) -> None:
         """A worker that stood still with the time is no dead one."""
-        with self._state.lock:
-            now, workers = self._clock(), self._state.workers
+        state = self._session.state
+        with state.lock:
+            now, workers = self._session.clock(), state.workers
             for id, record in workers.items():
                 workers[id] = with_changes(record, seen_at=now)
 
-    async def survey(self, namespace: str, after_lane: str = "") -> Survey:
-        survey = await super().survey(namespace, after_lane)
+
+class GatedJobs(MemoryJobs):
+    """Hands out jobs while the gate is open."""
+
+    def __init__(self, session: Session, gate: Gate) -> None:
+        super().__init__(session)
+        self._gate = gate
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        if not self._gate.is_open:
+            return Claimed(jobs=[], now=self._session.clock())
+        claimed = await super().claim(request)
+        if not claimed.jobs:
+            self._gate.refuse(request, claimed)
+        return claimed
+
+
+class TimelessMaintenance(MemoryMaintenance):
+    """Names nothing that is due later: the kit itself lets time pass."""
+
+    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
         return replace(
-            survey,
+            await super().poll(namespace, after_lane),
             next_due_at=None,
             next_lease_end_at=None,
             next_deadline_at=None,
             next_wait_at=None,
             next_tick_at=None,
         )
-
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        if not self._gate.is_open:
-            return Claimed(jobs=[], now=self._clock())
-        claimed = await super().claim_jobs(request)
-        if not claimed.jobs:
-            self._gate.refuse(request, claimed)
-        return claimed

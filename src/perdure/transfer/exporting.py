@@ -6,14 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model.value import Value
 from perdure.rules import serving
 from perdure.store.contract import Store
-from perdure.store.kept import Contents, MovableStore
+from perdure.store.contract.transfer import Contents, TransferStore
 from perdure.store.opening import store_at
 from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
 from perdure.transfer.writing import written
@@ -38,10 +37,10 @@ async def export_store(
     Raises ``StoreInUse`` while workers are at work there, unless ``is_live``.
     """
     store = store_at(place)
-    movable = as_movable(store)
+    transfer = transfer_of(store)
     await store.open()
     try:
-        async with movable.dump() as dump:
+        async with transfer.export_rows() as dump:
             if not is_live:
                 await _check_idle(store, dump.contents)
             header = _header_of(store, dump.contents)
@@ -57,18 +56,20 @@ async def export_store(
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
 
 
-def as_movable(store: Store) -> MovableStore:
-    if not isinstance(store, MovableStore):
+def transfer_of(store: Store) -> TransferStore:
+    if store.transfer is None:
         raise InvalidInput(
             f"store {store.url!r} lives inside one process and cannot be moved; only SQLite and "
             "PostgreSQL can"
         )
-    return cast("MovableStore", store)
+    return store.transfer
 
 
 async def _check_idle(store: Store, contents: Contents) -> None:
     workers = [
-        each.info.id for each in await store.workers(None) if serving.is_live(each, contents.at)
+        each.info.id
+        for each in await store.queries.workers(None)
+        if serving.is_live(each, contents.at)
     ]
     if workers:
         more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""

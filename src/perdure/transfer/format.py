@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.model.value import Value
-from perdure.store.kept import KINDS, Kept
+from perdure.store.contract.transfer import KINDS, Kept
 
 FORMAT = 1
 """Raised when a file of today could not be read as it is meant by the code of yesterday."""

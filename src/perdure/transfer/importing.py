@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from perdure.store.contract import Store
-from perdure.store.kept import Kept
+from perdure.store.contract.transfer import Kept
 from perdure.store.opening import store_at
-from perdure.transfer.exporting import Progress, Transferred, as_movable
+from perdure.transfer.exporting import Progress, Transferred, transfer_of
 from perdure.transfer.reading import ExportFile
 
 
@@ -25,10 +25,10 @@ async def import_store(
     header = await asyncio.to_thread(file.verified)
     total = sum(header.counts.values())
     store = store_at(place)
-    movable = as_movable(store)
+    transfer = transfer_of(store)
     await store.open()
     try:
-        await movable.load(_told(file, total, tell))
+        await transfer.import_rows(_told(file, total, tell))
     finally:
         await store.close()
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)

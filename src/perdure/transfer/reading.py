@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from perdure.errors import InvalidExport, InvalidInput
-from perdure.store.kept import Kept
+from perdure.store.contract.transfer import Kept
 from perdure.transfer.format import FORMAT, SCHEMA, Header, Trailer, decode_row, name_of
 
 BATCH_ROWS_MAX = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from perdure.errors import InvalidInput
-from perdure.store.kept import Kept
+from perdure.store.contract.transfer import Kept
 from perdure.transfer.format import COMPRESSED_SUFFIX, Header, Trailer, encode, name_of
 
 _COMPRESSION = 6

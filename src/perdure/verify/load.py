@@ -17,7 +17,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import Job
 from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitKind
 from perdure.rules.serving import is_live
-from perdure.store.contract import RunAfter, Store
+from perdure.store.contract import EventsAfter, Store
 from perdure.verify.finding import GRACE, Finding, VerifySettings
 from perdure.verify.inside.reads import JobDetails, inside_of
 from perdure.verify.redecide import LogValues, Redecided, Redeciding
@@ -139,7 +139,7 @@ class Loader:
             return self._settings.grace
         if namespace not in self._manned:
             now = await self._store.now()
-            workers = await self._store.workers(namespace)
+            workers = await self._store.queries.workers(namespace)
             self._manned[namespace] = any(
                 is_live(each, now, leases=LEASES_UNSEEN) for each in workers
             )
@@ -173,9 +173,9 @@ class Loader:
     async def _load(
         self, runs: Sequence[Run], number: int | None
     ) -> tuple[list[LoadedRun | None], list[Finding]]:
-        asked = [RunAfter(namespace=run.namespace, id=run.id, number=number) for run in runs]
+        asked = [EventsAfter(namespace=run.namespace, id=run.id, number=number) for run in runs]
         try:
-            return await self._store.load_runs(asked), []
+            return await self._store.runs.load(asked), []
         except Exception as error:  # what a store does with broken rows is not known
             if len(runs) == 1:
                 return [None], [_unreadable(runs[0], error)]
@@ -196,8 +196,8 @@ class Loader:
                 break  # what an ended run left behind is found from the other side
             if await self._add_live(view):
                 break
-            [again] = await self._store.load_runs(
-                [RunAfter(namespace=view.run.namespace, id=view.run.id, number=0)]
+            [again] = await self._store.runs.load(
+                [EventsAfter(namespace=view.run.namespace, id=view.run.id, number=0)]
             )
             if again is None:
                 break
@@ -210,8 +210,8 @@ class Loader:
 
     async def leftovers(self, run: Run) -> RunView | None:
         """An ended run with what is still kept for it; None if it changed meanwhile."""
-        [loaded] = await self._store.load_runs(
-            [RunAfter(namespace=run.namespace, id=run.id, number=0)]
+        [loaded] = await self._store.runs.load(
+            [EventsAfter(namespace=run.namespace, id=run.id, number=0)]
         )
         if loaded is None:
             return None
@@ -225,18 +225,18 @@ class Loader:
     async def _add_live(self, view: RunView) -> bool:
         """Add jobs and waits; False if the run went on while they were read."""
         run = view.run
-        jobs = await self._store.run_jobs(run.namespace, run.id)
-        view.waits = await self._store.run_waits(run.namespace, run.id)
+        jobs = await self._store.queries.run_jobs(run.namespace, run.id)
+        view.waits = await self._store.queries.run_waits(run.namespace, run.id)
         if self.inside is not None:
             view.details = await self.inside.jobs_of(run.namespace, run.id)
             view.held = await self.inside.held_waits(run.namespace, run.id)
         names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
         asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
-        children = await self._store.run_states(asked) if asked else []
+        children = await self._store.queries.run_states(asked) if asked else []
         view.children = dict(zip(sorted(names), children, strict=True))
         view.now = await self._store.now()
         view.grace = await self.grace_in(run.namespace)
-        [after] = await self._store.run_states([(run.namespace, run.id)])
+        [after] = await self._store.queries.run_states([(run.namespace, run.id)])
         if after is None or (after.number, after.created_at) != (run.number, run.created_at):
             return False
         if not view.replay.fault:  # else nobody knows what should be there
@@ -257,7 +257,7 @@ class Loader:
         """The graph of a version, or why there is none."""
         place = (namespace, flow, version)
         if place not in self._graphs:
-            data = await self._store.get_definition(namespace, flow, version)
+            data = await self._store.runs.get_definition(namespace, flow, version)
             self._graphs[place] = NOT_STORED if data is None else _parsed(data, f"{flow}@{version}")
         return self._graphs[place]
 
@@ -265,16 +265,16 @@ class Loader:
         run = view.run
         if run.parent is None:
             return
-        [view.parent] = await self._store.run_states([(run.namespace, run.parent.run)])
+        [view.parent] = await self._store.queries.run_states([(run.namespace, run.parent.run)])
         if run.finished_at is not None or view.jobs is None:
             return
         mine = WaitFilter(
             namespace=run.namespace, run=run.parent.run, kind=WaitKind.CHILD, name=run.id
         )
-        view.awaited_by_parent = bool(await self._store.list_waits(mine, 1))
+        view.awaited_by_parent = bool(await self._store.queries.list_waits(mine, 1))
         if view.awaited_by_parent:
             return
-        [after] = await self._store.run_states([(run.namespace, run.id)])
+        [after] = await self._store.queries.run_states([(run.namespace, run.id)])
         if after is None or after.number != run.number:
             view.awaited_by_parent = True  # it ended meanwhile, and was heard of
 

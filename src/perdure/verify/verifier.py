@@ -135,7 +135,9 @@ class Verifier:
         namespace, inside = self._settings.namespace, self._loader.inside
 
         async def listed(before: JobId | None, limit: int) -> list[Job]:
-            return await self._store.list_jobs(JobFilter(namespace=namespace, before=before), limit)
+            return await self._store.queries.list_jobs(
+                JobFilter(namespace=namespace, before=before), limit
+            )
 
         next_job = None if inside is None or namespace is not None else inside.job_before
         async for page in _pages(listed, next_job):
@@ -149,7 +151,7 @@ class Verifier:
 
     async def _judged(self, page: list[Job]) -> AsyncIterator[Finding]:
         plain = [job.id for job in page if job.node is None]
-        states = await self._store.job_states(plain) if plain else {}
+        states = await self._store.queries.job_states(plain) if plain else {}
         now = await self._store.now()
         for first in range(0, len(page), DETAILS):
             some = page[first : first + DETAILS]
@@ -171,7 +173,7 @@ class Verifier:
 
     async def _left_behind(self, owners: list[Place], what: str) -> AsyncIterator[Finding]:
         """Jobs and waits of runs that are over, or are not there."""
-        runs = await self._store.run_states(owners) if owners else []
+        runs = await self._store.queries.run_states(owners) if owners else []
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
                 if await self._is_stray(namespace, id, what):
@@ -187,14 +189,14 @@ class Verifier:
     async def _is_stray(self, namespace: str, id: RunId, what: str) -> bool:
         """Whether it is still there, without its run: it may have gone with it meanwhile."""
         if what == "job":
-            found: list[object] = [*await self._store.run_jobs(namespace, id)]
+            found: list[object] = [*await self._store.queries.run_jobs(namespace, id)]
         else:
-            found = [*await self._store.run_waits(namespace, id)]
-        [run] = await self._store.run_states([(namespace, id)])
+            found = [*await self._store.queries.run_waits(namespace, id)]
+        [run] = await self._store.queries.run_states([(namespace, id)])
         return bool(found) and run is None
 
     async def _schedules(self) -> AsyncIterator[Finding]:
-        for broken in await self._store.unreadable_schedules(self._settings.namespace):
+        for broken in await self._store.schedules.unreadable(self._settings.namespace):
             text = f"schedule: it cannot be read, so it starts nothing: {broken.reason}"
             yield Finding(
                 invariant="I7",
@@ -204,7 +206,7 @@ class Verifier:
                 key=broken.name,
             )
         before = await self._schedule_times()
-        found = await self._store.list_schedules(self._settings.namespace)
+        found = await self._store.schedules.list(self._settings.namespace)
         after = await self._schedule_times()
         for schedule in found:
             self._count(schedules=1)
@@ -225,10 +227,10 @@ class Verifier:
     async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
         started = [r for r in schedule.state.history if r.result is TickResult.STARTED]
         runs = [(schedule.namespace, record.run) for record in started if record.run is not None]
-        found = await self._store.run_states(runs) if runs else []
+        found = await self._store.queries.run_states(runs) if runs else []
         there = {str(id): run is not None for (_, id), run in zip(runs, found, strict=True)}
         ids = [JobId(record.job) for record in started if record.job is not None]
-        states = await self._store.job_states(ids) if ids else {}
+        states = await self._store.queries.job_states(ids) if ids else {}
         return there | {str(id): id in states for id in ids}
 
     async def _inside(self) -> AsyncIterator[Finding]:
@@ -322,11 +324,15 @@ async def pages_of_runs(store: Store, namespace: str | None = None) -> AsyncIter
     The next page begins after a moment and an id, which runs of several namespaces may share.
     """
     before = None
-    while page := await store.list_runs(RunFilter(namespace=namespace, before=before), RUNS):
+    while page := await store.queries.list_runs(
+        RunFilter(namespace=namespace, before=before), RUNS
+    ):
         last = page[-1]
         seen = {(run.namespace, run.id) for run in page}
         if len(page) == RUNS:
-            alike = await store.list_runs(RunFilter(namespace=namespace, id=last.id), _SAME_ID)
+            alike = await store.queries.list_runs(
+                RunFilter(namespace=namespace, id=last.id), _SAME_ID
+            )
             page += [
                 run
                 for run in alike
@@ -339,12 +345,16 @@ async def pages_of_runs(store: Store, namespace: str | None = None) -> AsyncIter
 async def pages_of_waits(store: Store, namespace: str | None = None) -> AsyncIterator[list[Wait]]:
     """The longest open first; a page takes in what shares its last place."""
     after = None
-    while page := await store.list_waits(WaitFilter(namespace=namespace, after=after), WAITS):
+    while page := await store.queries.list_waits(
+        WaitFilter(namespace=namespace, after=after), WAITS
+    ):
         last = page[-1]
         after = (last.opened_at, last.run, last.key)
         if len(page) == WAITS:
             seen = {(wait.namespace, wait.run, wait.key) for wait in page}
-            alike = await store.list_waits(WaitFilter(namespace=namespace, run=last.run), WAITS)
+            alike = await store.queries.list_waits(
+                WaitFilter(namespace=namespace, run=last.run), WAITS
+            )
             page += [
                 wait
                 for wait in alike

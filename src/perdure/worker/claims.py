@@ -98,7 +98,7 @@ class ClaimLoop:
             self._unasked = len(self._lanes)
         asked_at = clock.monotonic()
         self._may_hold_unknown = True
-        claimed = await self._store.claim_jobs(
+        claimed = await self._store.jobs.claim(
             ClaimRequest(
                 namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
             )
@@ -126,7 +126,7 @@ class ClaimLoop:
         """
         if self._may_hold_unknown:
             _, worker, _ = self._request()
-            await self._store.give_back_unknown(worker, self._held())
+            await self._store.jobs.requeue_unknown(worker, self._held())
             self._may_hold_unknown = False
 
 

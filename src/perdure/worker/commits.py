@@ -137,7 +137,7 @@ class Commits:
     async def _settle(self, settlements: list[Settlement]) -> list[Status | None]:
         while True:
             try:
-                return await self._store.settle_jobs(settlements)
+                return await self._store.jobs.settle(settlements)
             except StoreError:
                 _log.exception("outcomes of %d jobs were not written", len(settlements))
                 await asyncio.sleep(RETRY_SECONDS)

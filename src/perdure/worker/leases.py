@@ -105,6 +105,6 @@ class LeaseKeeper:
         claims = self._claims()
         info = self._info()
         if claims:
-            renewal = await self._store.renew_leases(info.id, claims, self._lease)
+            renewal = await self._store.jobs.renew(info.id, claims, self._lease)
             self._tell(claims, renewal)
-        await self._store.register_worker(info)
+        await self._store.maintenance.register_worker(info)

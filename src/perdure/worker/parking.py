@@ -41,7 +41,7 @@ async def save_checkpoint(
 
 async def past_pauses(store: Store, job: ClaimedJob, owner: str, codec: Codec) -> Resumption:
     """The pauses that the job was resumed from, in their order."""
-    steps = {step.name: step.value for step in await store.load_steps(owner)}
+    steps = {step.name: step.value for step in await store.runs.load_steps(owner)}
     pauses = []
     for name, value in steps.items():
         if not name.startswith(_PAUSE):
@@ -61,4 +61,4 @@ async def _save(
     store: Store, job: ClaimedJob, owner: str, codec: Codec, name: str, value: Any
 ) -> None:
     plain = to_json(value, f"step {name!r}", 2**31)
-    await store.save_step(job.claim, owner, StoredStep(name=name, value=codec.encode(plain)))
+    await store.runs.save_step(job.claim, owner, StoredStep(name=name, value=codec.encode(plain)))

@@ -51,7 +51,7 @@ class ProgressWriter:
     async def _run(self) -> None:
         while batch := self._take():
             try:
-                await self._store.save_progress(
+                await self._store.jobs.save_progress(
                     [(attempt.claim, progress) for attempt, progress in batch.items()]
                 )
             except Exception:

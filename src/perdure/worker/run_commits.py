@@ -103,7 +103,7 @@ class RunCommits:
             if not planned:
                 return
             commits = [each.commit for each in planned]
-            commit = partial(self._store.commit_runs, commits, self._urgent_lanes())
+            commit = partial(self._store.runs.commit, commits, self._urgent_lanes())
             answer = await _insist(commit)
             left = []
             moved_on = []
@@ -149,7 +149,7 @@ class RunCommits:
                 failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_postponed=True
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
-        await _insist(partial(self._store.settle_jobs, settlements))
+        await _insist(partial(self._store.jobs.settle, settlements))
         for attempt, outcome in items:
             tell(Settled(attempt, outcome))
 

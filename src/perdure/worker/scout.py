@@ -14,7 +14,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.housekeeping.duty import Duty
 from perdure.worker.housekeeping.keeper import Housekeeper
@@ -93,7 +93,7 @@ class Scout:
         if not self._page:
             self._lanes.begin_survey()
         asked_at = clock.monotonic()
-        survey = await self._store.survey(self._settings.namespace, self._page)
+        survey = await self._store.maintenance.poll(self._settings.namespace, self._page)
         self._patience.note_delay(clock.monotonic() - asked_at)
         if _is_due(survey.next_due_at, survey.now) and await promote_jobs(
             self._store, self._settings.namespace
@@ -116,11 +116,11 @@ class Scout:
             self._tending = asyncio.create_task(self._tend(survey))
         return 0.0 if self._page else self._next_look(survey)
 
-    async def _tend(self, survey: Survey) -> None:
+    async def _tend(self, survey: PollResult) -> None:
         if not await self._housekeeper.tend(survey):
             self.look()  # it goes on then
 
-    def _next_look(self, survey: Survey) -> float:
+    def _next_look(self, survey: PollResult) -> float:
         wait = self._settings.poll.total_seconds()
         if survey.next_due_at is not None:
             wait = min(wait, max(0.0, _until(survey.next_due_at, survey.now)))

@@ -138,7 +138,11 @@ class Service:
         self._scout = Scout(store, self._lanes, settings, housekeeper, duties, self._claims.look)
         self._watch = ClaimWatch(store, self._held.values, self._renewed)
         self._leases = LeaseKeeper(
-            store.twin(), self._current_info, self._held_claims, settings.lease, self._renewed_aside
+            store.clone(),
+            self._current_info,
+            self._held_claims,
+            settings.lease,
+            self._renewed_aside,
         )
 
     @property
@@ -156,7 +160,7 @@ class Service:
     async def run(self) -> None:
         """Work until asked to stop, then stop gracefully."""
         self._runner = asyncio.current_task()
-        await self._store.register_worker(self._info)
+        await self._store.maintenance.register_worker(self._info)
         self._leases.start()
         unsubscribe = self._store.subscribe(self._hear, HEARD)
         self._report.emit(WorkerStarted(worker=self.worker_id))
@@ -402,7 +406,7 @@ class Service:
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
-                await self._store.remove_worker(self._info.id)
+                await self._store.maintenance.remove_worker(self._info.id)
         except Exception:
             _log.warning("the worker's row was not removed; it will be dropped as idle")
         self._report.emit(WorkerStopped(worker=self.worker_id))

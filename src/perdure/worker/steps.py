@@ -37,7 +37,7 @@ class AttemptSteps:
         self._check(name)
         async with self._reading:  # once, or one step would forget what another has stored
             if self._known is None:
-                stored = await self._store.load_steps(owner_of(self._job))
+                stored = await self._store.runs.load_steps(owner_of(self._job))
                 self._known = {step.name: step.value for step in stored}
         return (self._read(self._known[name]),) if name in self._known else ()
 
@@ -48,7 +48,7 @@ class AttemptSteps:
         if (masker := self._attempt.masker) is not None:
             plain = masker.json(plain)
         step = StoredStep(name=name, value=self._crew.codec.encode(plain))
-        await self._store.save_step(self._job.claim, owner_of(self._job), step)
+        await self._store.runs.save_step(self._job.claim, owner_of(self._job), step)
         self._known[name] = step.value
         return self._read(step.value)
 

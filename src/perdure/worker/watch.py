@@ -63,4 +63,4 @@ class ClaimWatch:
             if not attempt.is_over and (is_hinted or now - attempt.started_at > YOUNG_SECONDS)
         ]
         if claims:
-            self._tell(claims, await self._store.check_claims(claims))
+            self._tell(claims, await self._store.jobs.check(claims))

@@ -202,7 +202,7 @@ class Worker:
         if self._service is not None:
             raise InvalidInput(f"worker {self.id} is running already")
         # A handle of its own: a store that was passed in stays its owner's to close.
-        store = self._store.twin()
+        store = self._store.clone()
         # Known before the store answers, so that a stop asked for meanwhile is not lost.
         self._service = Service(
             store,

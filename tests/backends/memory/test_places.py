@@ -13,7 +13,7 @@ from tests.conformance.builders import insert, new_job
 
 
 async def count(store: MemoryStore) -> int:
-    return await store.count_jobs(JobFilter())
+    return await store.queries.count_jobs(JobFilter())
 
 
 class TestPlaces:
@@ -33,7 +33,7 @@ class TestPlaces:
 
     async def test_without_a_name_belong_to_one_store_and_its_twins(self) -> None:
         mine, other = MemoryStore("memory://"), MemoryStore("memory://")
-        twin = mine.twin()
+        twin = mine.clone()
 
         await insert(mine)
 
@@ -42,7 +42,7 @@ class TestPlaces:
 
     async def test_live_as_long_as_a_handle_on_them(self, memory_url: str) -> None:
         store = MemoryStore(memory_url)
-        twin = store.twin()
+        twin = store.clone()
         await insert(store)
 
         del store

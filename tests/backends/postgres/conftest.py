@@ -23,7 +23,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def twin(store: PostgresStore) -> AsyncIterator[PostgresStore]:
-    twin = store.twin()
+    twin = store.clone()
     await twin.open()
     yield twin
     await twin.close()

@@ -145,7 +145,7 @@ class TestCommit:
         async with admin.transaction():
             await admin.execute(GOES_ON.format(schema=schema) + " WHERE id = $1", RUN)
             steps = [step(), step(run=OTHER_RUN)]
-            committing = asyncio.create_task(store.commit_runs(steps))
+            committing = asyncio.create_task(store.runs.commit(steps))
             await until_somebody_waits(admin, schema)
         answer = await committing
 
@@ -192,9 +192,9 @@ class TestBatches:
 
         async with admin.transaction():
             await admin.execute(HOLDS_RUN.format(schema=schema), runs[2])
-            first = asyncio.create_task(store.commit_runs(steps))
+            first = asyncio.create_task(store.runs.commit(steps))
             await until_somebody_waits(admin, schema)
-            second = asyncio.create_task(twin.commit_runs(opposite))
+            second = asyncio.create_task(twin.runs.commit(opposite))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
             answers = await asyncio.gather(first, second)
@@ -214,9 +214,9 @@ class TestBatches:
 
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
-            committing = asyncio.create_task(store.commit_runs(steps))
+            committing = asyncio.create_task(store.runs.commit(steps))
             await until_somebody_waits(admin, schema)
-            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
+            renewing = asyncio.create_task(twin.jobs.renew(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema, least=2)
         async with asyncio.timeout(10):
             answer, renewal = await asyncio.gather(committing, renewing)
@@ -232,7 +232,7 @@ class TestBatches:
 
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
-            renewing = asyncio.create_task(twin.renew_leases(WORKER, claims, LEASE))
+            renewing = asyncio.create_task(twin.jobs.renew(WORKER, claims, LEASE))
             await until_somebody_waits(admin, schema)
             settled = (ends(claims[-1]),)
             clearing = asyncio.create_task(commit(store, settlements=settled, clears=True))
@@ -247,7 +247,7 @@ class TestBatches:
     async def test_of_one_run_come_one_after_the_other(self, store: PostgresStore) -> None:
         await submit(store)
 
-        answer = await store.commit_runs([step(1), step(2), step(2)])
+        answer = await store.runs.commit([step(1), step(2), step(2)])
 
         assert [result.state for result in answer.results] == [DONE, DONE, CONFLICT]
         assert (await read_run(store)).number == 3
@@ -262,7 +262,7 @@ class TestSubmit:
         transaction = admin.transaction()
         await transaction.start()
         await admin.execute(f"UPDATE {schema}.runs SET id = $1", RUN)
-        submitting = asyncio.create_task(store.submit_run(new_run(events=(event("mine"),))))
+        submitting = asyncio.create_task(store.runs.submit(new_run(events=(event("mine"),))))
         await until_somebody_waits(admin, schema)
         await (transaction.commit() if is_committed else transaction.rollback())
 
@@ -288,14 +288,14 @@ class TestSubmit:
         async with admin.transaction():
             await admin.execute(f"SELECT FROM {schema}.runs FOR UPDATE")
             submitting = [
-                asyncio.create_task(store.submit_run(mine)),
-                asyncio.create_task(twin.submit_run(theirs)),
+                asyncio.create_task(store.runs.submit(mine)),
+                asyncio.create_task(twin.runs.submit(theirs)),
             ]
             await until_somebody_waits(admin, schema)
         submitted = await asyncio.gather(*submitting)
 
         assert all(each.is_new for each in submitted)
-        assert (await store.check_claims([held])).lost == {held.id}
+        assert (await store.jobs.check([held])).lost == {held.id}
         loaded = await load(store)
         [key] = await jobs_by_key(store)
         assert loaded.events[0].data == event(key).data
@@ -343,23 +343,23 @@ class TestLostAnswers:
         run = new_run(events=(event("lost on the way back"),), jobs=(node_job(),))
 
         line.lose_answer_to("lost on the way back")
-        submitted = await wired.submit_run(run)
+        submitted = await wired.runs.submit(run)
 
         assert submitted.is_new
         assert line.accepted == 2
         assert list(await jobs_by_key(store)) == ["pack"]
         with pytest.raises(RunExists):
-            await wired.submit_run(run)
+            await wired.runs.submit(run)
 
     async def test_a_commit_is_recognised_after_others_have_followed(
         self, store: PostgresStore
     ) -> None:
         await submit(store)
         first = step()
-        await store.commit_runs([first])
+        await store.runs.commit([first])
         await commit(store, 2)
 
-        answer = await store.commit_runs([first, step(3, run=OTHER_RUN)])
+        answer = await store.runs.commit([first, step(3, run=OTHER_RUN)])
 
         assert [result.state for result in answer.results] == [DONE, CONFLICT]
         assert (await read_run(store)).number == 3

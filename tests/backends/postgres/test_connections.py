@@ -149,10 +149,10 @@ class TestLostAnswers:
         job = new_job(input=b'"lost on the way back"')
         line.lose_answer_to("lost on the way back")
 
-        [inserted] = await wired.insert_jobs([job])
+        [inserted] = await wired.jobs.insert([job])
 
         assert inserted.is_new
-        assert await wired.count_jobs(JobFilter()) == 1
+        assert await wired.queries.count_jobs(JobFilter()) == 1
 
     async def test_do_not_turn_an_insert_into_a_conflict_with_itself(
         self, wired: PostgresStore, line: Line
@@ -160,7 +160,7 @@ class TestLostAnswers:
         job = new_job(fingerprint="once", on_conflict="raise", input=b'"lost on the way back"')
         line.lose_answer_to("COMMIT")
 
-        [inserted] = await wired.insert_jobs([job])
+        [inserted] = await wired.jobs.insert([job])
 
         assert inserted.is_new
         assert inserted.id == job.id
@@ -181,7 +181,7 @@ class TestLostAnswers:
     ) -> None:
         await insert(wired)
         held = await claim_one(wired)
-        await wired.disable_jobs(None, [held.id])
+        await wired.admin.disable_jobs(None, [held.id])
         line.lose_answer_to("lost on the way back")
 
         status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
@@ -196,7 +196,7 @@ class TestLostAnswers:
         line.lose_answer_to(WORKER)
 
         [second] = (await claim(wired, limit=1)).jobs
-        given_back = await wired.give_back_unknown(WORKER, [second.claim.id])
+        given_back = await wired.jobs.requeue_unknown(WORKER, [second.claim.id])
 
         assert given_back == 1
         assert await status_of(wired, lost) is Status.WAITING
@@ -211,7 +211,7 @@ class TestCancellation:
         id = await insert(store)
 
         async with row_held(admin, schema, id):
-            aborting = asyncio.create_task(store.abort_jobs(None, [id]))
+            aborting = asyncio.create_task(store.admin.abort_jobs(None, [id]))
             await until_somebody_waits(admin, schema)
             aborting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -228,7 +228,7 @@ class TestValues:
         with pytest.raises(InvalidInput, match="cannot keep"):
             await insert(store, group=text)
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     @pytest.mark.parametrize("text", ["zero \x00 byte", "half \udc80 pair"])
     async def test_of_a_body_that_cannot_be_kept_do_not_spoil_the_batch(
@@ -237,12 +237,12 @@ class TestValues:
         held = await hold(store)
         reason = failure(text)
 
-        await store.save_progress([(held, Progress(percent=1, message=text))])
+        await store.jobs.save_progress([(held, Progress(percent=1, message=text))])
         status = await settle(store, held, Failed(failure=reason))
 
         assert status is Status.FAILED
         assert (await read(store, held.id)).progress.message.startswith(text[:5])
-        [attempt] = await store.failed_attempts(held.id)
+        [attempt] = await store.queries.failed_attempts(held.id)
         assert attempt.failure.message.startswith(text[:5])
 
 
@@ -253,13 +253,13 @@ class TestClose:
         await store.close()
 
         with pytest.raises(StoreError, match="closed"):
-            await store.count_jobs(JobFilter())
+            await store.queries.count_jobs(JobFilter())
 
     async def test_does_not_say_that_nothing_was_written_when_the_answer_was_lost(
         self, wired: PostgresStore, line: Line
     ) -> None:
         line.lose_answer_to("lost on the way back")
-        connections = wired._connections
+        connections = wired._session.connections
 
         inserting = asyncio.create_task(insert(wired, input=b'"lost on the way back"'))
         while connections._idle:  # noqa: ASYNC110 (until the insert has its connection)
@@ -288,7 +288,7 @@ class TestOptions:
         store = PostgresStore(url)
         await store.open()
 
-        await asyncio.gather(*(store.count_jobs(JobFilter()) for _ in range(20)))
+        await asyncio.gather(*(store.queries.count_jobs(JobFilter()) for _ in range(20)))
 
         assert 1 <= await admin.fetchval(BY_NAME, schema) <= 2
         await store.close()

@@ -12,11 +12,11 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
 ) -> None:
     await admin.execute(f'DROP INDEX "{schema}".jobs_held')
 
-    found = (await store.examine()).missing_indexes
+    found = (await store.admin.inspect_storage()).missing_indexes
     assert found.keys() == {"jobs_held"}
 
     await admin.execute(found["jobs_held"])
-    assert (await store.examine()).missing_indexes == {}
+    assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
 async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(
@@ -27,9 +27,9 @@ async def test_finds_an_index_that_is_not_valid_and_how_to_make_it_anew(
         f'"{schema}".jobs_group',
     )
 
-    found = await store.examine()
+    found = await store.admin.inspect_storage()
     assert found.missing_indexes == {}
     assert found.invalid_indexes.keys() == {"jobs_group"}
 
     await admin.execute(found.invalid_indexes["jobs_group"])
-    assert (await store.examine()).invalid_indexes == {}
+    assert (await store.admin.inspect_storage()).invalid_indexes == {}

@@ -28,7 +28,7 @@ async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_t
     run = new_run(waits=WAITS, on_existing=policy)
     line.hold_back_from("COMMIT")
 
-    submitting = asyncio.create_task(wired.submit_run(run))
+    submitting = asyncio.create_task(wired.runs.submit(run))
     await until_somebody_waits(admin, schema)
     waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
     line.let_through()
@@ -36,7 +36,7 @@ async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_t
 
     assert submitted.is_new
     assert submitted.run.created_at < waiting_at
-    assert [kept.created_at for kept in await wired.list_runs(RunFilter(), 10)] == [
+    assert [kept.created_at for kept in await wired.queries.list_runs(RunFilter(), 10)] == [
         submitted.run.created_at
     ]
 
@@ -44,18 +44,18 @@ async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_t
 async def test_a_run_takes_the_place_of_another_once(
     wired: PostgresStore, line: Line, admin: Any, schema: str
 ) -> None:
-    first = await wired.submit_run(new_run(waits=WAITS))
+    first = await wired.runs.submit(new_run(waits=WAITS))
     line.hold_back_from("COMMIT")
 
     again = new_run(waits=WAITS, on_existing="terminate_existing", summary=b'{"by":"bob"}')
-    submitting = asyncio.create_task(wired.submit_run(again))
+    submitting = asyncio.create_task(wired.runs.submit(again))
     await until_somebody_waits(admin, schema)
     waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
     line.let_through()
     submitted = await submitting
 
     assert first.run.created_at < submitted.run.created_at < waiting_at
-    [kept] = await wired.list_runs(RunFilter(), 10)
+    [kept] = await wired.queries.list_runs(RunFilter(), 10)
     assert (kept.id, kept.summary) == (RUN, b'{"by":"bob"}')
 
 
@@ -66,13 +66,13 @@ async def test_a_job_does_not_conflict_with_itself(
     line.hold_back_from("COMMIT")
 
     job = new_job(fingerprint="once", on_conflict=policy)
-    inserting = asyncio.create_task(wired.insert_jobs([job]))
+    inserting = asyncio.create_task(wired.jobs.insert([job]))
     await until_somebody_waits(admin, schema)
     line.let_through()
     [inserted] = await inserting
 
     assert (inserted.id, inserted.is_new) == (job.id, True)
-    assert await wired.count_jobs(JobFilter()) == 1
+    assert await wired.queries.count_jobs(JobFilter()) == 1
 
 
 async def test_a_tick_starts_one_run_and_its_next_try_says_which(

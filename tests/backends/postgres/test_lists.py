@@ -28,7 +28,7 @@ async def test_pages_of_one_status_hold_each_job_once_newest_first(
 
     listed: list[JobId] = []
     wanted = JobFilter(namespace="default", status=status)
-    while page := await store.list_jobs(wanted, 70):
+    while page := await store.queries.list_jobs(wanted, 70):
         assert {job.status for job in page} == {status}
         listed += [job.id for job in page]
         wanted = JobFilter(namespace="default", status=status, before=listed[-1])

@@ -43,7 +43,7 @@ from perdure.store.postgres.store import PostgresStore
 async def main():
     store = PostgresStore(sys.argv[1])
     await store.open()
-    assert await store.count_jobs(JobFilter()) == 0
+    assert await store.queries.count_jobs(JobFilter()) == 0
     await store.close()
 
 asyncio.run(main())
@@ -117,7 +117,7 @@ class TestOpen:
 
         await asyncio.gather(*(store.open() for store in stores))
 
-        assert [await store.count_jobs(JobFilter()) for store in stores] == [0] * 8
+        assert [await store.queries.count_jobs(JobFilter()) for store in stores] == [0] * 8
         await asyncio.gather(*(store.close() for store in stores))
 
     async def test_works_for_several_processes_at_the_same_moment(self, postgres_url: str) -> None:
@@ -200,7 +200,7 @@ class TestOpen:
 
         id = await insert(store)
 
-        assert await other.get_job(None, id) is None
+        assert await other.queries.get_job(None, id) is None
         await other.close()
         await admin.execute(f"DROP SCHEMA {other_schema} CASCADE")
 
@@ -236,7 +236,7 @@ class TestUpgrade:
         await store.open()
 
         waiting, failed = await read(store, JobId("job-1")), await read(store, JobId("job-2"))
-        [attempt] = await store.failed_attempts(failed.id)
+        [attempt] = await store.queries.failed_attempts(failed.id)
 
         assert (waiting.status, waiting.node) == (Status.WAITING, None)
         assert (failed.status, attempt.failure.message) == (Status.FAILED, "no route to host")
@@ -249,8 +249,10 @@ class TestUpgrade:
         store = PostgresStore(postgres_url)
         await store.open()
 
-        assert (await store.survey("default")).next_deadline_at is not None
-        assert [expired.id for expired in await store.expire_deadlines("default", 10)] == ["job-3"]
+        assert (await store.maintenance.poll("default")).next_deadline_at is not None
+        assert [
+            expired.id for expired in await store.maintenance.expire_deadlines("default", 10)
+        ] == ["job-3"]
         await store.close()
 
     async def test_lets_runs_begin(self, first_version: None, postgres_url: str) -> None:

@@ -23,11 +23,9 @@ from perdure.model.job import JobFilter, Status
 from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.connections import connect
-from perdure.store.postgres.reads import filtered
-from perdure.store.postgres.runs import filtered_runs
+from perdure.store.postgres.queries import filtered_jobs, filtered_runs, filtered_waits
 from perdure.store.postgres.statements import statements_in
 from perdure.store.postgres.store import PostgresStore
-from perdure.store.postgres.waits import filtered_waits
 from tests.postgres_schemas import drop_schema, with_query
 
 ROWS = 20_000
@@ -302,7 +300,9 @@ class TestLists:
     async def test_of_what_ended_badly_are_in_order_in_an_index(
         self, planner: Planner, status: Status
     ) -> None:
-        statement, _ = filtered(planner.statements["list_jobs"], JobFilter(status=status), after=1)
+        statement, _ = filtered_jobs(
+            planner.statements["list_jobs"], JobFilter(status=status), after=1
+        )
 
         nodes = await planner.nodes(statement)
 
@@ -321,7 +321,7 @@ class TestLists:
         self, planner: Planner, status: Status, index: str
     ) -> None:
         wanted = JobFilter(namespace="default", status=status)
-        statement, _ = filtered(planner.statements["list_jobs_by_status"], wanted, after=1)
+        statement, _ = filtered_jobs(planner.statements["list_jobs_by_status"], wanted, after=1)
 
         nodes = await planner.nodes(statement)
 
@@ -335,7 +335,7 @@ class TestLists:
 
     async def test_of_a_group_are_in_order_in_an_index(self, planner: Planner) -> None:
         wanted = JobFilter(namespace="default", group="run-1")
-        statement, _ = filtered(planner.statements["list_jobs"], wanted, after=1)
+        statement, _ = filtered_jobs(planner.statements["list_jobs"], wanted, after=1)
 
         nodes = await planner.nodes(statement)
 

@@ -79,7 +79,7 @@ class TestOperators:
 
         async with admin.transaction():
             await move(admin, schema, id, meanwhile)
-            acting = asyncio.create_task(getattr(store, f"{act}_jobs")(None, [id]))
+            acting = asyncio.create_task(getattr(store.admin, f"{act}_jobs")(None, [id]))
             await until_somebody_waits(admin, schema)
         [moved] = await acting
 
@@ -173,7 +173,7 @@ class TestClaims:
     ) -> None:
         lanes = [Lane(queue="mail", task=f"task-{number}") for number in range(20)]
         for _ in range(10):
-            await store.insert_jobs([new_job(lane=lane) for lane in lanes])
+            await store.jobs.insert([new_job(lane=lane) for lane in lanes])
 
         await claim_ids(store, *lanes, limit=20)
 
@@ -192,7 +192,7 @@ class TestFingerprints:
 
         async with admin.transaction():
             await store.insert_in_transaction(admin, [theirs])
-            inserting = asyncio.create_task(twin.insert_jobs([new_job(fingerprint="once")]))
+            inserting = asyncio.create_task(twin.jobs.insert([new_job(fingerprint="once")]))
             await until_somebody_waits(admin, schema)
         [inserted] = await inserting
 

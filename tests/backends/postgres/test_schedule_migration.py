@@ -73,7 +73,7 @@ class TestADatabaseWithRuns:
 
     async def test_takes_schedules_and_flows_that_cool_down(self, upgraded: PostgresStore) -> None:
         made = await save(upgraded)
-        first, second = [await upgraded.submit_run(cooling_run()) for _ in range(2)]
+        first, second = [await upgraded.runs.submit(cooling_run()) for _ in range(2)]
 
         assert await read(upgraded) == made
         assert first.run.status is RunStatus.RUNNING

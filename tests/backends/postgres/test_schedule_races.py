@@ -40,7 +40,7 @@ class TestLostAnswers:
         assert answer.submitted is not None
         assert (answer.submitted.is_new, answer.submitted.run.id) == (True, TICK)
         assert line.accepted == 2
-        assert await store.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
         assert (await start(wired, before)).state is CONFLICT
 
     async def test_a_tick_of_a_task_counts_once(
@@ -54,7 +54,7 @@ class TestLostAnswers:
         assert answer.state is DONE
         assert answer.inserted is not None
         assert (answer.inserted.id, line.accepted) == (job.id, 2)
-        assert await store.count_jobs(JobFilter(namespace=NAMESPACE)) == 1
+        assert await store.queries.count_jobs(JobFilter(namespace=NAMESPACE)) == 1
 
     async def test_a_tick_that_was_not_written_is_written_then(
         self, store: PostgresStore, wired: PostgresStore, line: Line
@@ -68,7 +68,7 @@ class TestLostAnswers:
         assert answer.state is DONE
         assert line.accepted == 2
         assert await read(store) == after
-        assert await store.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
 
     async def test_a_new_schedule_is_no_conflict_with_itself(
         self, store: PostgresStore, wired: PostgresStore, line: Line
@@ -76,7 +76,7 @@ class TestLostAnswers:
         new = schedule()
 
         line.lose_answer_to("COMMIT")
-        answer = await wired.commit_schedule(ScheduleCommit(schedule=new, expected=None))
+        answer = await wired.schedules.commit(ScheduleCommit(schedule=new, expected=None))
 
         assert answer.state is DONE
         assert line.accepted == 2
@@ -86,11 +86,11 @@ class TestLostAnswers:
         self, store: PostgresStore, wired: PostgresStore, line: Line
     ) -> None:
         line.lose_answer_to("COMMIT")
-        submitted = await wired.submit_run(cooling_run())
+        submitted = await wired.runs.submit(cooling_run())
 
         assert line.accepted == 2
         assert (submitted.is_new, submitted.run.status) == (True, RunStatus.RUNNING)
-        assert await store.count_runs(RunFilter(namespace=NAMESPACE)) == 1
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 1
 
 
 class TestLocks:
@@ -105,7 +105,7 @@ class TestLocks:
             await admin.execute(f"UPDATE {schema}.schedules SET revision = 1")
 
         assert (await second).state is CONFLICT
-        assert await store.count_runs(RunFilter(namespace=NAMESPACE)) == 0
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
 
     async def test_flows_that_do_not_cool_down_wait_for_nobody(
         self, store: PostgresStore, schema: str, admin: Any
@@ -113,8 +113,8 @@ class TestLocks:
         async with admin.transaction():
             place = f'perdure cooldown "{schema}" {NAMESPACE} orders'
             await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)
-            await asyncio.wait_for(store.submit_run(new_run(id=RunId("free"))), 5)
-            cooled = asyncio.create_task(store.submit_run(cooling_run()))
+            await asyncio.wait_for(store.runs.submit(new_run(id=RunId("free"))), 5)
+            cooled = asyncio.create_task(store.runs.submit(cooling_run()))
             await until_somebody_waits(admin, schema)
 
         assert (await cooled).run.status is RunStatus.RUNNING

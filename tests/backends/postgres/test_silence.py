@@ -73,17 +73,17 @@ class TestASilentConnection:
         line.silence_from("COMMIT")
 
         async with asyncio.timeout(SOON_S):
-            [inserted] = await wired.insert_jobs([job])
+            [inserted] = await wired.jobs.insert([job])
 
         assert inserted.is_new
-        assert await wired.count_jobs(JobFilter()) == 1
+        assert await wired.queries.count_jobs(JobFilter()) == 1
 
     async def test_does_not_hold_up_whoever_gives_up_earlier(
         self, patient: PostgresStore, line: Line
     ) -> None:
         line.silence_from("COMMIT")
         inserting = asyncio.create_task(
-            patient.insert_jobs([new_job(fingerprint="once", on_conflict="raise")])
+            patient.jobs.insert([new_job(fingerprint="once", on_conflict="raise")])
         )
         await line.went_silent.wait()
         inserting.cancel()
@@ -97,8 +97,8 @@ class TestASilentConnection:
         store = PostgresStore(line.url)
         await store.open()
         line.silence()
-        reading = asyncio.create_task(store.count_jobs(JobFilter()))
-        while store._connections._idle:  # noqa: ASYNC110 (until the read has its connection)
+        reading = asyncio.create_task(store.queries.count_jobs(JobFilter()))
+        while store._session.connections._idle:  # noqa: ASYNC110 (until the read has its connection)
             await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait([reading])
@@ -122,7 +122,7 @@ class TestAStatementThatIsNeverAnswered:
 
         async with row_held(admin, schema, id):
             with pytest.raises(StoreError, match=r"may have been done .* no answer within 1 s"):
-                await wired.abort_jobs(None, [id])
+                await wired.admin.abort_jobs(None, [id])
             await until_nobody_waits(admin, schema)  # the server was told to stop
 
         assert await status_of(wired, id) is Status.WAITING
@@ -142,7 +142,7 @@ class TestMigrating:
             assert not opening.done()
         await opening
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
         await store.close()
 
 
@@ -164,7 +164,7 @@ class TestAFrozenTransaction:
                 await connection.fetch("SELECT 1")
             return is_repeated
 
-        assert await store._connections.run(work)
+        assert await store._session.connections.run(work)
         assert tries == 2
         await store.close()
 

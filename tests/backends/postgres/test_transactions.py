@@ -134,7 +134,7 @@ class TestInsertInTransaction:
         jobs = [new_job(input=bytes([0, 255, number])) for number in range(3)]
 
         inserted = await insert_with(jobs)
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
         await end.commit()
 
         assert [each.id for each in inserted] == [job.id for job in jobs]
@@ -149,7 +149,7 @@ class TestInsertInTransaction:
         await insert_with([new_job(), new_job(fingerprint="once")])
         await end.rollback()
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_keeps_everything_that_jobs_differ_in(
         self, store: PostgresStore, caller: tuple[Insert, End]
@@ -202,7 +202,10 @@ class TestInsertInTransaction:
         kept = await insert_with([new_job()])  # the transaction goes on
         await end.commit()
 
-        assert {job.id for job in await store.list_jobs(JobFilter(), 9)} == {live, kept[0].id}
+        assert {job.id for job in await store.queries.list_jobs(JobFilter(), 9)} == {
+            live,
+            kept[0].id,
+        }
 
     async def test_replaces_the_live_job_of_a_fingerprint_on_commit(
         self, store: PostgresStore, caller: tuple[Insert, End]
@@ -227,7 +230,7 @@ class TestInsertInTransaction:
             await insert_with([new_job(deadline_at=datetime(2020, 1, 1, tzinfo=UTC))])
         await end.commit()
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_wakes_listeners_on_commit(
         self, store: PostgresStore, caller: tuple[Insert, End]
@@ -278,7 +281,7 @@ class TestRefusals:
             with connection.transaction():
                 store.insert_in_blocking_transaction(connection, [new_job()])
 
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
     @pytest.mark.parametrize("where", ["engine", "connection"])
     async def test_ask_for_a_transaction_on_sqlalchemy_in_autocommit(

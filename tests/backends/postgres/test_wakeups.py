@@ -226,10 +226,10 @@ class TestSending:
         assert tap.payloads.qsize() <= spent / GATHER_S + 2
 
     async def test_merges_hints_of_one_kind(self, store: PostgresStore, tap: Wiretap) -> None:
-        await store._connections.fetch("SELECT 1")
-        store._publish(Hint(kind=HintKind.CHANGED, names=frozenset("a")))
-        store._publish(Hint(kind=HintKind.CHANGED, names=frozenset("b")))
-        store._publish(Hint(kind=HintKind.SCHEDULED))
+        await store._session.connections.fetch("SELECT 1")
+        store._session.publish(Hint(kind=HintKind.CHANGED, names=frozenset("a")))
+        store._session.publish(Hint(kind=HintKind.CHANGED, names=frozenset("b")))
+        store._session.publish(Hint(kind=HintKind.SCHEDULED))
 
         hints = read_message(await tap.next(), "")
 
@@ -253,7 +253,7 @@ class TestSending:
         self, store: PostgresStore, admin: Any, schema: str
     ) -> None:
         # Held back like a NOTIFY behind another database's: the insert must not notice.
-        async with store._wakeups._turn:
+        async with store._session.wakeups._turn:
             async with asyncio.timeout(5):
                 await insert_many(store, 3)
 

@@ -45,7 +45,7 @@ def insert_one(url: str) -> JobId:
 
 
 def abort_one(url: str, id: JobId) -> None:
-    on_a_store(url, lambda store: store.abort_jobs(None, [id]))
+    on_a_store(url, lambda store: store.admin.abort_jobs(None, [id]))
 
 
 def work_through(url: str, number: int, jobs: int) -> list[JobId]:
@@ -55,13 +55,13 @@ def work_through(url: str, number: int, jobs: int) -> list[JobId]:
         enqueueing = [asyncio.ensure_future(insert(store)) for _ in range(jobs)]
         completed: list[JobId] = []
         while True:
-            claimed = await store.claim_jobs(request(worker=WorkerId(f"worker-{number}"), limit=7))
+            claimed = await store.jobs.claim(request(worker=WorkerId(f"worker-{number}"), limit=7))
             if not claimed.jobs and all(task.done() for task in enqueueing):
                 break
             settlements = [
                 Settlement(claim=job.claim, outcome=Completed(output=b"1")) for job in claimed.jobs
             ]
-            statuses = await store.settle_jobs(settlements)
+            statuses = await store.jobs.settle(settlements)
             assert set(statuses) <= {Status.COMPLETED}
             completed += [job.claim.id for job in claimed.jobs]
         await asyncio.gather(*enqueueing)
@@ -75,7 +75,7 @@ def submit_one(url: str) -> bool:
 
     async def work(store: SqliteStore) -> bool:
         try:
-            return (await store.submit_run(new_run(jobs=(node_job(),)))).is_new
+            return (await store.runs.submit(new_run(jobs=(node_job(),)))).is_new
         except RunExists:
             return False
 
@@ -115,7 +115,7 @@ def hit_a_full_disk(url: str) -> tuple[str, list[JobId]]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
         large = [new_job(input=b"x" * (1 << 20)) for _ in range(4)]
         try:
-            await store.insert_jobs(large)
+            await store.jobs.insert(large)
             message = ""
         except StoreError as error:
             message = str(error)

@@ -31,7 +31,7 @@ async def queue_up(
     first = asyncio.ensure_future(insert(store))
     tasks = [asyncio.ensure_future(operation) for operation in operations]
     # The reader answers after everything above was handed to the writer.
-    await store.count_jobs(JobFilter())
+    await store.queries.count_jobs(JobFilter())
     rival.unlock()
     await first
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -60,15 +60,15 @@ class TestGroupCommit:
         answers = await queue_up(
             store,
             rival,
-            store.insert_jobs([new_job()]),
-            store.insert_jobs(refused),
-            store.insert_jobs([fine]),
+            store.jobs.insert([new_job()]),
+            store.jobs.insert(refused),
+            store.jobs.insert([fine]),
         )
 
         assert isinstance(answers[1], FingerprintTaken)
         assert answers[2] == [Inserted(id=fine.id, is_new=True)]
-        assert await store.get_job(None, refused[0].id) is None
-        assert await store.get_job(None, fine.id) is not None
+        assert await store.queries.get_job(None, refused[0].id) is None
+        assert await store.queries.get_job(None, fine.id) is not None
 
     async def test_answers_when_it_is_written(self, store: SqliteStore, path: Path) -> None:
         id = await insert(store)
@@ -83,7 +83,7 @@ class TestGroupCommit:
         rival.lock()
         first = asyncio.ensure_future(insert(store))
         given_up = asyncio.ensure_future(insert(store))
-        await store.count_jobs(JobFilter())
+        await store.queries.count_jobs(JobFilter())
 
         given_up.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -99,7 +99,7 @@ class TestGroupCommit:
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
 
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
         assert not waiting.done()
         rival.unlock()
@@ -120,7 +120,7 @@ class TestWaitingForTheLock:
 
         async with asyncio.timeout(10):
             while "another process is in a transaction" not in caplog.text:
-                await store.count_jobs(JobFilter())
+                await store.queries.count_jobs(JobFilter())
 
         rival.unlock()
         await waiting
@@ -130,7 +130,7 @@ class TestSharing:
     async def test_handles_of_one_process_share_one_writer(
         self, store: SqliteStore, path: Path
     ) -> None:
-        twin = store.twin()
+        twin = store.clone()
         await twin.open()
 
         await insert(twin)
@@ -161,13 +161,13 @@ class TestSharing:
         await other.open()
         rival.lock()
         inserting = asyncio.ensure_future(insert(other))
-        await other.count_jobs(JobFilter())
+        await other.queries.count_jobs(JobFilter())
 
         closing = asyncio.ensure_future(other.close())
         rival.unlock()
         await closing
 
-        assert await store.get_job(None, await inserting) is not None
+        assert await store.queries.get_job(None, await inserting) is not None
 
 
 def threads_on(path: Path, kind: str) -> list[str]:

@@ -16,13 +16,13 @@ async def test_finds_an_index_that_was_dropped_and_how_to_make_it(
         connection.execute("DROP INDEX perdure_jobs_held")
         connection.commit()
 
-    found = (await store.examine()).missing_indexes
+    found = (await store.admin.inspect_storage()).missing_indexes
     assert found.keys() == {"perdure_jobs_held"}
 
     with connected(path) as connection:
         connection.execute(found["perdure_jobs_held"])
         connection.commit()
-    assert (await store.examine()).missing_indexes == {}
+    assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
 async def test_an_index_that_a_later_version_made_anew_is_the_later_one(
@@ -32,7 +32,7 @@ async def test_an_index_that_a_later_version_made_anew_is_the_later_one(
         connection.execute("DROP INDEX perdure_jobs_deadline")
         connection.commit()
 
-    [statement] = (await store.examine()).missing_indexes.values()
+    [statement] = (await store.admin.inspect_storage()).missing_indexes.values()
     assert "run_id IS NULL" in statement
 
 
@@ -44,15 +44,15 @@ async def test_finds_pages_that_were_overwritten(store: SqliteStore, url: str, p
     damaged = SqliteStore(url)
     await damaged.open()
     try:
-        assert (await damaged.examine()).damages
+        assert (await damaged.admin.inspect_storage()).damages
     finally:
         await damaged.close()
 
 
 async def test_tells_the_size_of_the_log(store: SqliteStore) -> None:
-    await store.save_definition("default", "orders", "v1", b"x" * 100_000)
+    await store.runs.save_definition("default", "orders", "v1", b"x" * 100_000)
 
-    size = (await store.examine()).log_bytes
+    size = (await store.admin.inspect_storage()).log_bytes
     assert size is not None
     assert size > 100_000
 

@@ -109,7 +109,7 @@ class TestAFileOfAnEarlierVersion:
         assert schema_of(jobs_only) == schema_of(tmp_path / "fresh.db")
 
     async def test_keeps_its_jobs(self, jobs_only: Path, store: SqliteStore) -> None:
-        [claimed] = (await store.claim_jobs(request())).jobs
+        [claimed] = (await store.jobs.claim(request())).jobs
 
         assert (claimed.claim.id, claimed.input, claimed.node) == ("old", b"[1]", None)
 
@@ -193,8 +193,8 @@ class TestPrefix:
 
         await insert(one)
 
-        assert await one.count_jobs(JobFilter()) == 1
-        assert await other.count_jobs(JobFilter()) == 0
+        assert await one.queries.count_jobs(JobFilter()) == 1
+        assert await other.queries.count_jobs(JobFilter()) == 0
         await one.close()
         await other.close()
 

@@ -41,7 +41,7 @@ class TestPath:
         store = SqliteStore("sqlite:///work.db")
 
         monkeypatch.chdir(tmp_path / "elsewhere")
-        twin = store.twin()
+        twin = store.clone()
         await twin.open()
         await twin.close()
 

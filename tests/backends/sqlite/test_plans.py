@@ -14,11 +14,9 @@ import pytest
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
 from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
-from perdure.store.sqlite.reads import statement_for
-from perdure.store.sqlite.runs import listing
+from perdure.store.sqlite.queries import listing_of_jobs, listing_of_runs, listing_of_waits
 from perdure.store.sqlite.statements import statements_of, with_rows
 from perdure.store.sqlite.store import SqliteStore
-from perdure.store.sqlite.waits import listing_of_waits
 from tests.backends.sqlite.files import connected
 
 PREFIX = "perdure_"
@@ -146,7 +144,7 @@ def test_the_depth_looks_at_the_rows_only_of_what_is_held_or_parked(
 
 @pytest.mark.parametrize("name", sorted(LISTS))
 def test_jobs_of_a_status_are_found_in_order(connection: sqlite3.Connection, name: str) -> None:
-    text = statement_for(PREFIX, name, JobFilter(status=Status.WAITING))
+    text = listing_of_jobs(PREFIX, name, JobFilter(status=Status.WAITING))
 
     assert plan(connection, text) == [
         "SEARCH job USING INDEX perdure_jobs_status (status=? AND id<?)"
@@ -154,13 +152,13 @@ def test_jobs_of_a_status_are_found_in_order(connection: sqlite3.Connection, nam
 
 
 def test_the_newest_jobs_are_found_in_order(connection: sqlite3.Connection) -> None:
-    [step] = plan(connection, statement_for(PREFIX, "list_jobs", JobFilter()))
+    [step] = plan(connection, listing_of_jobs(PREFIX, "list_jobs", JobFilter()))
 
     assert step.startswith("SEARCH job USING INDEX sqlite_autoindex_perdure_jobs_1")
 
 
 def test_jobs_of_a_group_are_found_by_its_index(connection: sqlite3.Connection) -> None:
-    text = statement_for(PREFIX, "list_jobs", JobFilter(group="run-1"))
+    text = listing_of_jobs(PREFIX, "list_jobs", JobFilter(group="run-1"))
 
     assert "perdure_jobs_group" in plan(connection, text)[0]
 
@@ -224,7 +222,7 @@ def test_outdated_runs_are_found_in_order(connection: sqlite3.Connection) -> Non
 def test_runs_are_listed_in_order_by_an_index(
     connection: sqlite3.Connection, filter: RunFilter, found_by: str
 ) -> None:
-    steps = plan(connection, listing(PREFIX, "list_runs", filter))
+    steps = plan(connection, listing_of_runs(PREFIX, "list_runs", filter))
 
     assert steps[0].endswith(f" {found_by}")
     assert not any("ORDER BY" in step for step in steps)
@@ -233,13 +231,15 @@ def test_runs_are_listed_in_order_by_an_index(
 def test_runs_of_one_id_are_found_by_it(connection: sqlite3.Connection) -> None:
     for filter in (RunFilter(id=RunId("a")), RunFilter(id=RunId("a"), status=RunStatus.FAILED)):
         for name in sorted(LISTS_OF_RUNS):
-            steps = plan(connection, listing(PREFIX, name, filter))
+            steps = plan(connection, listing_of_runs(PREFIX, name, filter))
             assert steps[0] == "SEARCH run USING INDEX perdure_runs_id (id=?)"
 
 
 def test_live_runs_are_listed_without_looking_at_ended_ones(connection: sqlite3.Connection) -> None:
     for filter in (RunFilter(is_ended=False), RunFilter(namespace="a", is_ended=False)):
-        assert "perdure_runs_live" in plan(connection, listing(PREFIX, "list_runs", filter))[0]
+        assert (
+            "perdure_runs_live" in plan(connection, listing_of_runs(PREFIX, "list_runs", filter))[0]
+        )
 
 
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")

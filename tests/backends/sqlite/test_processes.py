@@ -41,7 +41,7 @@ class TestTwoProcesses:
             completed = [id for future in running for id in future.result()]
 
         assert len(completed) == len(set(completed)) == PROCESSES * JOBS_EACH
-        assert await store.count_jobs(JobFilter(status=Status.COMPLETED)) == len(completed)
+        assert await store.queries.count_jobs(JobFilter(status=Status.COMPLETED)) == len(completed)
 
     async def test_keep_what_was_answered_when_one_is_killed(
         self, url: str, store: SqliteStore
@@ -56,7 +56,7 @@ class TestTwoProcesses:
         answered |= {JobId(line.strip()) for line in process.stdout if len(line) == 27}
         process.wait()
 
-        found = await store.job_states(list(answered))
+        found = await store.queries.job_states(list(answered))
         assert found.keys() == answered
         process.stdout.close()
 
@@ -114,7 +114,7 @@ class TestAFullDisk:
             message, ids = pool.submit(processes.hit_a_full_disk, url).result()
 
         assert "nothing was written" in message
-        found = await store.list_jobs(JobFilter(), 10)
+        found = await store.queries.list_jobs(JobFilter(), 10)
         assert [job.id for job in found] == ids[::-1]
 
 

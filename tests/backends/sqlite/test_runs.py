@@ -62,7 +62,7 @@ class TestTwoConnections:
     ) -> None:
         lost = await held_node(store)
         clock.advance(MINUTE)
-        await other.take_over_expired("team-a", 10, 3)
+        await other.maintenance.take_over_expired("team-a", 10, 3)
         held = await claim_node(other)
 
         late = await commit(store, settlements=(ends(lost),))
@@ -79,8 +79,8 @@ class TestTwoProcesses:
             are_new = [future.result() for future in submitting]
 
         assert sorted(are_new) == [False] * (PROCESSES * 2 - 1) + [True]
-        assert await store.count_runs(RunFilter()) == 1
-        assert len(await store.run_jobs("team-a", RUN)) == 1
+        assert await store.queries.count_runs(RunFilter()) == 1
+        assert len(await store.queries.run_jobs("team-a", RUN)) == 1
 
     async def test_number_the_events_of_one_run_without_a_gap(
         self, url: str, store: SqliteStore
@@ -107,8 +107,10 @@ class TestGroupCommit:
         steps = [step(run=ids[0]), late, bad, step(run=ids[3])]
 
         rival.lock()
-        committing = [asyncio.ensure_future(store.commit_runs([each])) for each in steps]
-        await store.count_runs(RunFilter())  # the reader answers after all of them were handed over
+        committing = [asyncio.ensure_future(store.runs.commit([each])) for each in steps]
+        await store.queries.count_runs(
+            RunFilter()
+        )  # the reader answers after all of them were handed over
         rival.unlock()
         answers = await asyncio.gather(*committing, return_exceptions=True)
 

@@ -99,9 +99,9 @@ class TestAFileWithRuns:
         self, earlier: Path, store: SqliteStore
     ) -> None:
         made = await save(store)
-        first, second = [await store.submit_run(cooling_run()) for _ in range(2)]
+        first, second = [await store.runs.submit(cooling_run()) for _ in range(2)]
 
         assert await read(store) == made
         assert (await read_run(store, first.run.id)).status is RunStatus.RUNNING
         assert (await read_run(store, second.run.id)).status is RunStatus.SKIPPED
-        assert await store.count_runs(RunFilter(namespace=NAMESPACE)) == 5
+        assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 5

@@ -47,7 +47,7 @@ class TestOnASqlite3Connection:
         job = new_job(input=b"x" * 10_000)
 
         [inserted] = store.insert_in_blocking_transaction(connection, [job])
-        before = await store.count_jobs(JobFilter())
+        before = await store.queries.count_jobs(JobFilter())
         connection.commit()
 
         assert inserted == Inserted(id=job.id, is_new=True)
@@ -62,7 +62,7 @@ class TestOnASqlite3Connection:
 
         connection.rollback()
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_begins_the_transaction_where_the_module_would(
         self, store: SqliteStore, connection: sqlite3.Connection
@@ -80,7 +80,7 @@ class TestOnASqlite3Connection:
         await store.insert_in_transaction(connection, [new_job()])
         connection.commit()
 
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_does_not_mind_how_the_caller_likes_his_rows(
         self, store: SqliteStore, connection: sqlite3.Connection
@@ -104,7 +104,7 @@ class TestOnASqlite3Connection:
             store.insert_in_blocking_transaction(connection, [new_job()])
             connection.execute("COMMIT")
 
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_refuses_one_to_another_file(self, store: SqliteStore, tmp_path: Path) -> None:
         with (
@@ -148,7 +148,7 @@ class TestFingerprints:
             store.insert_in_blocking_transaction(connection, [new_job(), taken])
         connection.commit()
 
-        assert await store.count_jobs(JobFilter()) == 1
+        assert await store.queries.count_jobs(JobFilter()) == 1
 
     async def test_replace_the_live_job_on_commit(
         self, store: SqliteStore, connection: sqlite3.Connection
@@ -162,7 +162,7 @@ class TestFingerprints:
 
         assert before is Status.ACTIVE
         assert await status_of(store, old.id) is Status.CANCELLED
-        assert (await store.check_claims([old])).lost == {old.id}
+        assert (await store.jobs.check([old])).lost == {old.id}
         assert (await claim_one(store)).id == new.id
 
     async def test_are_looked_at_under_the_write_lock(
@@ -189,7 +189,7 @@ class TestThroughSqlalchemy:
             store.insert_in_blocking_transaction(connection, [kept])
             connection.commit()
 
-        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+        assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_commit_enqueues_and_rollback_does_not_on_a_session(
         self, store: SqliteStore, engine: Engine
@@ -203,7 +203,7 @@ class TestThroughSqlalchemy:
             store.insert_in_blocking_transaction(session, [kept])
             session.commit()
 
-        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+        assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_works_on_an_async_connection(
         self, store: SqliteStore, async_engine: AsyncEngine
@@ -216,7 +216,7 @@ class TestThroughSqlalchemy:
             await store.insert_in_transaction(connection, [kept])
             await connection.commit()
 
-        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+        assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_works_on_an_async_session(
         self, store: SqliteStore, async_engine: AsyncEngine
@@ -229,7 +229,7 @@ class TestThroughSqlalchemy:
             await store.insert_in_transaction(session, [kept])
             await session.commit()
 
-        assert [job.id for job in await store.list_jobs(JobFilter(), 10)] == [kept.id]
+        assert [job.id for job in await store.queries.list_jobs(JobFilter(), 10)] == [kept.id]
 
     async def test_refuses_an_async_connection_where_calls_block(
         self, store: SqliteStore, async_engine: AsyncEngine
@@ -245,7 +245,7 @@ class TestThroughSqlalchemy:
         ):
             store.insert_in_blocking_transaction(connection, [new_job()])
 
-        assert await store.count_jobs(JobFilter()) == 0
+        assert await store.queries.count_jobs(JobFilter()) == 0
 
     async def test_refuses_another_database(self, store: SqliteStore) -> None:
         engine = create_engine("sqlite://")

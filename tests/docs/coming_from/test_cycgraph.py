@@ -211,7 +211,7 @@ async def test_a_log_that_cannot_be_read_is_refused(client: AsyncClient, store: 
         events=(NewEvent(data=b"not JSON"),),
         status=RunStatus.RUNNING,
     )
-    await store.commit_runs([broken])
+    await store.runs.commit([broken])
 
     with pytest.raises(EventLogCorrupt):
         await client.cancel(run.id)

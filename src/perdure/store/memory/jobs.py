@@ -19,27 +19,28 @@ from perdure.store.memory.claiming import claim
 from perdure.store.memory.inserting import insert
 from perdure.store.memory.settling import settle
 from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.transaction import Handle, Transaction
+from perdure.store.memory.transaction import Session, Transaction
 
 
-class MemoryJobs(Handle, JobStore):
-    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+class MemoryJobs(JobStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         jobs = list(jobs)
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             return [insert(transaction, job) for job in jobs]
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
-        with self._transaction() as transaction:
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        with self._session.transaction() as transaction:
             return claim(transaction, request)
 
-    async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        with self._transaction() as transaction:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        with self._session.transaction() as transaction:
             return [settle(transaction, settlement) for settlement in settlements]
 
-    async def renew_leases(
-        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
-    ) -> Renewal:
-        with self._transaction() as transaction:
+    async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
+        with self._session.transaction() as transaction:
             for claim in claims:
                 if (job := transaction.held(claim)) is not None:
                     transaction.save(
@@ -47,19 +48,19 @@ class MemoryJobs(Handle, JobStore):
                     )
             return _renewal(transaction, claims)
 
-    async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
-        with self._transaction() as transaction:
+    async def check(self, claims: Sequence[Claim]) -> Renewal:
+        with self._session.transaction() as transaction:
             return _renewal(transaction, claims)
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             for claim, latest in progress:
                 if (job := transaction.held(claim)) is not None:
                     transaction.save(replace(job, progress=latest))
                     transaction.hint(HintKind.CHANGED, job.id)
 
-    async def give_back_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
-        with self._transaction() as transaction:
+    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+        with self._session.transaction() as transaction:
             forgotten = set(transaction.state.by_worker.ids(worker)) - set(known)
             for id in forgotten:
                 _take_back(transaction, transaction.state.jobs[id])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perdure.model.hint import HintKind
 from perdure.model.run import RunStatus
 from perdure.model.schedule import (
@@ -14,34 +16,31 @@ from perdure.model.schedule import (
 from perdure.store.contract import ScheduleStore
 from perdure.store.memory.inserting import insert
 from perdure.store.memory.submitting import submit
-from perdure.store.memory.transaction import Handle, Transaction
+from perdure.store.memory.transaction import Session, Transaction
 
 
-class MemorySchedules(Handle, ScheduleStore):
-    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
-        with self._transaction() as transaction:
+class MemorySchedules(ScheduleStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        with self._session.transaction() as transaction:
             return _commit(transaction, commit)
 
-    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
-        with self._transaction() as transaction:
+    async def get(self, namespace: str, name: str) -> Schedule | None:
+        with self._session.transaction() as transaction:
             return transaction.state.schedules.by_place.get((namespace, name))
 
-    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
-        with self._transaction() as transaction:
+    async def list(self, namespace: str | None) -> Sequence[Schedule]:
+        with self._session.transaction() as transaction:
             kept = sorted(transaction.state.schedules.by_place.items())
             return [schedule for (place, _), schedule in kept if namespace in (None, place)]
 
-    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
+    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
         return []  # no other version can have written here
 
-    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        with self._transaction() as transaction:
-            schedules = transaction.state.schedules
-            due = schedules.due.up_to(transaction.now, limit, namespace)
-            return [schedules.by_place[place] for place in due]
-
-    async def delete_schedule(self, namespace: str, name: str) -> bool:
-        with self._transaction() as transaction:
+    async def delete(self, namespace: str, name: str) -> bool:
+        with self._session.transaction() as transaction:
             schedules, place = transaction.state.schedules, (namespace, name)
             before = schedules.by_place.get(place)
             transaction.put(schedules.put, place, before, None)

@@ -10,34 +10,34 @@ from perdure.clock import Clock, system_clock
 from perdure.errors import InvalidInput, InvalidStoreUrl
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
-from perdure.store.memory.housekeeping import MemoryHousekeeping
-from perdure.store.memory.insight import MemoryInsight
+from perdure.store.memory.admin import MemoryAdmin
 from perdure.store.memory.jobs import MemoryJobs
-from perdure.store.memory.operators import MemoryOperators
-from perdure.store.memory.reads import MemoryReads
+from perdure.store.memory.maintenance import MemoryMaintenance
+from perdure.store.memory.queries import MemoryQueries
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.state import state_of
+from perdure.store.memory.transaction import Session
 from perdure.store.wakeups import Kinds, Listener
 
 _SCHEME = "memory://"
 
 
-class MemoryStore(
-    MemoryJobs,
-    MemoryRuns,
-    MemorySchedules,
-    MemoryOperators,
-    MemoryReads,
-    MemoryInsight,
-    MemoryHousekeeping,
-    Store,
-):
+class MemoryStore(Store):
     """A handle on a place in memory; ``memory://`` without a name is a place of its own."""
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
-        super().__init__(state_of(_name_in(url)), clock or system_clock)
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, session: Session | None = None
+    ) -> None:
         self._url = url
+        self._session = session or Session(state_of(_name_in(url)), clock or system_clock)
+        self.jobs = MemoryJobs(self._session)
+        self.runs = MemoryRuns(self._session)
+        self.queries = MemoryQueries(self._session)
+        self.admin = MemoryAdmin(self._session)
+        self.maintenance = MemoryMaintenance(self._session)
+        self.schedules = MemorySchedules(self._session)
+        self.transfer = None
 
     @property
     def url(self) -> str:
@@ -49,16 +49,15 @@ class MemoryStore(
     async def close(self) -> None:
         pass
 
-    def twin(self) -> MemoryStore:
-        twin = MemoryStore(self._url, self._clock)
-        twin._state = self._state  # a nameless place is found by no other way
-        return twin
+    def clone(self) -> MemoryStore:
+        # A nameless place is found by no other way than its session.
+        return MemoryStore(self._url, session=self._session)
 
     async def now(self) -> datetime:
-        return self._clock()
+        return self._session.clock()
 
     def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        return self._state.hub.subscribe(listener, kinds)
+        return self._session.state.hub.subscribe(listener, kinds)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]

@@ -120,21 +120,21 @@ class Transaction:
             self.hint(HintKind.SCHEDULED)
 
 
-class Handle:
-    """What every part of the store stands on: the shared state and the handle's own clock."""
+class Session:
+    """What every part of one handle shares: the state and the clock of the handle."""
 
     def __init__(self, state: State, clock: Clock) -> None:
-        self._state = state
-        self._clock = clock
+        self.state = state
+        self.clock = clock
 
     @contextmanager
-    def _transaction(self) -> Iterator[Transaction]:
-        with self._state.lock:
-            transaction = Transaction(self._state, self._clock())
+    def transaction(self) -> Iterator[Transaction]:
+        with self.state.lock:
+            transaction = Transaction(self.state, self.clock())
             try:
                 yield transaction
             except BaseException:
                 transaction.undo()
                 raise
         for hint in transaction.hints():
-            self._state.hub.publish(hint)
+            self.state.hub.publish(hint)

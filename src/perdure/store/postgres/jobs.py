@@ -16,7 +16,6 @@ from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.outcome import Completed, Settlement
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
-from perdure.store.postgres.access import Access
 from perdure.store.postgres.connections import Connection, Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.inserting import (
@@ -38,11 +37,15 @@ from perdure.store.postgres.rows import (
     settled_columns,
     settled_row,
 )
+from perdure.store.postgres.session import Session
 from perdure.store.postgres.transacting import Transacting
 
 
-class PostgresJobs(Access, JobStore):
-    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+class PostgresJobs(JobStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         made = Made(jobs)
 
         async def work(connection: Connection, is_repeated: bool) -> tuple[list[Inserted], Moves]:
@@ -51,8 +54,8 @@ class PostgresJobs(Access, JobStore):
             except asyncpg.UniqueViolationError:
                 return await self._insert_all(connection, made, may_be_in=True)
 
-        inserted, moves = await self._connections.run(work)
-        self._publish(*moves.hints())
+        inserted, moves = await self._session.connections.run(work)
+        self._session.publish(*moves.hints())
         return inserted
 
     async def _insert_all(
@@ -78,31 +81,31 @@ class PostgresJobs(Access, JobStore):
         self, connection: Connection, jobs: Sequence[NewJob], moves: Moves, may_be_in: bool
     ) -> list[Inserted]:
         async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
-            rows: Rows = await connection.fetch(self._statements[statement], *arguments)
+            rows: Rows = await connection.fetch(self._session.statements[statement], *arguments)
             return rows
 
-        steps = insert_steps(jobs, self._moment(), moves, may_be_in=may_be_in)
+        steps = insert_steps(jobs, self._session.moment(), moves, may_be_in=may_be_in)
         return await carry_out(steps, execute)
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+    async def claim(self, request: ClaimRequest) -> Claimed:
         lanes = list({lane.lane: lane for lane in request.lanes}.values())
         if not lanes or request.limit < 1:
-            return Claimed(jobs=[], now=await self._present())
+            return Claimed(jobs=[], now=await self._session.present())
         if any(lane.rules for lane in lanes):
-            return await self._connections.run(
-                LimitedClaim(self._statements, request, lanes, self._clock).run
+            return await self._session.connections.run(
+                LimitedClaim(self._session.statements, request, lanes, self._session.clock).run
             )
         rows, is_repeated = await self._claim_unlimited(request, lanes)
         if not rows:
-            return Claimed(jobs=[], now=await self._present(), is_repeated=is_repeated)
+            return Claimed(jobs=[], now=await self._session.present(), is_repeated=is_repeated)
         rows.sort(key=by_rank)
         jobs = [claimed_job(row, request.namespace) for row in rows]
         return Claimed(jobs=jobs, now=rows[0][STARTED_AT], is_repeated=is_repeated)
 
-    async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         by_id = {settlement.claim.id: settlement for settlement in settlements}
         if len(by_id) < len(settlements):  # a second outcome of a job comes after the first
-            return [(await self.settle_jobs([each]))[0] for each in settlements]
+            return [(await self.settle([each]))[0] for each in settlements]
         if not by_id:
             return []
         # In the order of ids, so that two batches never wait for each other's rows.
@@ -114,28 +117,33 @@ class PostgresJobs(Access, JobStore):
         statuses = {row[0]: STATUS_OF[row[1]] for row in rows}
         return [statuses.get(settlement.claim.id) for settlement in settlements]
 
-    async def renew_leases(
-        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
-    ) -> Renewal:
+    async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         columns, span = _columns_of(claims), nearest_duration(lease)
-        return _renewal(claims, await self._fetch("renew_leases", self._moment(), *columns, span))
+        return _renewal(
+            claims,
+            await self._session.fetch("renew_leases", self._session.moment(), *columns, span),
+        )
 
-    async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
-        return _renewal(claims, await self._fetch("check_claims", *_columns_of(claims)))
+    async def check(self, claims: Sequence[Claim]) -> Renewal:
+        return _renewal(claims, await self._session.fetch("check_claims", *_columns_of(claims)))
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         latest = sorted(dict(progress).items(), key=lambda item: item[0].id)
         rows = [progress_row(value) for _, value in latest]
-        changed = await self._fetch(
+        changed = await self._session.fetch(
             "save_progress",
             *_columns_of([claim for claim, _ in latest]),
             *([row[number] for row in rows] for number in range(3)),
         )
         if changed:
-            self._publish(Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in changed)))
+            self._session.publish(
+                Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in changed))
+            )
 
-    async def give_back_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
-        rows = await self._fetch("give_back_unknown", self._moment(), worker, list(known))
+    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+        rows = await self._session.fetch(
+            "give_back_unknown", self._session.moment(), worker, list(known)
+        )
         self._publish_moved(rows)
         return len(rows)
 
@@ -144,7 +152,7 @@ class PostgresJobs(Access, JobStore):
     ) -> tuple[list[Record], bool]:
         """What was claimed, and whether an unanswered try may have claimed more."""
         holder = (
-            self._moment(),
+            self._session.moment(),
             request.namespace,
             request.worker,
             nearest_duration(request.lease),
@@ -163,17 +171,19 @@ class PostgresJobs(Access, JobStore):
             is_any_repeated |= is_repeated
             if rows:
                 if rows[0][LEFT_OVER]:
-                    self._publish(Hint(kind=HintKind.READY, names=frozenset(names)))
+                    self._session.publish(Hint(kind=HintKind.READY, names=frozenset(names)))
                 return rows, is_any_repeated
             # Other claimers may have locked all within the bound: look again without one.
         return [], is_any_repeated
 
     async def _claim(self, statement: str, *arguments: Any) -> tuple[list[Record], bool]:
         async def work(connection: Connection, is_repeated: bool) -> tuple[list[Record], bool]:
-            rows: list[Record] = await connection.fetch(self._statements[statement], *arguments)
+            rows: list[Record] = await connection.fetch(
+                self._session.statements[statement], *arguments
+            )
             return rows, is_repeated
 
-        return await self._connections.run(work)
+        return await self._session.connections.run(work)
 
     async def _settle_completed(self, batch: Sequence[Settlement]) -> list[Record]:
         claims = _columns_of([settlement.claim for settlement in batch])
@@ -188,7 +198,7 @@ class PostgresJobs(Access, JobStore):
             moves.changed(row[0] for row in rows)
             if any(row[2] for row in rows):
                 moves.frees_limit()
-            self._publish(*moves.hints())
+            self._session.publish(*moves.hints())
         return rows
 
     async def _settle_any(self, batch: Sequence[Settlement]) -> list[Record]:
@@ -203,21 +213,23 @@ class PostgresJobs(Access, JobStore):
     ) -> list[Record]:
         async def work(connection: Connection, is_repeated: bool) -> list[Record]:
             rows: list[Record] = await connection.fetch(
-                self._statements[statement], self._moment(), *columns
+                self._session.statements[statement], self._session.moment(), *columns
             )
             if is_repeated and len(rows) < len(columns[0]):
                 done = {row[0] for row in rows}
-                before = await connection.fetch(self._statements["settled_already"], *claims)
+                before = await connection.fetch(
+                    self._session.statements["settled_already"], *claims
+                )
                 rows += [row for row in before if row[0] not in done]
             return rows
 
-        return await self._connections.run(work)
+        return await self._session.connections.run(work)
 
     def _publish_moved(self, rows: Sequence[Record]) -> None:
         moves = Moves()
         for id, status, was_limited, lane in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
-        self._publish(*moves.hints())
+        self._session.publish(*moves.hints())
 
 
 def _all_completed(batch: Sequence[Settlement]) -> bool:

@@ -20,16 +20,20 @@ from perdure.model.schedule import (
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.postgres.connections import Connection, Record
+from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
-from perdure.store.postgres.submits import PostgresSubmits
+from perdure.store.postgres.session import Session
+from perdure.store.postgres.submits import add_run, cooled_run, own_run
 from perdure.store.postgres.transacting import Transacting
-from perdure.store.sql.schedules import first_readable, readable, unreadable
+from perdure.store.sql.schedules import readable, unreadable
 
 
-class PostgresSchedules(PostgresSubmits, ScheduleStore):
-    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
+class PostgresSchedules(ScheduleStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
         for job in () if commit.run is None else commit.run.jobs:
             check_times(job)
         submission = randbits(63)
@@ -47,29 +51,23 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
                 return ScheduleAnswer(state=ScheduleCommitState.TAKEN), Moves()
             return answer, moves
 
-        answer, moves = await self._connections.run(work)
-        self._publish_moves(moves)
+        answer, moves = await self._session.connections.run(work)
+        self._session.publish_moves(moves)
         return answer
 
-    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
-        for row in await self._fetch("get_schedule", namespace, name):
+    async def get(self, namespace: str, name: str) -> Schedule | None:
+        for row in await self._session.fetch("get_schedule", namespace, name):
             return decode_schedule(*row[:5])
         return None
 
-    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
-        return readable(await self._fetch("list_schedules", namespace))
+    async def list(self, namespace: str | None) -> Sequence[Schedule]:
+        return readable(await self._session.fetch("list_schedules", namespace))
 
-    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
-        return unreadable(await self._fetch("list_schedules", namespace))
+    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
+        return unreadable(await self._session.fetch("list_schedules", namespace))
 
-    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        async def first(limit: int) -> list[Record]:
-            return await self._fetch("due_schedules", self._moment(), namespace, limit)
-
-        return await first_readable(first, limit)
-
-    async def delete_schedule(self, namespace: str, name: str) -> bool:
-        return bool(await self._fetch("delete_schedule", namespace, name))
+    async def delete(self, namespace: str, name: str) -> bool:
+        return bool(await self._session.fetch("delete_schedule", namespace, name))
 
     async def _commit_one(
         self, connection: Connection, commit: ScheduleCommit, submission: int, moves: Moves
@@ -78,8 +76,8 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
             return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
         schedule, submitted, inserted = commit.schedule, None, None
         if commit.run is not None:
-            run = await self._cooled(connection, commit.run)
-            added = await self._add(connection, run, submission, moves)
+            run = await cooled_run(self._session, connection, commit.run)
+            added = await add_run(self._session, connection, run, submission, moves)
             if added is None:
                 raise _RunTaken
             submitted = Submitted(run=added, is_new=True)
@@ -87,7 +85,7 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
                 schedule = commit.if_skipped
         if commit.job is not None:
             inserted = await self._insert_one(connection, commit.job, moves)
-        await connection.fetch(self._statements["update_schedule"], *_row_of(schedule))
+        await connection.fetch(self._session.statements["update_schedule"], *_row_of(schedule))
         if schedule.state.due_at is not None:
             moves.due()
         return ScheduleAnswer(
@@ -99,12 +97,12 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
         schedule = commit.schedule
         if commit.expected is None:
             row = _row_of(schedule)
-            return bool(await connection.fetch(self._statements["insert_schedule"], *row))
+            return bool(await connection.fetch(self._session.statements["insert_schedule"], *row))
         return await self._revision_of(connection, schedule) == commit.expected
 
     async def _revision_of(self, connection: Connection, schedule: Schedule) -> int | None:
         revision: int | None = await connection.fetchval(
-            self._statements["lock_schedule"], schedule.namespace, schedule.name
+            self._session.statements["lock_schedule"], schedule.namespace, schedule.name
         )
         return revision
 
@@ -117,9 +115,11 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
         # First, since it waits for a try that is about to be committed.
         revision = await self._revision_of(connection, commit.schedule)
         if run is not None:
-            found = await self._own(connection, run, submission)
+            found = await own_run(self._session, connection, run, submission)
             submitted = None if found is None else Submitted(run=found, is_new=True)
-        if job is not None and await connection.fetch(self._statements["job_is_in"], job.id):
+        if job is not None and await connection.fetch(
+            self._session.statements["job_is_in"], job.id
+        ):
             inserted = Inserted(id=job.id, is_new=True)
         is_ours = submitted is not None or inserted is not None
         if not is_ours and revision != commit.schedule.revision:
@@ -130,10 +130,10 @@ class PostgresSchedules(PostgresSubmits, ScheduleStore):
 
     async def _insert_one(self, connection: Connection, job: NewJob, moves: Moves) -> Inserted:
         async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
-            rows: Rows = await connection.fetch(self._statements[statement], *arguments)
+            rows: Rows = await connection.fetch(self._session.statements[statement], *arguments)
             return rows
 
-        [inserted] = await carry_out(insert_steps([job], self._moment(), moves), execute)
+        [inserted] = await carry_out(insert_steps([job], self._session.moment(), moves), execute)
         return inserted
 
 

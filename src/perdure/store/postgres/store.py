@@ -12,36 +12,22 @@ from perdure.clock import Clock
 from perdure.errors import StoreError, StoreUnreachable
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
-from perdure.store.kept import MovableStore
 from perdure.store.postgres.address import parse_address
+from perdure.store.postgres.admin import PostgresAdmin
 from perdure.store.postgres.connections import Connection
-from perdure.store.postgres.dumping import PostgresDumping
-from perdure.store.postgres.housekeeping import PostgresHousekeeping
-from perdure.store.postgres.insight import PostgresInsight
 from perdure.store.postgres.jobs import PostgresJobs
-from perdure.store.postgres.loading import PostgresLoading
+from perdure.store.postgres.maintenance import PostgresMaintenance
 from perdure.store.postgres.migrations import migrate
-from perdure.store.postgres.operators import PostgresOperators
-from perdure.store.postgres.reads import PostgresReads
+from perdure.store.postgres.queries import PostgresQueries
 from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.schedules import PostgresSchedules
+from perdure.store.postgres.session import Session
 from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
+from perdure.store.postgres.transfer import PostgresTransfer
 from perdure.store.wakeups import Kinds, Listener
 
 
-class PostgresStore(
-    PostgresJobs,
-    PostgresRuns,
-    PostgresSchedules,
-    PostgresOperators,
-    PostgresReads,
-    PostgresInsight,
-    PostgresHousekeeping,
-    PostgresDumping,
-    PostgresLoading,
-    Store,
-    MovableStore,
-):
+class PostgresStore(Store):
     """A handle on the tables in one schema of one database.
 
     Options of the URL: ``schema`` (default perdure), ``pool`` (connections at once),
@@ -51,22 +37,30 @@ class PostgresStore(
     """
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
-        super().__init__(parse_address(url), clock)
         self._given_url = url
+        session = Session(parse_address(url), clock)
+        self._session = session
+        self.jobs = PostgresJobs(session)
+        self.runs = PostgresRuns(session)
+        self.queries = PostgresQueries(session)
+        self.admin = PostgresAdmin(session)
+        self.maintenance = PostgresMaintenance(session)
+        self.schedules = PostgresSchedules(session)
+        self.transfer = PostgresTransfer(session)
 
     @property
     def url(self) -> str:
-        return self._address.url
+        return self._session.address.url
 
     async def open(self) -> None:
-        await self._connections.open()
-        self._wakeups.reopen()
+        await self._session.connections.open()
+        self._session.wakeups.reopen()
 
         async def work(connection: Connection, _: bool) -> None:
-            await migrate(connection, self._address)
+            await migrate(connection, self._session.address)
 
         try:
-            await self._connections.run(work)
+            await self._session.connections.run(work)
         except BaseException as error:
             await self.close()
             # Only the server's own refusals: a mismatch of tables says more than this would.
@@ -75,24 +69,28 @@ class PostgresStore(
             raise
 
     async def close(self) -> None:
-        await self._wakeups.close()
-        await self._connections.close()
+        await self._session.wakeups.close()
+        await self._session.connections.close()
 
-    def twin(self) -> PostgresStore:
-        return PostgresStore(self._given_url, self._clock)
+    def clone(self) -> PostgresStore:
+        return PostgresStore(self._given_url, self._session.clock)
 
     async def now(self) -> datetime:
-        return await self._present()
+        return await self._session.present()
 
     def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
-        return self._wakeups.subscribe(listener, kinds)
+        return self._session.wakeups.subscribe(listener, kinds)
 
     async def insert_in_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
-        return await insert_awaiting(connection, jobs, self._moment(), self._address.schema)
+        return await insert_awaiting(
+            connection, jobs, self._session.moment(), self._session.address.schema
+        )
 
     def insert_in_blocking_transaction(
         self, connection: Any, jobs: Sequence[NewJob]
     ) -> list[Inserted]:
-        return insert_blocking(connection, jobs, self._moment(), self._address.schema)
+        return insert_blocking(
+            connection, jobs, self._session.moment(), self._session.address.schema
+        )

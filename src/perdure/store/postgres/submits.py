@@ -15,144 +15,151 @@ from perdure.model.reach import check_times
 from perdure.model.run import NewRun, Run, RunStatus, Submitted
 from perdure.rules.cooldown import LastRun, cooled
 from perdure.store.postgres import run_rows
-from perdure.store.postgres.access import Access
 from perdure.store.postgres.commit_batch import note_queued
 from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import node_job_columns
+from perdure.store.postgres.session import Session
 from perdure.store.postgres.starting import Starting
 from perdure.store.postgres.transacting import Transacting
 
 
-class PostgresSubmits(Access):
-    async def submit_run(self, run: NewRun) -> Submitted:
-        for job in run.jobs:
-            check_times(job)
-        submission = randbits(63)
+async def submit_run(session: Session, run: NewRun) -> Submitted:
+    for job in run.jobs:
+        check_times(job)
+    submission = randbits(63)
 
-        async def work(connection: Connection, is_repeated: bool) -> tuple[Submitted, Moves]:
-            return await self._submit(connection, run, submission, is_repeated)
+    async def work(connection: Connection, is_repeated: bool) -> tuple[Submitted, Moves]:
+        return await _submit(session, connection, run, submission, is_repeated)
 
-        submitted, moves = await self._connections.run(work)
-        self._publish_moves(moves)
-        return submitted
+    submitted, moves = await session.connections.run(work)
+    session.publish_moves(moves)
+    return submitted
 
-    async def prune_runs(
-        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
-    ) -> int:
-        spans = {status: nearest_duration(span) for status, span in keep.items()}
-        picked = (self._moment(), namespace, list(spans), list(spans.values()), limit)
 
-        async def work(connection: Connection, _: bool) -> tuple[int, Moves]:
-            moves = Moves()
+async def prune_runs(
+    session: Session, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+) -> int:
+    spans = {status: nearest_duration(span) for status, span in keep.items()}
+    picked = (session.moment(), namespace, list(spans), list(spans.values()), limit)
+
+    async def work(connection: Connection, _: bool) -> tuple[int, Moves]:
+        moves = Moves()
+        async with Transacting(connection):
+            roots = await connection.fetch(session.statements["pick_old_runs"], *picked)
+            if roots:
+                await _remove(session, connection, [(row[0], row[1]) for row in roots], moves)
+        return len(roots), moves
+
+    count, moves = await session.connections.run(work)
+    session.publish_moves(moves)
+    return count
+
+
+async def _submit(
+    session: Session, connection: Connection, run: NewRun, submission: int, is_repeated: bool
+) -> tuple[Submitted, Moves]:
+    """Add the run, or do with the one that has its id what ``on_existing`` says."""
+    while True:
+        moves = Moves()
+        add = partial(_add_once, session, connection, run, submission, moves, is_repeated)
+        if _needs_transaction(run):
             async with Transacting(connection):
-                roots = await connection.fetch(self._statements["pick_old_runs"], *picked)
-                if roots:
-                    await self._remove(connection, [(row[0], row[1]) for row in roots], moves)
-            return len(roots), moves
-
-        count, moves = await self._connections.run(work)
-        self._publish_moves(moves)
-        return count
-
-    async def _submit(
-        self, connection: Connection, run: NewRun, submission: int, is_repeated: bool
-    ) -> tuple[Submitted, Moves]:
-        """Add the run, or do with the one that has its id what ``on_existing`` says."""
-        while True:
-            moves = Moves()
-            add = partial(self._add_once, connection, run, submission, moves, is_repeated)
-            if _needs_transaction(run):
-                async with Transacting(connection):
-                    added = await add()
-                    if added is None and run.on_existing == "terminate_existing":
-                        await self._remove(connection, [(run.namespace, run.id)], moves)
-                        added = await add()
-            else:
                 added = await add()
-            if added is not None:
-                return Submitted(run=added, is_new=True), moves
-            existing = await self._existing(connection, run)
-            if existing is not None and run.on_existing == "use_existing":
-                return Submitted(run=existing, is_new=False), Moves()
-            if existing is not None and run.on_existing == "fail":
-                raise RunExists(existing.id, existing.flow, existing.status)
-            # Removed meanwhile, or another one has come since it was removed: once more.
+                if added is None and run.on_existing == "terminate_existing":
+                    await _remove(session, connection, [(run.namespace, run.id)], moves)
+                    added = await add()
+        else:
+            added = await add()
+        if added is not None:
+            return Submitted(run=added, is_new=True), moves
+        existing = await _existing(session, connection, run)
+        if existing is not None and run.on_existing == "use_existing":
+            return Submitted(run=existing, is_new=False), Moves()
+        if existing is not None and run.on_existing == "fail":
+            raise RunExists(existing.id, existing.flow, existing.status)
+        # Removed meanwhile, or another one has come since it was removed: once more.
 
-    async def _add_once(
-        self,
-        connection: Connection,
-        run: NewRun,
-        submission: int,
-        moves: Moves,
-        is_repeated: bool,
-    ) -> Run | None:
-        """The run, added now or by an earlier try, whose jobs may be claimed by now."""
-        cooled_run = await self._cooled(connection, run)
-        added = await self._add(connection, cooled_run, submission, moves)
-        if added is None and is_repeated:
-            added = await self._own(connection, run, submission)
-        return added
 
-    async def _add(
-        self, connection: Connection, run: NewRun, submission: int, moves: Moves
-    ) -> Run | None:
-        """Add a run with all that it begins with; None if its id is taken."""
-        rows = await connection.fetch(
-            self._statements["submit_run"],
-            self._moment(),
-            *_submitted_columns(run, submission),
-            *node_job_columns(run.jobs),
-            run.cooldown is not None,
-        )
-        if not rows:
-            return None
-        added = run_rows.run(rows[0])
-        moves.stepped(run.id, is_moved=True)
-        for job in run.jobs:
-            note_queued(job, moves)
-        starting = Starting(connection, self._statements, moves, added.created_at)
-        await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
-        await starting.add_runs(run.children)
-        return added
+async def _add_once(
+    session: Session,
+    connection: Connection,
+    run: NewRun,
+    submission: int,
+    moves: Moves,
+    is_repeated: bool,
+) -> Run | None:
+    """The run, added now or by an earlier try, whose jobs may be claimed by now."""
+    allowed = await cooled_run(session, connection, run)
+    added = await add_run(session, connection, allowed, submission, moves)
+    if added is None and is_repeated:
+        added = await own_run(session, connection, run, submission)
+    return added
 
-    async def _cooled(self, connection: Connection, run: NewRun) -> NewRun:
-        """The run, or what is added instead while its flow is cooling down."""
-        if run.cooldown is None:
-            return run
-        # Two statements: only the second one sees what was committed while the first one waited.
-        await connection.fetch(self._statements["lock_flow"], run.namespace, run.flow)
-        rows = await connection.fetch(
-            self._statements["last_runs"], self._moment(), run.namespace, run.flow
-        )
-        last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
-        return cooled(run, rows[0][3], last) if rows else run
 
-    async def _own(self, connection: Connection, run: NewRun, submission: int) -> Run | None:
-        """The run as this very submission has added it, if it is there.
+async def add_run(
+    session: Session, connection: Connection, run: NewRun, submission: int, moves: Moves
+) -> Run | None:
+    """Add a run with all that it begins with; None if its id is taken."""
+    rows = await connection.fetch(
+        session.statements["submit_run"],
+        session.moment(),
+        *_submitted_columns(run, submission),
+        *node_job_columns(run.jobs),
+        run.cooldown is not None,
+    )
+    if not rows:
+        return None
+    added = run_rows.run(rows[0])
+    moves.stepped(run.id, is_moved=True)
+    for job in run.jobs:
+        note_queued(job, moves)
+    starting = Starting(connection, session.statements, moves, added.created_at)
+    await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
+    await starting.add_runs(run.children)
+    return added
 
-        Asked after trying to add it: an earlier try may be committed only while that waits.
-        """
-        row = await connection.fetchrow(
-            self._statements["get_submitted"], run.namespace, run.id, submission
-        )
-        return None if row is None else run_rows.run(row)
 
-    async def _existing(self, connection: Connection, run: NewRun) -> Run | None:
-        row = await connection.fetchrow(self._statements["get_run"], run.namespace, run.id)
-        return None if row is None else run_rows.run(row)
+async def cooled_run(session: Session, connection: Connection, run: NewRun) -> NewRun:
+    """The run, or what is added instead while its flow is cooling down."""
+    if run.cooldown is None:
+        return run
+    # Two statements: only the second one sees what was committed while the first one waited.
+    await connection.fetch(session.statements["lock_flow"], run.namespace, run.flow)
+    rows = await connection.fetch(
+        session.statements["last_runs"], session.moment(), run.namespace, run.flow
+    )
+    last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
+    return cooled(run, rows[0][3], last) if rows else run
 
-    async def _remove(
-        self, connection: Connection, runs: Sequence[tuple[str, RunId]], moves: Moves
-    ) -> None:
-        """Remove runs with their children, in the open transaction of the connection."""
-        places = [place[0] for place in runs], [place[1] for place in runs]
-        family = await connection.fetch(self._statements["lock_families"], *places)
-        serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
-        await connection.fetch(self._statements["lock_jobs"], namespaces, ids, [])
-        moves.taken(
-            await connection.fetch(self._statements["remove_runs"], serials, namespaces, ids)
-        )
+
+async def own_run(
+    session: Session, connection: Connection, run: NewRun, submission: int
+) -> Run | None:
+    """The run as this very submission has added it, if it is there.
+
+    Asked after trying to add it: an earlier try may be committed only while that waits.
+    """
+    row = await connection.fetchrow(
+        session.statements["get_submitted"], run.namespace, run.id, submission
+    )
+    return None if row is None else run_rows.run(row)
+
+
+async def _existing(session: Session, connection: Connection, run: NewRun) -> Run | None:
+    row = await connection.fetchrow(session.statements["get_run"], run.namespace, run.id)
+    return None if row is None else run_rows.run(row)
+
+
+async def _remove(
+    session: Session, connection: Connection, runs: Sequence[tuple[str, RunId]], moves: Moves
+) -> None:
+    """Remove runs with their children, in the open transaction of the connection."""
+    places = [place[0] for place in runs], [place[1] for place in runs]
+    family = await connection.fetch(session.statements["lock_families"], *places)
+    serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
+    await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [])
+    moves.taken(await connection.fetch(session.statements["remove_runs"], serials, namespaces, ids))
 
 
 def _needs_transaction(run: NewRun) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.model.value import Value
-from perdure.store.kept import (
+from perdure.store.contract.transfer import (
     Kept,
     KeptDefinition,
     KeptEvent,

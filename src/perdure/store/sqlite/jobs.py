@@ -13,34 +13,37 @@ from perdure.model.worker import Renewal
 from perdure.rules.lifecycle import Operation
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.sqlite.claiming import claim_jobs
-from perdure.store.sqlite.handle import Handle
 from perdure.store.sqlite.inserting import insert_jobs
 from perdure.store.sqlite.moving import Move, move
 from perdure.store.sqlite.rows import JobRow, as_json, encode_details, micros_in
+from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.settling import settle_jobs
 from perdure.store.sqlite.transaction import Transaction
 
 
-class SqliteJobs(Handle, JobStore):
-    async def insert_jobs(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+class SqliteJobs(JobStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         made = list(jobs)
-        return await self._write_small(
+        return await self._session.write_small(
             lambda transaction: insert_jobs(transaction, made), len(made)
         )
 
-    async def claim_jobs(self, request: ClaimRequest) -> Claimed:
+    async def claim(self, request: ClaimRequest) -> Claimed:
         # What a claim finds may be more than it asks for: with many lanes it is not small.
         size = request.limit + len(request.lanes)
-        return await self._write_small(lambda transaction: claim_jobs(transaction, request), size)
+        return await self._session.write_small(
+            lambda transaction: claim_jobs(transaction, request), size
+        )
 
-    async def settle_jobs(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        return await self._write_small(
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        return await self._session.write_small(
             lambda transaction: settle_jobs(transaction, settlements), len(settlements)
         )
 
-    async def renew_leases(
-        self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta
-    ) -> Renewal:
+    async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         def renew(transaction: Transaction) -> Renewal:
             current = _current(transaction, claims)
             transaction.write(
@@ -50,10 +53,12 @@ class SqliteJobs(Handle, JobStore):
             )
             return _renewal(claims, current)
 
-        return await self._write(renew)
+        return await self._session.write(renew)
 
-    async def check_claims(self, claims: Sequence[Claim]) -> Renewal:
-        return await self._read(lambda transaction: _renewal(claims, _current(transaction, claims)))
+    async def check(self, claims: Sequence[Claim]) -> Renewal:
+        return await self._session.read(
+            lambda transaction: _renewal(claims, _current(transaction, claims))
+        )
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         def save(transaction: Transaction) -> None:
@@ -68,9 +73,9 @@ class SqliteJobs(Handle, JobStore):
             )
             transaction.hint(HintKind.CHANGED, (claim.id for claim in latest))
 
-        await self._write(save)
+        await self._session.write(save)
 
-    async def give_back_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         def give_back(transaction: Transaction) -> int:
             held = [JobRow._make(row) for row in transaction.rows("held_by_worker", worker=worker)]
             kept = set(known)
@@ -78,7 +83,7 @@ class SqliteJobs(Handle, JobStore):
             move(transaction, Operation.GIVE_BACK, moves)
             return len(moves)
 
-        return await self._write(give_back)
+        return await self._session.write(give_back)
 
 
 def _current(transaction: Transaction, claims: Sequence[Claim]) -> dict[Claim, tuple[int, str]]:

@@ -18,42 +18,35 @@ from perdure.model.schedule import (
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.sql.schedules import first_readable, readable, unreadable
-from perdure.store.sqlite.handle import Handle
+from perdure.store.sql.schedules import readable, unreadable
 from perdure.store.sqlite.inserting import insert_jobs
-from perdure.store.sqlite.rows import Row, micros, moment_or_none
+from perdure.store.sqlite.rows import micros, moment_or_none
+from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.submitting import submit_run
 from perdure.store.sqlite.transaction import Transaction
 
 
-class SqliteSchedules(Handle, ScheduleStore):
-    async def commit_schedule(self, commit: ScheduleCommit) -> ScheduleAnswer:
-        return await self._write(lambda transaction: _commit(transaction, commit))
+class SqliteSchedules(ScheduleStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    async def get_schedule(self, namespace: str, name: str) -> Schedule | None:
-        rows = await self._rows("get_schedule", namespace=namespace, schedule=name)
+    async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
+        return await self._session.write(lambda transaction: _commit(transaction, commit))
+
+    async def get(self, namespace: str, name: str) -> Schedule | None:
+        rows = await self._session.rows("get_schedule", namespace=namespace, schedule=name)
         return decode_schedule(*rows[0][:5]) if rows else None
 
-    async def list_schedules(self, namespace: str | None) -> list[Schedule]:
-        return readable(await self._rows("list_schedules", namespace=namespace))
+    async def list(self, namespace: str | None) -> Sequence[Schedule]:
+        return readable(await self._session.rows("list_schedules", namespace=namespace))
 
-    async def unreadable_schedules(self, namespace: str | None) -> list[UnreadableSchedule]:
-        rows = await self._rows("list_schedules", namespace=namespace)
+    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
+        rows = await self._session.rows("list_schedules", namespace=namespace)
         return unreadable([(*row[:5], moment_or_none(row[5])) for row in rows])
 
-    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
-        async def first(limit: int) -> Sequence[Row]:
-            return await self._read(
-                lambda transaction: transaction.rows(
-                    "due_schedules", namespace=namespace, now=transaction.now, limit=limit
-                )
-            )
-
-        return await first_readable(first, limit)
-
-    async def delete_schedule(self, namespace: str, name: str) -> bool:
+    async def delete(self, namespace: str, name: str) -> bool:
         place = {"namespace": namespace, "schedule": name}
-        deleted = await self._write(
+        deleted = await self._session.write(
             lambda transaction: transaction.write("delete_schedule", **place)
         )
         return deleted > 0

@@ -22,7 +22,7 @@ class MemoryInside:
     @staticmethod
     def of(store: Store) -> MemoryInside:
         assert isinstance(store, MemoryStore)
-        return MemoryInside(store._state)
+        return MemoryInside(store._session.state)
 
     async def jobs_of(self, namespace: str, run: RunId) -> dict[JobId, JobDetails]:
         with self._state.lock:

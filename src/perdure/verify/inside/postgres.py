@@ -82,7 +82,7 @@ LIMIT 100
 class PostgresInside:
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._schema = f'"{store._address.schema}"'
+        self._schema = f'"{store._session.address.schema}"'
 
     @staticmethod
     def of(store: Store) -> PostgresInside:
@@ -106,11 +106,11 @@ class PostgresInside:
         return None if found is None else JobId(found)
 
     async def dropped_jobs(self, before: JobId | None, limit: int) -> list[Job]:
-        found = await self._store._scan(_DROPPED.format(schema=self._schema), before, limit)
+        found = await self._store._session.scan(_DROPPED.format(schema=self._schema), before, limit)
         return [job(row) for row in found]
 
     async def twins(self) -> list[tuple[str, str, str, int]]:
-        found = await self._store._scan(_TWINS.format(schema=self._schema))
+        found = await self._store._session.scan(_TWINS.format(schema=self._schema))
         return [tuple(row) for row in found]
 
     async def limits(self) -> list[LimitDetails]:
@@ -130,12 +130,12 @@ class PostgresInside:
         return {(namespace, name): due for namespace, name, due in rows}
 
     async def strays(self) -> list[str]:
-        found = await self._store._scan(_STRAYS.format(schema=self._schema))
+        found = await self._store._session.scan(_STRAYS.format(schema=self._schema))
         return [text for (text,) in found]
 
     async def _rows(self, text: str, *values: Any) -> list[Any]:
         statement = text.format(schema=self._schema)
-        return await self._store._connections.fetch(statement, *values)
+        return await self._store._session.connections.fetch(statement, *values)
 
 
 def _details(row: Sequence[Any]) -> JobDetails:

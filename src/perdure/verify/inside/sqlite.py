@@ -83,7 +83,7 @@ LIMIT 100
 class SqliteInside:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self._prefix = store._place.prefix
+        self._prefix = store._session.place.prefix
 
     @staticmethod
     def of(store: Store) -> SqliteInside:
@@ -134,7 +134,7 @@ class SqliteInside:
 
     async def _rows(self, text: str, **parameters: Any) -> list[Any]:
         statement = text.format(prefix=self._prefix)
-        found = await self._store._read(
+        found = await self._store._session.read(
             lambda transaction: transaction.rows_of(statement, **parameters)
         )
         return list(found)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from datetime import datetime
 
 from perdure import clock
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 
 REST_SECONDS = 1.0
 """What could not be seen to is left alone for so long."""
@@ -32,7 +32,7 @@ class Duty(ABC):
         return REST_SECONDS if self._resting or self._tending is not None else 0.0
 
     @abstractmethod
-    def due_at(self, survey: Survey) -> datetime | None:
+    def due_at(self, survey: PollResult) -> datetime | None:
         """When there is something to do, as the survey tells it."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from perdure.worker.report import Report
 
 async def expire_jobs(store: Store, namespace: str, report: Report) -> int:
     count = 0
-    while expired := await store.expire_deadlines(namespace, BATCH):
+    while expired := await store.maintenance.expire_deadlines(namespace, BATCH):
         for job in expired:
             report.expired(job)
         count += len(expired)

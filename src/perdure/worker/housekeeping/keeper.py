@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from perdure import clock
 from perdure.model.ids import WorkerId
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.housekeeping.expire import expire_jobs
 from perdure.worker.housekeeping.prune import prune
@@ -41,7 +41,7 @@ class Housekeeper:
         self._report = report
         self._prune_at = clock.monotonic()
 
-    async def tend(self, survey: Survey) -> bool:
+    async def tend(self, survey: PollResult) -> bool:
         """Take over, expire and prune as needed. A failure is logged and tried again next time.
 
         False when there is more to prune: then do so again soon, after another survey.
@@ -81,7 +81,9 @@ class Housekeeper:
     async def _lead(self, lease: timedelta = LEAD_LEASE_MAX) -> bool:
         # No longer than a job's: the dead are found out about as soon when one kept house.
         span = min(lease, self._settings.lease)
-        return await self._store.lead(duty_in(self._settings.namespace), self._worker, span)
+        return await self._store.maintenance.acquire_lease(
+            duty_in(self._settings.namespace), self._worker, span
+        )
 
 
 def _is_over(moment: datetime | None, now: datetime) -> bool:

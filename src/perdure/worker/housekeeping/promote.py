@@ -8,7 +8,7 @@ from perdure.worker.housekeeping import BATCH
 
 async def promote_jobs(store: Store, namespace: str) -> int:
     count = 0
-    while promoted := await store.promote_due(namespace, BATCH):
+    while promoted := await store.maintenance.promote_due(namespace, BATCH):
         count += promoted
         if promoted < BATCH:
             break

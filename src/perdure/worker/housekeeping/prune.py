@@ -43,11 +43,11 @@ def run_retention(settings: WorkerSettings) -> Mapping[RunStatus, timedelta]:
 async def prune(store: Store, settings: WorkerSettings) -> bool:
     """Remove a batch of it, and say whether that was all."""
     namespace = settings.namespace
-    if await store.prune_jobs(namespace, retention(settings), BATCH) == BATCH:
+    if await store.maintenance.prune_jobs(namespace, retention(settings), BATCH) == BATCH:
         return False
-    if await store.prune_runs(namespace, run_retention(settings), BATCH) == BATCH:
+    if await store.maintenance.prune_runs(namespace, run_retention(settings), BATCH) == BATCH:
         return False
-    if await store.prune_limits(namespace, LIMIT_IDLE, BATCH) == BATCH:
+    if await store.maintenance.prune_limits(namespace, LIMIT_IDLE, BATCH) == BATCH:
         return False
-    await store.prune_workers(namespace, WORKER_IDLE)
+    await store.maintenance.prune_workers(namespace, WORKER_IDLE)
     return True

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from perdure.engine.ticking import Ticking
 from perdure.model.schedule import Schedule
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.housekeeping.duty import Duty
 
@@ -34,12 +34,12 @@ class ScheduleDuty(Duty):
         self._told: set[str] = set()
         """Those of which the log has told that they cannot be read."""
 
-    def due_at(self, survey: Survey) -> datetime | None:
+    def due_at(self, survey: PollResult) -> datetime | None:
         return survey.next_tick_at
 
     async def see_to_all(self) -> bool:
         now = await self._store.now()
-        due = await self._store.due_schedules(self._namespace, SCHEDULES_MAX)
+        due = await self._store.maintenance.due_schedules(self._namespace, SCHEDULES_MAX)
         awake = [each for each in due if not self.is_resting(each.name)]
         for first in range(0, len(awake), AT_ONCE):
             chunk = awake[first : first + AT_ONCE]
@@ -50,7 +50,7 @@ class ScheduleDuty(Duty):
 
     async def _leave_unreadable(self, now: datetime) -> None:
         """Nothing that is due can be read here: leave it to workers of a newer version."""
-        unreadable = await self._store.unreadable_schedules(self._namespace)
+        unreadable = await self._store.schedules.unreadable(self._namespace)
         for each in unreadable:
             if each.due_at is not None and each.due_at <= now:
                 self.rest(each.name)

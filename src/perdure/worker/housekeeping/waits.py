@@ -13,7 +13,7 @@ from perdure.model.happening import Happening, WaitDue
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import Wait, WaitKind
-from perdure.model.worker import Survey
+from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.housekeeping import BATCH
 from perdure.worker.housekeeping.children import ends_of
@@ -35,13 +35,13 @@ class WaitDuty(Duty):
         self._acting = acting
         self._namespace = namespace
 
-    def due_at(self, survey: Survey) -> datetime | None:
+    def due_at(self, survey: PollResult) -> datetime | None:
         return survey.next_wait_at
 
     async def see_to_all(self) -> bool:
         is_some, is_more = False, True
         while is_more:
-            due = await self._store.due_waits(self._namespace, self._page)
+            due = await self._store.maintenance.due_waits(self._namespace, self._page)
             groups = self._not_resting(due)
             for first in range(0, len(groups), RUNS_AT_ONCE):
                 await self._end_all(groups[first : first + RUNS_AT_ONCE])
@@ -114,7 +114,7 @@ class WaitDuty(Duty):
         Others may have been opened since under the same keys: the next reminder, another pause.
         What is opened after the load makes the commit a conflict.
         """
-        due = await self._store.due_waits(self._namespace, self._page)
+        due = await self._store.maintenance.due_waits(self._namespace, self._page)
         there = {(wait.run, wait.key, wait.opened_at) for wait in due}
         kept = [
             (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in there])

@@ -1,4 +1,4 @@
-"""What every part of the store stands on: its statements, connections, wake-ups and clock."""
+"""What the parts of one handle share: its statements, connections, wake-ups and clock."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from perdure.store.postgres.wakeups import Wakeups
 _SCAN = "SET LOCAL enable_seqscan = on"
 
 
-class Access:
+class Session:
     """One handle on the tables of one schema."""
 
     def __init__(self, address: Address, clock: Clock | None) -> None:
-        self._address = address
-        self._clock = clock
-        self._statements = statements_in(address.schema)
-        self._connections = Connections(address)
-        self._wakeups = Wakeups(address)
+        self.address = address
+        self.clock = clock
+        self.statements = statements_in(address.schema)
+        self.connections = Connections(address)
+        self.wakeups = Wakeups(address)
 
-    def _moment(self) -> datetime | None:
+    def moment(self) -> datetime | None:
         """What a statement takes as now; None leaves it to the database."""
-        return None if self._clock is None else self._clock()
+        return None if self.clock is None else self.clock()
 
-    async def _present(self) -> datetime:
-        if self._clock is not None:
-            return self._clock()
-        moment: datetime = (await self._fetch("now"))[0][0]
+    async def present(self) -> datetime:
+        if self.clock is not None:
+            return self.clock()
+        moment: datetime = (await self.fetch("now"))[0][0]
         return moment
 
-    async def _fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        return await self._connections.fetch(self._statements[statement], *arguments)
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        return await self.connections.fetch(self.statements[statement], *arguments)
 
-    async def _scan(self, statement: str, *arguments: Any) -> list[Record]:
+    async def scan(self, statement: str, *arguments: Any) -> list[Record]:
         """Rows of a statement that may read the whole table, and is best left to do so in order."""
 
         async def work(connection: Connection, _: bool) -> list[Record]:
@@ -49,11 +49,11 @@ class Access:
                 rows: list[Record] = await connection.fetch(statement, *arguments)
                 return rows
 
-        return await self._connections.run(work)
+        return await self.connections.run(work)
 
-    def _publish(self, *hints: Hint) -> None:
-        self._wakeups.publish(hints)
+    def publish(self, *hints: Hint) -> None:
+        self.wakeups.publish(hints)
 
-    def _publish_moves(self, moves: Moves) -> None:
-        self._wakeups.publish_nearby(moves.hints_nearby())
-        self._wakeups.publish(moves.hints())
+    def publish_moves(self, moves: Moves) -> None:
+        self.wakeups.publish_nearby(moves.hints_nearby())
+        self.wakeups.publish(moves.hints())

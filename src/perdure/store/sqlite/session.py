@@ -1,4 +1,4 @@
-"""What every part of the store stands on: the place, its database while open, and a clock."""
+"""What the parts of one handle share: the place, its database while open, and a clock."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ TURN_SECONDS_MAX = 0.005
 """How long small writes may follow each other before the event loop gets a turn."""
 
 
-class Handle:
+class Session:
     def __init__(self, place: SqlitePlace, clock: Clock) -> None:
-        self._place = place
-        self._clock = clock
-        self._database: Database | None = None
+        self.place = place
+        self.clock = clock
+        self.database: Database | None = None
         self._turn_began_at = 0.0
 
-    async def _write(self, operation: Operation[Answer]) -> Answer:
-        return await self._open_database().write(operation, self._clock)
+    async def write(self, operation: Operation[Answer]) -> Answer:
+        return await self._open_database().write(operation, self.clock)
 
-    async def _write_small(self, operation: Operation[Answer], size: int) -> Answer:
+    async def write_small(self, operation: Operation[Answer], size: int) -> Answer:
         """The same for something of so many rows, without waiting for a thread if they are few."""
         if size > SMALL_MAX:
-            return await self._write(operation)
+            return await self.write(operation)
         # A small write that is done at once does not suspend its caller. One that writes in a loop
         # would keep all others from running; before the write, so that a cancel undoes nothing.
         if monotonic() - self._turn_began_at > TURN_SECONDS_MAX:
             await asyncio.sleep(0)
             self._turn_began_at = monotonic()
-        return await self._open_database().write_small(operation, self._clock)
+        return await self._open_database().write_small(operation, self.clock)
 
-    async def _read(self, operation: Operation[Answer]) -> Answer:
-        return await self._open_database().read(operation, self._clock)
+    async def read(self, operation: Operation[Answer]) -> Answer:
+        return await self._open_database().read(operation, self.clock)
 
-    async def _rows(self, name: str, **parameters: Any) -> Sequence[Row]:
+    async def rows(self, name: str, **parameters: Any) -> Sequence[Row]:
         """What one reading statement finds."""
-        return await self._read(lambda transaction: transaction.rows(name, **parameters))
+        return await self.read(lambda transaction: transaction.rows(name, **parameters))
 
     def _open_database(self) -> Database:
-        if self._database is None:
-            raise StoreError(f"the store at {self._place.url} is not open; await store.open()")
-        return self._database
+        if self.database is None:
+            raise StoreError(f"the store at {self.place.url} is not open; await store.open()")
+        return self.database

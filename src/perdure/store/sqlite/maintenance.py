@@ -1,8 +1,8 @@
-"""What any worker may do, one at a time, in bounded batches."""
+"""What workers poll, and the maintenance that any of them may do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -13,35 +13,51 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.lane import Lane
 from perdure.model.retry import type_name
-from perdure.model.worker import Survey, WorkerInfo
+from perdure.model.run import (
+    RunStatus,
+    Wait,
+)
+from perdure.model.schedule import Schedule
+from perdure.model.worker import PollResult, WorkerInfo
 from perdure.rules.lifecycle import Operation, after_take_over
-from perdure.store.contract import SURVEY_LANES_MAX, HousekeepingStore
-from perdure.store.sqlite.handle import Handle
+from perdure.store.contract import (
+    SURVEY_LANES_MAX,
+    MaintenanceStore,
+)
+from perdure.store.sql.schedules import first_readable
 from perdure.store.sqlite.moving import Move, move
-from perdure.store.sqlite.removing import remove_jobs
+from perdure.store.sqlite.removing import remove_jobs, remove_run
 from perdure.store.sqlite.rows import (
     JobRow,
+    Row,
     as_json,
     encode,
     micros_in,
     moment,
     moment_or_none,
 )
+from perdure.store.sqlite.run_rows import wait_from
+from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import Transaction
 
 
-class SqliteHousekeeping(Handle, HousekeepingStore):
-    async def survey(self, namespace: str, after_lane: str = "") -> Survey:
-        return await self._read(lambda transaction: _survey(transaction, namespace, after_lane))
+class SqliteMaintenance(MaintenanceStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+        return await self._session.read(
+            lambda transaction: _survey(transaction, namespace, after_lane)
+        )
+
+    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         def lead(transaction: Transaction) -> bool:
             now = transaction.now
             until = now + micros_in(lease)
             parameters = {"duty": duty, "worker": worker, "lease_until": until, "now": now}
             return transaction.write("lead", **parameters) > 0
 
-        return await self._write(lead)
+        return await self._session.write(lead)
 
     async def promote_due(self, namespace: str, limit: int) -> int:
         def promote(transaction: Transaction) -> int:
@@ -50,7 +66,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
             move(transaction, Operation.PROMOTE, moves)
             return len(due)
 
-        return await self._write(promote)
+        return await self._session.write(promote)
 
     async def take_over_expired(
         self, namespace: str, limit: int, deaths_max: int
@@ -65,7 +81,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
             move(transaction, Operation.TAKE_OVER, moves)
             return taken
 
-        return await self._write(take_over)
+        return await self._session.write(take_over)
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
         def expire(transaction: Transaction) -> list[Expired]:
@@ -78,7 +94,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
             move(transaction, Operation.EXPIRE, moves)
             return expired
 
-        return await self._write(expire)
+        return await self._session.write(expire)
 
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         def prune(transaction: Transaction) -> int:
@@ -95,7 +111,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
                 removed += len(old)
             return removed
 
-        return await self._write(prune)
+        return await self._session.write(prune)
 
     async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
         def prune(transaction: Transaction) -> int:
@@ -109,7 +125,7 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
                 transaction.write("remove_limits", namespace=namespace, keys=keys)
             return len(idle_keys)
 
-        return await self._write(prune)
+        return await self._session.write(prune)
 
     async def register_worker(self, info: WorkerInfo) -> None:
         row = {
@@ -118,26 +134,56 @@ class SqliteHousekeeping(Handle, HousekeepingStore):
             "info": encode(info),
             "lease": micros_in(info.lease),
         }
-        await self._write(
+        await self._session.write(
             lambda transaction: transaction.write("register_worker", **row, now=transaction.now)
         )
 
     async def remove_worker(self, id: WorkerId) -> None:
-        await self._write(lambda transaction: transaction.write("remove_worker", id=id))
+        await self._session.write(lambda transaction: transaction.write("remove_worker", id=id))
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        return await self._write(
+        return await self._session.write(
             lambda transaction: transaction.write(
                 "prune_workers", namespace=namespace, now=transaction.now, idle=micros_in(idle)
             )
         )
 
+    async def prune_runs(
+        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+    ) -> int:
+        def prune(transaction: Transaction) -> int:
+            removed = 0
+            for status, kept_for in keep.items():
+                until = transaction.now - micros_in(kept_for)
+                removed += _prune(transaction, namespace, status, until, limit - removed)
+            return removed
 
-def _survey(transaction: Transaction, namespace: str, after_lane: str) -> Survey:
+        return await self._session.write(prune)
+
+    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
+        rows = await self._session.read(
+            lambda transaction: transaction.rows(
+                "due_waits", namespace=namespace, now=transaction.now, limit=limit
+            )
+        )
+        return [wait_from(row) for row in rows]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        async def first(limit: int) -> Sequence[Row]:
+            return await self._session.read(
+                lambda transaction: transaction.rows(
+                    "due_schedules", namespace=namespace, now=transaction.now, limit=limit
+                )
+            )
+
+        return await first_readable(first, limit)
+
+
+def _survey(transaction: Transaction, namespace: str, after_lane: str) -> PollResult:
     [(lanes, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused)] = transaction.rows(
         "survey", namespace=namespace, after_lane=after_lane, lanes_max=SURVEY_LANES_MAX
     )
-    return Survey(
+    return PollResult(
         now=moment(transaction.now),
         lanes=msgspec.json.decode(lanes, type=tuple[str, ...]),
         next_due_at=moment_or_none(due_at),
@@ -186,3 +232,14 @@ def _expired(job: JobRow) -> Expired:
         attempt=job.attempt,
         failure=failure,
     )
+
+
+def _prune(
+    transaction: Transaction, namespace: str, status: RunStatus, until: int, limit: int
+) -> int:
+    old = transaction.rows(
+        "outdated_runs", status=status, namespace=namespace, until=until, limit=limit
+    )
+    for (id,) in old:
+        remove_run(transaction, namespace, id)
+    return len(old)

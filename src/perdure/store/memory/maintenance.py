@@ -1,9 +1,9 @@
-"""What any worker may do, one at a time, in bounded batches."""
+"""What workers poll, and the maintenance that any of them may do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from heapq import nsmallest
 from itertools import islice
 
@@ -13,25 +13,37 @@ from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.retry import type_name
-from perdure.model.worker import Survey, WorkerInfo
+from perdure.model.run import (
+    RunStatus,
+    Wait,
+)
+from perdure.model.schedule import Schedule
+from perdure.model.worker import PollResult, WorkerInfo
 from perdure.rules.lifecycle import Operation, after_take_over
-from perdure.store.contract import SURVEY_LANES_MAX, HousekeepingStore
-from perdure.store.memory.removing import forget_steps
+from perdure.store.contract import (
+    SURVEY_LANES_MAX,
+    MaintenanceStore,
+)
+from perdure.store.memory.removing import forget_steps, remove_tree
 from perdure.store.memory.state import DutyLease, WorkerRecord
 from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.transaction import Handle, Transaction
+from perdure.store.memory.stored_run import Place
+from perdure.store.memory.transaction import Session, Transaction
 
 
-class MemoryHousekeeping(Handle, HousekeepingStore):
-    async def survey(self, namespace: str, after_lane: str = "") -> Survey:
-        with self._transaction() as transaction:
+class MemoryMaintenance(MaintenanceStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+        with self._session.transaction() as transaction:
             state = transaction.state
             lanes = (
                 lane
                 for place, lane in state.waiting.groups()
                 if place == namespace and lane > after_lane
             )
-            return Survey(
+            return PollResult(
                 now=transaction.now,
                 lanes=tuple(nsmallest(SURVEY_LANES_MAX, lanes)),
                 next_due_at=state.scheduled.first(namespace),
@@ -42,8 +54,8 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
                 paused=tuple(sorted(name for place, name in state.paused if place == namespace)),
             )
 
-    async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
-        with self._transaction() as transaction:
+    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+        with self._session.transaction() as transaction:
             duties, now = transaction.state.duties, transaction.now
             holder = duties.get(duty)
             if holder is not None and holder.worker != worker and holder.until > now:
@@ -52,7 +64,7 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
             return True
 
     async def promote_due(self, namespace: str, limit: int) -> int:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             due = transaction.state.scheduled.up_to(transaction.now, limit, namespace)
             for id in due:
                 job = transaction.state.jobs[id]
@@ -62,19 +74,19 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
     async def take_over_expired(
         self, namespace: str, limit: int, deaths_max: int
     ) -> list[TakenOver]:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             expired = transaction.state.held.up_to(transaction.now, limit, namespace)
             return [
                 _take_over(transaction, transaction.state.jobs[id], deaths_max) for id in expired
             ]
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             late = transaction.state.deadlines.up_to(transaction.now, limit, namespace)
             return [_expire(transaction, transaction.state.jobs[id]) for id in late]
 
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             removed = 0
             for status, kept_for in keep.items():
                 until = transaction.now - nearest_duration(kept_for)
@@ -87,7 +99,7 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
             return removed
 
     async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             limits, until = transaction.state.limits, transaction.now - nearest_duration(idle)
             over = (
                 place
@@ -100,18 +112,18 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
             return len(gone)
 
     async def register_worker(self, info: WorkerInfo) -> None:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
             known = workers.get(info.id)
             started_at = now if known is None else known.started_at
             workers[info.id] = WorkerRecord(info, started_at, seen_at=now)
 
     async def remove_worker(self, id: WorkerId) -> None:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             transaction.state.workers.pop(id, None)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
             span = nearest_duration(idle)
             gone = [
@@ -123,6 +135,31 @@ class MemoryHousekeeping(Handle, HousekeepingStore):
             for id in gone:
                 del workers[id]
             return len(gone)
+
+    async def prune_runs(
+        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+    ) -> int:
+        with self._session.transaction() as transaction:
+            removed = 0
+            for status, kept_for in keep.items():
+                until = transaction.now - nearest_duration(kept_for)
+                over = _over(transaction, (namespace, status), until)
+                for root in list(islice(over, limit - removed)):
+                    remove_tree(transaction, root)
+                    removed += 1
+            return removed
+
+    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
+        with self._session.transaction() as transaction:
+            records = transaction.state.records
+            due = records.due.up_to(transaction.now, limit, namespace)
+            return [records.waits[place, run][key].as_wait() for place, run, key in due]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        with self._session.transaction() as transaction:
+            schedules = transaction.state.schedules
+            due = schedules.due.up_to(transaction.now, limit, namespace)
+            return [schedules.by_place[place] for place in due]
 
 
 def _take_over(transaction: Transaction, job: StoredJob, deaths_max: int) -> TakenOver:
@@ -163,3 +200,15 @@ def _expire(transaction: Transaction, job: StoredJob) -> Expired:
     return Expired(
         id=job.id, namespace=job.namespace, lane=job.lane, attempt=job.attempt, failure=failure
     )
+
+
+def _over(
+    transaction: Transaction, group: tuple[str, RunStatus], until: datetime
+) -> Iterator[Place]:
+    """Runs that ended by ``until``, earliest first, but for those with a child that goes on."""
+    records = transaction.state.records
+    for ended_at, root in records.ended.entries(group):
+        if ended_at > until:
+            return
+        if all(records.runs[place].is_ended for place in records.tree(root)):
+            yield root

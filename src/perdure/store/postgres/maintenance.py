@@ -1,4 +1,4 @@
-"""What any worker may do, one at a time, in bounded batches."""
+"""What workers poll, and the maintenance that any of them may do."""
 
 from __future__ import annotations
 
@@ -15,19 +15,28 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.lane import Lane
 from perdure.model.retry import type_name
-from perdure.model.worker import Survey, WorkerInfo
-from perdure.store.contract import SURVEY_LANES_MAX, HousekeepingStore
-from perdure.store.postgres.access import Access
+from perdure.model.run import RunStatus, Wait
+from perdure.model.schedule import Schedule
+from perdure.model.worker import PollResult, WorkerInfo
+from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
+from perdure.store.postgres.connections import Record
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import STATUS_OF
+from perdure.store.postgres.run_rows import wait
+from perdure.store.postgres.session import Session
+from perdure.store.postgres.submits import prune_runs
+from perdure.store.sql.schedules import first_readable
 
 
-class PostgresHousekeeping(Access, HousekeepingStore):
-    async def survey(self, namespace: str, after_lane: str = "") -> Survey:
-        (row,) = await self._fetch(
-            "survey", self._moment(), namespace, after_lane, SURVEY_LANES_MAX
+class PostgresMaintenance(MaintenanceStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+        (row,) = await self._session.fetch(
+            "survey", self._session.moment(), namespace, after_lane, SURVEY_LANES_MAX
         )
-        return Survey(
+        return PollResult(
             now=row[0],
             lanes=tuple(row[1]),
             next_due_at=row[2],
@@ -38,24 +47,24 @@ class PostgresHousekeeping(Access, HousekeepingStore):
             paused=tuple(row[7]),
         )
 
-    async def lead(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
         span = nearest_duration(lease)
-        return bool(await self._fetch("lead", self._moment(), duty, worker, span))
+        return bool(await self._session.fetch("lead", self._session.moment(), duty, worker, span))
 
     async def promote_due(self, namespace: str, limit: int) -> int:
-        rows = await self._fetch("promote_due", self._moment(), namespace, limit)
+        rows = await self._session.fetch("promote_due", self._session.moment(), namespace, limit)
         moves = Moves()
         for id, lane in rows:
             moves.moved(id, Status.WAITING, lane)
-        self._publish(*moves.hints())
+        self._session.publish(*moves.hints())
         return len(rows)
 
     async def take_over_expired(
         self, namespace: str, limit: int, deaths_max: int
     ) -> list[TakenOver]:
-        rows = await self._fetch(
+        rows = await self._session.fetch(
             "take_over_expired",
-            self._moment(),
+            self._session.moment(),
             namespace,
             limit,
             deaths_max,
@@ -75,15 +84,21 @@ class PostgresHousekeeping(Access, HousekeepingStore):
                     failure=msgspec.json.decode(failure, type=Failure),
                 )
             )
-        self._publish(*moves.hints())
+        self._session.publish(*moves.hints())
         return taken
 
     async def expire_deadlines(self, namespace: str, limit: int) -> list[Expired]:
-        rows = await self._fetch(
-            "expire_deadlines", self._moment(), namespace, limit, type_name(DeadlineExceeded)
+        rows = await self._session.fetch(
+            "expire_deadlines",
+            self._session.moment(),
+            namespace,
+            limit,
+            type_name(DeadlineExceeded),
         )
         if rows:
-            self._publish(Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in rows)))
+            self._session.publish(
+                Hint(kind=HintKind.CHANGED, names=frozenset(row[0] for row in rows))
+            )
         return [
             Expired(
                 id=id,
@@ -98,9 +113,9 @@ class PostgresHousekeeping(Access, HousekeepingStore):
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
         spans = {status: nearest_duration(span) for status, span in keep.items()}
         completed = spans.pop(Status.COMPLETED, None)
-        rows = await self._fetch(
+        rows = await self._session.fetch(
             "prune_jobs",
-            self._moment(),
+            self._session.moment(),
             namespace,
             completed,
             list(spans),
@@ -111,17 +126,40 @@ class PostgresHousekeeping(Access, HousekeepingStore):
 
     async def prune_limits(self, namespace: str, idle: timedelta, limit: int) -> int:
         span = nearest_duration(idle)
-        rows = await self._fetch("prune_limits", self._moment(), namespace, span, limit)
+        rows = await self._session.fetch(
+            "prune_limits", self._session.moment(), namespace, span, limit
+        )
         return len(rows)
 
     async def register_worker(self, info: WorkerInfo) -> None:
         text = msgspec.json.encode(info).decode()
         lease = nearest_duration(info.lease)
-        await self._fetch("register_worker", self._moment(), info.id, info.namespace, text, lease)
+        await self._session.fetch(
+            "register_worker", self._session.moment(), info.id, info.namespace, text, lease
+        )
 
     async def remove_worker(self, id: WorkerId) -> None:
-        await self._fetch("remove_worker", id)
+        await self._session.fetch("remove_worker", id)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         span = nearest_duration(idle)
-        return len(await self._fetch("prune_workers", self._moment(), namespace, span))
+        return len(
+            await self._session.fetch("prune_workers", self._session.moment(), namespace, span)
+        )
+
+    async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
+        found = await self._session.fetch("due_waits", self._session.moment(), namespace, limit)
+        return [wait(row) for row in found]
+
+    async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
+        async def first(limit: int) -> list[Record]:
+            return await self._session.fetch(
+                "due_schedules", self._session.moment(), namespace, limit
+            )
+
+        return await first_readable(first, limit)
+
+    async def prune_runs(
+        self, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+    ) -> int:
+        return await prune_runs(self._session, namespace, keep, limit)

@@ -1,7 +1,7 @@
 """What a store keeps, row by row, in the same words on every backend: for moving it to another.
 
-A second, smaller contract beside that of :mod:`perdure.store.contract`, for backends whose contents
-outlive a process. Workers, duties and leases are not in it: they belong to the place, not the work.
+A part of backends whose contents outlive a process. Workers, duties and leases are not in it: they
+belong to the place, not the work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -205,16 +205,15 @@ class Dump(Protocol):
         """Every row, batches of one kind each, in the order of ``KINDS``."""
 
 
-@runtime_checkable
-class MovableStore(Protocol):
-    """A store whose contents can move to another one."""
+class TransferStore(Protocol):
+    """How contents move from one store to another."""
 
     @abstractmethod
-    def dump(self) -> AbstractAsyncContextManager[Dump]:
+    def export_rows(self) -> AbstractAsyncContextManager[Dump]:
         """One consistent view, open until the end of the block. Jobs are as ``let_go`` has them."""
 
     @abstractmethod
-    async def load(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
         """Write everything, all or nothing, into a store that keeps nothing yet.
 
         - Raises ``StoreNotEmpty``, and writes nothing, where there is anything but definitions.

@@ -1,0 +1,108 @@
+"""Jobs: how they are inserted, claimed and settled."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import (
+    Claim,
+    Claimed,
+    Inserted,
+    NewJob,
+    Progress,
+    Status,
+)
+from perdure.model.limit import LimitRule
+from perdure.model.outcome import Settlement
+from perdure.model.value import Value
+from perdure.model.worker import Renewal
+
+
+class LaneRequest(Value):
+    """One lane to claim from, with the limit rules that govern its jobs."""
+
+    lane: str
+    queue: str
+    rules: tuple[LimitRule, ...] = ()
+
+
+class ClaimRequest(Value):
+    """Who claims, from which lanes, how many, and for how long."""
+
+    namespace: str
+    worker: WorkerId
+    lanes: Sequence[LaneRequest]
+    limit: int
+    lease: timedelta
+
+
+class JobStore(Protocol):
+    """Jobs: how they are inserted, claimed and settled."""
+
+    @abstractmethod
+    async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
+        """Add jobs, all or none, and answer in their order.
+
+        - Jobs may be made while earlier ones are on their way to the store; what making one
+          raises is raised, and nothing is written.
+        - A job whose delay or run_at lies ahead is scheduled, any other waiting.
+        - Inserting the same id again changes nothing and counts as inserted.
+        - A fingerprint taken by a live job of the same namespace and queue yields that job
+          ("return"), raises ``FingerprintTaken`` with nothing written ("raise"), or cancels that
+          job, taking its claim away, and inserts ("replace"). Within one call too.
+        - A fingerprint is free again once its job is finished.
+        - A deadline that is not after the store's now raises ``InvalidInput``, and so does any
+          time so far away that some backend could not read it back.
+        """
+
+    @abstractmethod
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Lease up to ``limit`` waiting jobs of the lanes, lowest rank first, then oldest id.
+
+        - Hands a job to one worker at a time, and raises its epoch and attempt.
+        - Takes nothing of a paused queue, of another namespace, or of another lane.
+        - Leaves a job alone that this worker failed, until its hold-off ends.
+        - Never exceeds a rule, however many claim at once: live jobs under a key are those held
+          with an unexpired lease, starts are counted in the sliding window.
+        - Says when a limit opens by itself, if one held something back.
+        """
+
+    @abstractmethod
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        """Write outcomes, each under its claim's fence; answer the new status, or None if stale.
+
+        - A claim that is not current writes nothing, and does not stop the others.
+        - An aborting job ends cancelled whatever its outcome.
+        - Completed keeps the output and sets progress to 100.
+        - Retried, Failed and Buried keep the failure in the job's history.
+        - Retried moves the rank with the time it is ready again, and holds its worker off.
+        - Retried counts a failure, or a postponement, and closes the limit it names.
+        - A time too far away is brought as near as every backend can read it back.
+        - Failed and Buried count a failure too: the last one.
+        - GivenBack and Released take the attempt back; GivenBack keeps the rank.
+        - A dropped job is gone for readers, and still there for its waiters.
+        """
+
+    @abstractmethod
+    async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
+        """Extend the leases of all these claims, and say which are lost or asked to stop.
+
+        - A claim that is not current is lost, and its row untouched.
+        - An aborting job is renewed and reported.
+        """
+
+    @abstractmethod
+    async def check(self, claims: Sequence[Claim]) -> Renewal:
+        """The same answer as renewing, writing nothing."""
+
+    @abstractmethod
+    async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        """Keep the latest progress of held jobs; that of a stale claim is ignored."""
+
+    @abstractmethod
+    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+        """Give back what this worker holds and does not know of: claims whose answer was lost."""

@@ -1,0 +1,91 @@
+"""What clients and operators read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import (
+    FailedAttempt,
+    Job,
+    JobFilter,
+    JobState,
+)
+from perdure.model.limit import LimitRule, LimitUse
+from perdure.model.run import (
+    Run,
+    RunFilter,
+    Wait,
+    WaitFilter,
+)
+from perdure.model.worker import WorkerState
+
+
+class QueryStore(Protocol):
+    """What clients and operators read. ``namespace`` None looks across all of them."""
+
+    @abstractmethod
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        """One job with its values."""
+
+    @abstractmethod
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        """Matching jobs without their values, newest first."""
+
+    @abstractmethod
+    async def count_jobs(self, filter: JobFilter) -> int: ...
+
+    @abstractmethod
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        """What waiters need to know of these jobs, dropped ones included."""
+
+    @abstractmethod
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        """The job's history of failures, oldest first."""
+
+    @abstractmethod
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        """The output of the latest completed job of this task with this very input, if kept."""
+
+    @abstractmethod
+    async def get_run(self, namespace: str | None, id: RunId) -> Run | None: ...
+
+    @abstractmethod
+    async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
+        """Matching runs, newest first."""
+
+    @abstractmethod
+    async def count_runs(self, filter: RunFilter) -> int: ...
+
+    @abstractmethod
+    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+        """These runs, in the order asked."""
+
+    @abstractmethod
+    async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
+        """The run's jobs, with their failures left to ``failed_attempts``; oldest first."""
+
+    @abstractmethod
+    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]: ...
+
+    @abstractmethod
+    async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
+        """Matching waits, the longest open first (then by run and key); held ones too.
+
+        - Asked for deciders: those that name one of them, and those that name nobody.
+        """
+
+    @abstractmethod
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        """The registered workers, with what they hold."""
+
+    @abstractmethod
+    async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        """What is in use under each rule just now, in their order, as a claim would find it.
+
+        - Names the jobs that count as live under its key, the longest held first.
+        """

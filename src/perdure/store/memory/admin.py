@@ -1,0 +1,222 @@
+"""What operators do to jobs and queues, and what they ask now and then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from perdure.errors import FingerprintTaken, JobBelongsToRun
+from perdure.model.duration import nearest_duration
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId
+from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.job import FINISHED, HELD, JobFilter, QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.moment import nearest_storable
+from perdure.model.run import ENDED, FlowCount, RunStatus
+from perdure.rules.lifecycle import Operation, starts_from
+from perdure.rules.rank import moved_rank
+from perdure.store.contract import AdminStore
+from perdure.store.memory.index import Index
+from perdure.store.memory.inserting import live_rival
+from perdure.store.memory.queries import newest_jobs
+from perdure.store.memory.state import State
+from perdure.store.memory.stored_job import NO_PROGRESS, StoredJob
+from perdure.store.memory.stored_run import StoredRun
+from perdure.store.memory.transaction import Session, Transaction
+
+Act = Callable[[Transaction, StoredJob], StoredJob]
+
+
+class MemoryAdmin(AdminStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return self._apply(Operation.ABORT, _abort, namespace, ids)
+
+    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
+        with self._session.transaction() as transaction:
+            members = transaction.visible(
+                namespace, transaction.state.groups.ids((namespace, group))
+            )
+            unfinished = [job for job in members if job.status not in FINISHED]
+            return _apply_to(transaction, Operation.ABORT, _abort, unfinished)
+
+    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return self._apply(Operation.DISABLE, _disable, namespace, ids)
+
+    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return self._apply(Operation.ENABLE, _enable, namespace, ids)
+
+    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return self._apply(Operation.RETRY, _retry, namespace, ids)
+
+    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return self._apply(Operation.RESUME, _resume, namespace, ids)
+
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
+        with self._session.transaction() as transaction:
+            pause = QueueInfo(
+                namespace=namespace, queue=queue, paused_at=transaction.now, paused_by=by
+            )
+            transaction.state.paused.setdefault((namespace, queue), pause)
+            transaction.hint(HintKind.DUE)
+
+    async def resume_queue(self, namespace: str, queue: str) -> None:
+        with self._session.transaction() as transaction:
+            if transaction.state.paused.pop((namespace, queue), None) is not None:
+                transaction.hint_that_any_lane_is_ready()
+
+    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
+        with self._session.transaction() as transaction:
+            transaction.state.limit(namespace, key).close(nearest_storable(until))
+
+    def _apply(
+        self, operation: Operation, act: Act, namespace: str | None, ids: Sequence[JobId]
+    ) -> list[StatusChange]:
+        with self._session.transaction() as transaction:
+            jobs = transaction.visible(namespace, ids)
+            return _apply_to(transaction, operation, act, jobs)
+
+    async def live_flows(self, namespace: str | None) -> list[FlowCount]:
+        with self._session.transaction() as transaction:
+            live = transaction.state.records.live
+            return [
+                FlowCount(
+                    namespace=place, flow=flow, version=version, count=len(live.entries(group))
+                )
+                for group in sorted(live.groups())
+                for place, flow, version in [group]
+                if namespace in (None, place)
+            ]
+
+    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+        with self._session.transaction() as transaction:
+            jobs = newest_jobs(transaction, JobFilter(namespace=namespace))
+            counts = Counter((job.namespace, job.lane.queue, job.status) for job in jobs)
+            return [
+                QueueDepth(namespace=place, queue=queue, status=status, count=count)
+                for (place, queue, status), count in sorted(counts.items())
+            ]
+
+    async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
+        with self._session.transaction() as transaction:
+            pauses = sorted(transaction.state.paused.items())
+            return [pause for (place, _), pause in pauses if namespace in (None, place)]
+
+    async def inspect_storage(self) -> StorageReport:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            oldest_first = (state.records.runs[place] for place in state.records.by_age.ids())
+            strays = (
+                OrphanedRun(run=run.id, namespace=run.namespace)
+                for run in oldest_first
+                if _is_stray(state, run)
+            )
+            return StorageReport(strays=tuple(islice(strays, STRAYS_MAX)))
+
+    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+        with self._session.transaction() as transaction:
+            records = transaction.state.records
+            return [
+                _counted(definition, records.runs.values())
+                for definition in sorted(records.definitions)
+                if namespace in (None, definition[0])
+            ]
+
+    async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
+        with self._session.transaction() as transaction:
+            state, until = transaction.state, transaction.now - nearest_duration(keep)
+            jobs = {each: _ended(state.finished, until, (namespace, each)) for each in FINISHED}
+            runs = {each: _ended(state.records.ended, until, (namespace, each)) for each in ENDED}
+            return EndedCounts(
+                jobs={status: count for status, count in jobs.items() if count},
+                runs={status: count for status, count in runs.items() if count},
+            )
+
+
+def _apply_to(
+    transaction: Transaction, operation: Operation, act: Act, jobs: Sequence[StoredJob]
+) -> list[StatusChange]:
+    """Do it to the jobs it applies to, and leave the others as they are."""
+    for job in jobs:
+        if job.node is not None:
+            raise JobBelongsToRun(job.id, job.node.run)
+    moved = []
+    for job in jobs:
+        applies = job.status in starts_from(operation)
+        after = act(transaction, job) if applies else job
+        moved.append(StatusChange(id=job.id, before=job.status, after=after.status))
+    return moved
+
+
+def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
+    if job.status is not Status.ACTIVE:
+        return transaction.move(job, Operation.ABORT, Status.CANCELLED)
+    transaction.hint(HintKind.ABORTING, job.id)
+    return transaction.move(job, Operation.ABORT, Status.ABORTING)
+
+
+def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
+    if job.status not in HELD:
+        return transaction.move(job, Operation.DISABLE, Status.DISABLED)
+    transaction.hint(HintKind.ABORTING, job.id)
+    return transaction.move(job, Operation.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
+
+
+def _enable(transaction: Transaction, job: StoredJob) -> StoredJob:
+    is_due = job.ready_at <= transaction.now
+    status = Status.WAITING if is_due else Status.SCHEDULED
+    return transaction.move(job, Operation.ENABLE, status)
+
+
+def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
+    rival = live_rival(transaction, job)
+    if rival is not None:
+        raise FingerprintTaken(job.lane.queue, job.fingerprint or "", rival.id)
+    return transaction.move(
+        job,
+        Operation.RETRY,
+        Status.WAITING,
+        ready_at=transaction.now,
+        rank=moved_rank(job.rank, job.ready_at, transaction.now),
+        failures=0,
+        postpones=0,
+        deaths=0,
+        deadline_at=None,
+        avoid_worker=None,
+        avoid_until=None,
+        started_at=None,
+        progress=NO_PROGRESS,
+    )
+
+
+def _resume(transaction: Transaction, job: StoredJob) -> StoredJob:
+    return transaction.move(job, Operation.RESUME, Status.WAITING)
+
+
+def _is_stray(state: State, run: StoredRun) -> bool:
+    if run.is_ended or run.status is RunStatus.PAUSED or state.records.waits_of(run.place):
+        return False
+    return all(state.jobs[id].status in FINISHED for id in state.of_run.ids(run.place))
+
+
+def _counted(definition: tuple[str, str, str], runs: Iterable[StoredRun]) -> FlowRuns:
+    namespace, flow, version = definition
+    of_it = [each for each in runs if (each.namespace, each.flow, each.version) == definition]
+    ended = sum(run.is_ended for run in of_it)
+    return FlowRuns(
+        namespace=namespace,
+        flow=flow,
+        version=version,
+        live=len(of_it) - ended,
+        ended=ended,
+        last_submitted_at=max((run.created_at for run in of_it), default=None),
+    )
+
+
+def _ended(index: Index[Any, Any], until: datetime, group: tuple[str, str]) -> int:
+    return len(index.entries(group)) - index.count_after(until, group)

@@ -1,0 +1,212 @@
+"""What clients and operators read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import (
+    FailedAttempt,
+    Job,
+    JobFilter,
+    JobState,
+)
+from perdure.model.limit import LimitRule, LimitUse
+from perdure.model.run import (
+    Run,
+    RunFilter,
+    Wait,
+    WaitFilter,
+    WaitKind,
+)
+from perdure.model.worker import WorkerState
+from perdure.store.contract import QueryStore
+from perdure.store.memory.limits import limit_use
+from perdure.store.memory.run_records import RunRecords
+from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.stored_run import Place, StoredRun, StoredWait
+from perdure.store.memory.transaction import Session, Transaction
+
+
+class MemoryQueries(QueryStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        with self._session.transaction() as transaction:
+            for job in transaction.visible(namespace, [id]):
+                return job.as_job(with_values=True)
+            return None
+
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        with self._session.transaction() as transaction:
+            page = islice(newest_jobs(transaction, filter), limit)
+            return [job.as_job(with_values=False) for job in page]
+
+    async def count_jobs(self, filter: JobFilter) -> int:
+        with self._session.transaction() as transaction:
+            return sum(1 for _ in newest_jobs(transaction, filter))
+
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        with self._session.transaction() as transaction:
+            jobs = transaction.state.jobs
+            return {id: jobs[id].as_state() for id in ids if id in jobs}
+
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        with self._session.transaction() as transaction:
+            job = transaction.state.jobs.get(id)
+            return [] if job is None else list(job.history)
+
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        with self._session.transaction() as transaction:
+            latest_first = reversed(transaction.state.results.ids(input_hash))
+            for job in transaction.visible(namespace, list(latest_first)):
+                if (job.lane.task, job.input) == (task, input):
+                    return job.output
+            return None
+
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        with self._session.transaction() as transaction:
+            records = sorted(
+                transaction.state.workers.values(),
+                key=lambda record: (record.started_at, record.info.id),
+            )
+            return [
+                WorkerState(
+                    info=record.info,
+                    started_at=record.started_at,
+                    seen_at=record.seen_at,
+                    running=tuple(transaction.state.by_worker.ids(record.info.id)),
+                )
+                for record in records
+                if namespace in (None, record.info.namespace)
+            ]
+
+    async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        with self._session.transaction() as transaction:
+            return [limit_use(transaction, namespace, rule) for rule in rules]
+
+    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
+        with self._session.transaction() as transaction:
+            records = transaction.state.records
+            places = records.by_name.ids(id) if namespace is None else [(namespace, id)]
+            for run in (records.runs.get(place) for place in places):
+                return None if run is None else run.as_run()
+            return None
+
+    async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
+        with self._session.transaction() as transaction:
+            page = islice(_newest_runs(transaction.state.records, filter), limit)
+            return [run.as_run() for run in page]
+
+    async def count_runs(self, filter: RunFilter) -> int:
+        with self._session.transaction() as transaction:
+            return sum(1 for _ in _newest_runs(transaction.state.records, filter))
+
+    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+        with self._session.transaction() as transaction:
+            found = (transaction.state.records.runs.get(place) for place in runs)
+            return [None if run is None else run.as_run() for run in found]
+
+    async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            jobs = (state.jobs[id] for id in state.of_run.ids((namespace, run)))
+            return [job.as_job(with_values=False) for job in jobs]
+
+    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
+        with self._session.transaction() as transaction:
+            waits = transaction.state.records.waits_of((namespace, run))
+            return [wait.as_wait() for wait in sorted(waits, key=lambda wait: wait.key)]
+
+    async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
+        with self._session.transaction() as transaction:
+            found = _oldest_waits(transaction.state.records, filter)
+            page = islice((wait for wait in found if _wait_matches(wait, filter)), limit)
+            return [wait.as_wait() for wait in page]
+
+
+def newest_jobs(transaction: Transaction, filter: JobFilter) -> Iterator[StoredJob]:
+    for _, id in reversed(transaction.state.by_id.entries()):
+        job = transaction.state.jobs[id]
+        if not job.is_dropped and _job_matches(job, filter):
+            yield job
+
+
+def _job_matches(job: StoredJob, filter: JobFilter) -> bool:
+    return (
+        filter.namespace in (None, job.namespace)
+        and filter.status in (None, job.status)
+        and filter.queue in (None, job.lane.queue)
+        and filter.task in (None, job.lane.task)
+        and filter.group in (None, job.group)
+        and (filter.before is None or job.id < filter.before)
+    )
+
+
+def _newest_runs(records: RunRecords, filter: RunFilter) -> Iterator[StoredRun]:
+    entries: Sequence[tuple[Any, Place]]
+    if filter.id is not None:
+        named = records.by_name.ids(filter.id)
+        entries = sorted((records.runs[place].created_at, place) for place in named)
+    elif filter.parent is not None and filter.namespace is not None:
+        entries = records.children.entries((filter.namespace, filter.parent))
+    else:
+        entries = records.by_age.entries()
+    for _, place in reversed(entries):
+        run = records.runs[place]
+        if _run_matches(run, filter):
+            yield run
+
+
+def _run_matches(run: StoredRun, filter: RunFilter) -> bool:
+    return (
+        filter.namespace in (None, run.namespace)
+        and filter.id in (None, run.id)
+        and filter.status in (None, run.status)
+        and filter.flow in (None, run.flow)
+        and filter.version in (None, run.version)
+        and (filter.parent is None or (run.parent is not None and run.parent.run == filter.parent))
+        and filter.is_ended in (None, run.is_ended)
+        and (filter.before is None or (run.created_at, run.id) < filter.before)
+    )
+
+
+def _oldest_waits(records: RunRecords, filter: WaitFilter) -> Iterator[StoredWait]:
+    """Waits in the order of a list, as few as a view of them allows."""
+    if filter.run is None and filter.kind in (WaitKind.OUTSIDE, WaitKind.APPROVAL):
+        places = records.listed.after(filter.after, filter.kind)
+    elif filter.run is None and filter.kind is WaitKind.SIGNAL and filter.name is not None:
+        places = records.listed.after(filter.after, (filter.kind, filter.name))
+    else:
+        yield from sorted(_candidates(records, filter), key=lambda wait: (wait.age, wait.place))
+        return
+    for namespace, run, key in places:
+        yield records.waits[namespace, run][key]
+
+
+def _candidates(records: RunRecords, filter: WaitFilter) -> list[StoredWait]:
+    if filter.run is None:
+        return [wait for waits in records.waits.values() for wait in waits.values()]
+    places = records.by_name.ids(filter.run)
+    return [wait for place in places for wait in records.waits_of(place)]
+
+
+def _wait_matches(wait: StoredWait, filter: WaitFilter) -> bool:
+    return (
+        filter.namespace in (None, wait.namespace)
+        and filter.run in (None, wait.run)
+        and filter.kind in (None, wait.kind)
+        and filter.name in (None, wait.name)
+        and (filter.deciders is None or _is_for(wait, filter.deciders))
+        and (filter.after is None or wait.age > filter.after)
+    )
+
+
+def _is_for(wait: StoredWait, deciders: tuple[str, ...]) -> bool:
+    """Whether it is in an inbox: one that names nobody is in all."""
+    return not wait.deciders or not set(deciders).isdisjoint(wait.deciders)

@@ -1,0 +1,214 @@
+"""What clients and operators read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import (
+    FailedAttempt,
+    Job,
+    JobFilter,
+    JobState,
+    Status,
+)
+from perdure.model.limit import LimitRule, LimitUse
+from perdure.model.run import (
+    Run,
+    RunFilter,
+    RunStatus,
+    Wait,
+    WaitFilter,
+    WaitKind,
+)
+from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.store.contract import QueryStore
+from perdure.store.postgres import run_rows
+from perdure.store.postgres.limits import limit_use
+from perdure.store.postgres.rows import failed_attempt, job, job_state
+from perdure.store.postgres.run_rows import wait
+from perdure.store.postgres.session import Session
+from perdure.store.sql.statements import fill
+
+_LISTED_IN_ORDER = frozenset(
+    {Status.FAILED, Status.DEAD, Status.CANCELLED, Status.DISABLED, Status.PAUSED}
+)
+"""What the index for operators holds, in the order of ids."""
+
+
+class PostgresQueries(QueryStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        for row in await self._session.fetch("get_job", namespace, id):
+            return job(row)
+        return None
+
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        is_in_order = filter.status is None or filter.status in _LISTED_IN_ORDER
+        name = "list_jobs" if is_in_order else "list_jobs_by_status"
+        statement, arguments = filtered_jobs(self._session.statements[name], filter, after=1)
+        return [
+            job(row) for row in await self._session.connections.fetch(statement, limit, *arguments)
+        ]
+
+    async def count_jobs(self, filter: JobFilter) -> int:
+        statement, arguments = filtered_jobs(self._session.statements["count_jobs"], filter)
+        count: int = (await self._session.scan(statement, *arguments))[0][0]
+        return count
+
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        rows = await self._session.fetch("job_states", list(ids))
+        return {row[0]: job_state(row) for row in rows}
+
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        return [failed_attempt(row) for row in await self._session.fetch("failed_attempts", id)]
+
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        for row in await self._session.fetch("find_result", namespace, task, input_hash, input):
+            output: bytes = row[0]
+            return output
+        return None
+
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        return [
+            WorkerState(
+                info=msgspec.json.decode(row[0], type=WorkerInfo),
+                started_at=row[1],
+                seen_at=row[2],
+                running=tuple(row[3]),
+            )
+            for row in await self._session.fetch("workers", namespace)
+        ]
+
+    async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        keys, windows = [rule.key for rule in rules], [rule.window for rule in rules]
+        rows = await self._session.fetch(
+            "limit_uses", self._session.moment(), namespace, keys, windows
+        )
+        return [limit_use(row) for row in rows]
+
+    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
+        for row in await self._session.fetch("get_run", namespace, id):
+            return run_rows.run(row)
+        return None
+
+    async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
+        name = "list_runs" if filter.id is None else "list_runs_of_id"
+        statement, arguments = filtered_runs(self._session.statements[name], filter, after=1)
+        found = await self._session.connections.fetch(statement, limit, *arguments)
+        return [run_rows.run(row) for row in found]
+
+    async def count_runs(self, filter: RunFilter) -> int:
+        statement, arguments = filtered_runs(self._session.statements["count_runs"], filter)
+        count: int = (await self._session.scan(statement, *arguments))[0][0]
+        return count
+
+    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+        found: list[Run | None] = [None] * len(runs)
+        columns = [namespace for namespace, _ in runs], [id for _, id in runs]
+        for row in await self._session.fetch("run_states", *columns):
+            found[row[0] - 1] = run_rows.run(row, 1)
+        return found
+
+    async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
+        return [job(row) for row in await self._session.fetch("run_jobs", namespace, run)]
+
+    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
+        return [wait(row) for row in await self._session.fetch("run_waits", namespace, run)]
+
+    async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
+        statement, arguments = filtered_waits(
+            self._session.statements["list_waits"], filter, after=1
+        )
+        is_indexed = filter.run is not None or filter.kind in _INDEXED
+        fetch = self._session.connections.fetch if is_indexed else self._session.scan
+        found = await fetch(statement, limit, *arguments)
+        return [wait(row) for row in found]
+
+
+def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:
+    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+
+    The status stands in the text, as one of ours, so that the partial indexes can serve it.
+    """
+    wanted = {
+        "namespace =": filter.namespace,
+        "queue =": filter.queue,
+        "task =": filter.task,
+        "job_group =": filter.group,
+        "id <": filter.before,
+    }
+    given = [(test, value) for test, value in wanted.items() if value is not None]
+    common = [f"{test} ${number}" for number, (test, _) in enumerate(given, after + 1)]
+    common.append("NOT dropped")
+    with_status = without_index = common
+    if filter.status is not None:
+        status = Status(filter.status).value
+        with_status = [f"status = '{status}'", *common]
+        without_index = [f"status || '' = '{status}'", *common]
+    conditions = {
+        "filter": " AND ".join(with_status),
+        "filter_unindexed": " AND ".join(without_index),
+    }
+    return fill(statement, conditions), [value for _, value in given]
+
+
+def filtered_runs(statement: str, filter: RunFilter, after: int = 0) -> tuple[str, list[Any]]:
+    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+
+    The status stands in the text, as one of ours, so that the planner knows which are rare.
+    """
+    wanted = {
+        "namespace = ${}": filter.namespace,
+        "id = ${}": filter.id,
+        "flow = ${}": filter.flow,
+        "version = ${}": filter.version,
+        "parent_run = ${}": filter.parent,
+    }
+    given = [(test, value) for test, value in wanted.items() if value is not None]
+    conditions = [test.format(number) for number, (test, _) in enumerate(given, after + 1)]
+    arguments: list[Any] = [value for _, value in given]
+    if filter.before is not None:
+        number = after + len(arguments) + 1
+        conditions.append(f"(created_at, id) < (${number}, ${number + 1})")
+        arguments += filter.before
+    if filter.status is not None:
+        conditions.append(f"status = '{RunStatus(filter.status).value}'")
+    if filter.is_ended is not None:
+        conditions.append(f"finished_at IS {'NOT ' if filter.is_ended else ''}NULL")
+    return fill(statement, {"filter": " AND ".join(conditions) or "true"}), arguments
+
+
+_INDEXED = frozenset({WaitKind.SIGNAL, WaitKind.OUTSIDE, WaitKind.APPROVAL})
+
+
+def filtered_waits(statement: str, filter: WaitFilter, after: int = 0) -> tuple[str, list[Any]]:
+    """The statement with the filter in it, and its arguments, numbered on from ``after``.
+
+    The kind stands in the text, as one of ours, so that the partial indexes can serve it. It is
+    hidden from them where a run is asked for: its few waits are found by its id.
+    """
+    wanted = {
+        "namespace = ${}": filter.namespace,
+        "run_id = ${}": filter.run,
+        "name = ${}": filter.name,
+        "(deciders = '{{}}' OR deciders && ${}::text[])": filter.deciders,
+    }
+    given = [(test, value) for test, value in wanted.items() if value is not None]
+    conditions = [test.format(number) for number, (test, _) in enumerate(given, after + 1)]
+    arguments: list[Any] = [value for _, value in given]
+    if filter.after is not None:
+        number = after + len(arguments) + 1
+        conditions.append(f"(opened_at, run_id, key) > (${number}, ${number + 1}, ${number + 2})")
+        arguments += filter.after
+    if filter.kind is not None:
+        kind = "kind" if filter.run is None else "kind || ''"
+        conditions.append(f"{kind} = '{WaitKind(filter.kind).value}'")
+    return fill(statement, {"filter": " AND ".join(conditions) or "true"}), arguments

@@ -1,0 +1,214 @@
+"""Moving all rows out of one schema and into another, on a connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import asyncpg
+
+from perdure.errors import StoreError, StoreNotEmpty
+from perdure.model.hint import Hint, HintKind
+from perdure.store.contract.transfer import (
+    KINDS,
+    Contents,
+    Kept,
+    KeptDefinition,
+    KeptFailure,
+    KeptJob,
+    TransferStore,
+    let_go,
+)
+from perdure.store.postgres.connections import Connection, Record, close_gently, connect
+from perdure.store.postgres.rows import storable
+from perdure.store.postgres.session import Session
+from perdure.store.postgres.statements import place_in_sql
+from perdure.store.sql.kept_tables import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    NAMES,
+    TABLES,
+    Convert,
+    columns_of,
+    converted,
+    counting,
+    emptiness,
+    selection,
+    size_of,
+    types_of,
+)
+from perdure.store.sql.readable import readable_json
+
+_ROWS_AHEAD = 50
+"""Rows that the server sends at once."""
+
+
+_READ: dict[Any, Convert] = {NAMES: tuple}
+
+
+class PostgresDump:
+    def __init__(self, connection: Connection, url: str, place: str, contents: Contents) -> None:
+        self._connection = connection
+        self._url = url
+        self._place = place
+        self._contents = contents
+
+    @property
+    def contents(self) -> Contents:
+        return self._contents
+
+    async def batches(self) -> AsyncIterator[Sequence[Kept]]:
+        for kind in KINDS:
+            batch: list[Kept] = []
+            size = 0
+            async for row in self._rows(kind):
+                batch.append(_kept(kind, row, self._contents.at))
+                size += size_of(row)
+                if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
+                    yield batch
+                    batch, size = [], 0
+            if batch:
+                yield batch
+
+    async def _rows(self, kind: type[Kept]) -> AsyncIterator[Record]:
+        columns = columns_of(kind)
+        if kind is KeptJob:
+            columns = (*columns, "lease_until")
+        with _losses_told(self._url):
+            statement = selection(kind, self._place, columns)
+            cursor = await self._connection.cursor(statement)
+        while True:
+            with _losses_told(self._url):
+                rows = await cursor.fetch(_ROWS_AHEAD)
+            for row in rows:
+                yield row
+            if len(rows) < _ROWS_AHEAD:
+                return
+
+
+class PostgresTransfer(TransferStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def export_rows(self) -> AbstractAsyncContextManager[PostgresDump]:
+        return self._dumped()
+
+    @asynccontextmanager
+    async def _dumped(self) -> AsyncIterator[PostgresDump]:
+        place = f"{place_in_sql(self._session.address.schema)['schema']}."
+        with _losses_told(self._session.address.url):
+            connection = await connect(self._session.address)
+        try:
+            with _losses_told(self._session.address.url):
+                await connection.transaction(isolation="repeatable_read", readonly=True).start()
+                seen = await self._seen(connection, place)
+            yield PostgresDump(connection, self._session.address.url, place, seen)
+        finally:
+            await close_gently(connection)  # which ends the transaction
+
+    async def _seen(self, connection: Connection, place: str) -> Contents:
+        counts = await connection.fetchrow(counting(place))
+        held_until = await connection.fetchval(f"SELECT max(lease_until) FROM {place}jobs")
+        at: datetime = self._session.moment() or await connection.fetchval("SELECT now()")
+        return Contents(at=at, counts=dict(zip(TABLES, counts, strict=True)), held_until=held_until)
+
+    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+        with self._refusals():
+            connection = await connect(self._session.address)
+        try:
+            with self._refusals():
+                transaction = connection.transaction()
+                await transaction.start()
+                await self._check_nothing_kept(connection)
+            async for batch in batches:
+                with self._refusals():
+                    await self._load_batch(connection, batch)
+            with self._refusals():
+                await connection.execute(self._session.statements["go_on_numbering_runs"])
+                await transaction.commit()
+        finally:
+            await close_gently(connection)  # which undoes what was not committed
+        self._session.publish(*(Hint(kind=kind) for kind in _NEWS))
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreError(
+                f"the store at {self._session.address.url} refused, and nothing was written: "
+                f"{reason}"
+            ) from error
+
+    async def _check_nothing_kept(self, connection: Connection) -> None:
+        await connection.execute(self._session.statements["keep_others_from_writing"])
+        place = f"{place_in_sql(self._session.address.schema)['schema']}."
+        found = await connection.fetchrow(emptiness(place))
+        full = [
+            table.name
+            for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
+            if has_rows and kind is not KeptDefinition
+        ]
+        if full:
+            raise StoreNotEmpty(self._session.address.url, full)
+
+    async def _load_batch(self, connection: Connection, batch: Sequence[Kept]) -> None:
+        kind = type(batch[0])
+        rows = [_row(kind, each) for each in batch]
+        if kind is KeptDefinition:
+            await connection.executemany(self._session.statements["load_definition"], rows)
+            return
+        await connection.copy_records_to_table(
+            TABLES[kind].name,
+            schema_name=self._session.address.schema,
+            columns=columns_of(kind),
+            records=rows,
+        )
+
+
+@contextmanager
+def _losses_told(url: str) -> Iterator[None]:
+    """An outage ends a dump, which is of one moment: it cannot go on at another one."""
+    try:
+        yield
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or type(error).__name__
+        raise StoreError(f"the store at {url} was lost meanwhile: {reason}") from error
+
+
+def _kept(kind: type[Kept], row: Record, now: datetime) -> Kept:
+    if kind is KeptJob:
+        *values, lease_until = row
+        return let_go(KeptJob(**dict(zip(columns_of(kind), values, strict=True))), lease_until, now)
+    values = converted(row, types_of(kind), _READ)
+    fields = dict(zip(columns_of(kind), values, strict=True))
+    if kind is KeptFailure:
+        fields["failure"] = fields["failure"].encode()
+    return kind(**fields)
+
+
+_WRITTEN: dict[Any, Convert] = {NAMES: list}
+
+
+_REWRITTEN: dict[str, Convert] = {
+    "failure": readable_json,
+    "progress_message": storable,
+    "paused_by": storable,
+}
+"""What people are shown and no row is found by: it may lose a character rather than be refused."""
+
+
+_NEWS = (HintKind.READY, HintKind.SCHEDULED, HintKind.DUE)
+
+
+def _row(kind: type[Kept], kept: Kept) -> list[Any]:
+    columns = columns_of(kind)
+    row = converted(attrgetter(*columns)(kept), types_of(kind), _WRITTEN)
+    for at, column in enumerate(columns):
+        if column in _REWRITTEN and row[at] is not None:
+            row[at] = _REWRITTEN[column](row[at])
+    return row

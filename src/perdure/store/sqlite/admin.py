@@ -1,0 +1,213 @@
+"""What operators do to jobs and queues, and what they ask now and then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from perdure.errors import FingerprintTaken, JobBelongsToRun
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId
+from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
+from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
+from perdure.model.moment import nearest_storable
+from perdure.model.run import FlowCount, RunStatus
+from perdure.rules.lifecycle import Operation, starts_from
+from perdure.store.contract import AdminStore
+from perdure.store.sql.migrations import indexes_made, load_migrations
+from perdure.store.sqlite.moving import Move, is_held, move
+from perdure.store.sqlite.rows import JobRow, as_json, micros, micros_in, moment, queue_from
+from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.statements import PACKAGE
+from perdure.store.sqlite.transaction import Transaction
+
+Plan = Callable[[JobRow, int], Move]
+"""Where an act takes a job that it applies to, at a moment."""
+
+
+class SqliteAdmin(AdminStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return await self._act(Operation.ABORT, _aborted, namespace, ids)
+
+    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
+        def abort(transaction: Transaction) -> list[StatusChange]:
+            rows = transaction.rows("unfinished_of_group", namespace=namespace, group=group)
+            jobs = [JobRow._make(row) for row in rows]
+            return _apply(transaction, Operation.ABORT, _aborted, jobs)
+
+        return await self._session.write(abort)
+
+    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return await self._act(Operation.DISABLE, _disabled, namespace, ids)
+
+    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return await self._act(Operation.ENABLE, _enabled, namespace, ids)
+
+    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return await self._act(Operation.RETRY, _queued, namespace, ids)
+
+    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
+        return await self._act(Operation.RESUME, _queued, namespace, ids)
+
+    async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
+        def pause(transaction: Transaction) -> None:
+            row = {"namespace": namespace, "queue": queue, "by": by, "now": transaction.now}
+            transaction.write("pause_queue", **row)
+            transaction.hint_any(HintKind.DUE)
+
+        await self._session.write(pause)
+
+    async def resume_queue(self, namespace: str, queue: str) -> None:
+        def resume(transaction: Transaction) -> None:
+            if transaction.write("resume_queue", namespace=namespace, queue=queue):
+                transaction.hint_any(HintKind.READY)
+
+        await self._session.write(resume)
+
+    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
+        row = (namespace, key, micros(nearest_storable(until)))
+        await self._session.write(lambda transaction: transaction.write_rows("close_limits", [row]))
+
+    async def _act(
+        self, operation: Operation, plan: Plan, namespace: str | None, ids: Sequence[JobId]
+    ) -> list[StatusChange]:
+        each_once = as_json(list(dict.fromkeys(ids)))
+
+        def act(transaction: Transaction) -> list[StatusChange]:
+            rows = transaction.rows("visible_jobs", namespace=namespace, ids=each_once)
+            return _apply(transaction, operation, plan, [JobRow._make(row) for row in rows])
+
+        return await self._session.write(act)
+
+    async def live_flows(self, namespace: str | None) -> list[FlowCount]:
+        rows = await self._session.rows("live_flows", namespace=namespace)
+        return [
+            FlowCount(namespace=place, flow=flow, version=version, count=count)
+            for place, flow, version, count in rows
+        ]
+
+    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+        rows = await self._session.rows("depth", namespace=namespace)
+        return [
+            QueueDepth(namespace=place, queue=queue, status=Status(status), count=count)
+            for place, queue, status, count in rows
+        ]
+
+    async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
+        rows = await self._session.rows("paused_queues", namespace=namespace)
+        return [queue_from(row) for row in rows]
+
+    async def inspect_storage(self) -> StorageReport:
+        wanted = indexes_made(load_migrations(PACKAGE, {"prefix": self._session.place.prefix}))
+        path = self._session.place.path
+
+        def look(transaction: Transaction) -> StorageReport:
+            present = {name for (name,) in transaction.rows("indexes_present")}
+            damages = (text for (text,) in transaction.rows("damages"))
+            strays = transaction.rows("strays", limit=STRAYS_MAX)
+            return StorageReport(
+                schema_version=transaction.rows("schema_version")[0][0],
+                damages=tuple(text for text in damages if text != _SOUND),
+                missing_indexes={name: wanted[name] for name in sorted(wanted.keys() - present)},
+                log_bytes=_size(f"{path}-wal"),
+                strays=tuple(
+                    OrphanedRun(run=run, namespace=namespace) for run, namespace in strays
+                ),
+            )
+
+        return await self._session.read(look)
+
+    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+        return [
+            FlowRuns(
+                namespace=place,
+                flow=flow,
+                version=version,
+                live=live,
+                ended=ended,
+                last_submitted_at=None if last is None else moment(last),
+            )
+            for place, flow, version, live, ended, last in await self._session.rows(
+                "count_flows", namespace=namespace
+            )
+        ]
+
+    async def count_ended(self, namespace: str, keep: timedelta) -> EndedCounts:
+        def count(transaction: Transaction) -> EndedCounts:
+            old = {"namespace": namespace, "until": transaction.now - micros_in(keep)}
+            jobs = transaction.rows("count_ended_jobs", **old)
+            runs = transaction.rows("count_ended_runs", **old)
+            return EndedCounts(
+                jobs={Status(status): count for status, count in jobs},
+                runs={RunStatus(status): count for status, count in runs},
+            )
+
+        return await self._session.read(count)
+
+
+def _apply(
+    transaction: Transaction, operation: Operation, plan: Plan, jobs: Sequence[JobRow]
+) -> list[StatusChange]:
+    """Do it to the jobs it applies to, and leave the others as they are."""
+    for job in jobs:
+        if job.run_id is not None:
+            raise JobBelongsToRun(job.id, job.run_id)
+    movable = [job for job in jobs if job.status in starts_from(operation)]
+    moves = [plan(job, transaction.now) for job in movable]
+    if operation is Operation.RETRY:
+        _check_fingerprints(transaction, movable)
+    move(transaction, operation, moves)
+    if operation is Operation.RETRY:
+        numbers = as_json([job.number for job in movable])
+        transaction.write("start_anew", numbers=numbers, now=transaction.now)
+    transaction.hint(HintKind.ABORTING, (job.id for job in movable if is_held(job)))
+    after = {step.job.id: step.after for step in moves}
+    return [
+        StatusChange(
+            id=job.id, before=Status(job.status), after=after.get(job.id, Status(job.status))
+        )
+        for job in jobs
+    ]
+
+
+def _aborted(job: JobRow, now: int) -> Move:
+    return Move(job=job, after=Status.ABORTING if is_held(job) else Status.CANCELLED)
+
+
+def _disabled(job: JobRow, now: int) -> Move:
+    return Move(job=job, after=Status.DISABLED, takes_claim=is_held(job))
+
+
+def _enabled(job: JobRow, now: int) -> Move:
+    return Move(job=job, after=Status.WAITING if job.ready_at <= now else Status.SCHEDULED)
+
+
+def _queued(job: JobRow, now: int) -> Move:
+    return Move(job=job, after=Status.WAITING)
+
+
+def _check_fingerprints(transaction: Transaction, jobs: Sequence[JobRow]) -> None:
+    """Raise unless all these finished jobs can become live at once."""
+    marked = [job for job in jobs if job.fingerprint is not None]
+    wanted = as_json([(job.namespace, job.queue, job.fingerprint) for job in marked])
+    found = [JobRow._make(row) for row in transaction.rows("live_fingerprints", wanted=wanted)]
+    live = {(job.namespace, job.queue, job.fingerprint): job.id for job in found}
+    for job in marked:
+        rival = live.setdefault((job.namespace, job.queue, job.fingerprint), job.id)
+        if rival != job.id:
+            raise FingerprintTaken(job.queue, job.fingerprint or "", rival)
+
+
+_SOUND = "ok"
+
+
+def _size(path: str) -> int:
+    """0 for a log that is not there: everything has been moved into the file."""
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,284 @@
+"""What clients and operators read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import (
+    FINISHED,
+    FailedAttempt,
+    Job,
+    JobFilter,
+    JobState,
+    Status,
+)
+from perdure.model.limit import LimitRule, LimitUse
+from perdure.model.run import (
+    Run,
+    RunFilter,
+    Wait,
+    WaitFilter,
+    WaitKind,
+)
+from perdure.model.worker import WorkerState
+from perdure.store.contract import QueryStore
+from perdure.store.sql.statements import fill
+from perdure.store.sqlite.limits import limit_uses
+from perdure.store.sqlite.rows import (
+    as_json,
+    attempt_from,
+    job_from,
+    micros,
+    state_from,
+    worker_from,
+)
+from perdure.store.sqlite.run_rows import run_from, wait_from
+from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.statements import statements_of
+from perdure.store.sqlite.transaction import Transaction
+
+_AFTER_ALL_IDS = "\U0010ffff"
+
+
+class SqliteQueries(QueryStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
+        rows = await self._session.rows("get_job", namespace=namespace, id=id)
+        return job_from(rows[0]) if rows else None
+
+    async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
+        text = listing_of_jobs(self._session.place.prefix, "list_jobs", filter)
+        rows = await self._session.read(
+            lambda transaction: transaction.rows_of(text, **_job_parameters(filter), limit=limit)
+        )
+        return [job_from(row) for row in rows]
+
+    async def count_jobs(self, filter: JobFilter) -> int:
+        prefix = self._session.place.prefix
+        return await self._session.read(lambda transaction: _count(transaction, prefix, filter))
+
+    async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        rows = await self._session.rows("job_states", ids=as_json(list(ids)))
+        states = [state_from(row) for row in rows]
+        return {state.id: state for state in states}
+
+    async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
+        rows = await self._session.rows("failed_attempts", id=id)
+        return [attempt_from(row) for row in rows]
+
+    async def find_result(
+        self, namespace: str, task: str, input_hash: int, input: bytes
+    ) -> bytes | None:
+        rows = await self._session.rows(
+            "find_result", namespace=namespace, task=task, input_hash=input_hash, input=input
+        )
+        return rows[0][0] if rows else None
+
+    async def workers(self, namespace: str | None) -> list[WorkerState]:
+        return await self._session.read(lambda transaction: _workers(transaction, namespace))
+
+    async def limit_usage(self, namespace: str, rules: Sequence[LimitRule]) -> list[LimitUse]:
+        return await self._session.read(
+            lambda transaction: limit_uses(transaction, namespace, rules)
+        )
+
+    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
+        rows = await self._session.rows("get_run", namespace=namespace, run=id)
+        return run_from(rows[0]) if rows else None
+
+    async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
+        text = listing_of_runs(self._session.place.prefix, "list_runs", filter)
+        rows = await self._session.read(
+            lambda transaction: transaction.rows_of(text, **_run_parameters(filter), limit=limit)
+        )
+        return [run_from(row) for row in rows]
+
+    async def count_runs(self, filter: RunFilter) -> int:
+        text = listing_of_runs(self._session.place.prefix, "count_runs", filter)
+        [(count,)] = await self._session.read(
+            lambda transaction: transaction.rows_of(text, **_run_parameters(filter))
+        )
+        return int(count)
+
+    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+        def states(transaction: Transaction) -> list[Run | None]:
+            found = [
+                transaction.rows("get_run", namespace=namespace, run=id) for namespace, id in runs
+            ]
+            return [run_from(rows[0]) if rows else None for rows in found]
+
+        return await self._session.read(states)
+
+    async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
+        rows = await self._session.rows("run_jobs", namespace=namespace, run=run)
+        return [job_from(row) for row in rows]
+
+    async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
+        rows = await self._session.rows("run_waits", namespace=namespace, run=run)
+        return [wait_from(row) for row in rows]
+
+    async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
+        text = listing_of_waits(self._session.place.prefix, filter)
+        rows = await self._session.read(
+            lambda transaction: transaction.rows_of(text, **_wait_parameters(filter), limit=limit)
+        )
+        return [wait_from(row) for row in rows]
+
+
+def _count(transaction: Transaction, prefix: str, filter: JobFilter) -> int:
+    """Count by the index that knows the answer without a look at the rows, where there is one."""
+    if filter.group is None and filter.before is None:
+        if filter.status is None:
+            each = (replace(filter, status=status) for status in Status)
+            return sum(_count(transaction, prefix, part) for part in each)
+        if filter.status is Status.WAITING:
+            return _counted(transaction, transaction.sql["count_waiting"], filter)
+        if filter.status in FINISHED:
+            return _counted(transaction, transaction.sql["count_finished"], filter)
+    return _counted(transaction, listing_of_jobs(prefix, "count_listed", filter), filter)
+
+
+def _counted(transaction: Transaction, text: str, filter: JobFilter) -> int:
+    [(count,)] = transaction.rows_of(text, **_job_parameters(filter))
+    return int(count)
+
+
+def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerState]:
+    running: dict[str, list[JobId]] = {}
+    for worker, id in transaction.rows("held_jobs"):
+        running.setdefault(worker, []).append(id)
+    rows = transaction.rows("workers", namespace=namespace)
+    return [worker_from(row, running.get(row[0], ())) for row in rows]
+
+
+def listing_of_jobs(prefix: str, name: str, filter: JobFilter) -> str:
+    """The text of a listing or counting statement, by the index that serves the filter best."""
+    if filter.group is not None:
+        return _job_statement(prefix, name, "job.job_group = :group")
+    return _job_statement(prefix, name, "TRUE" if filter.status is None else "job.status = :status")
+
+
+@lru_cache(maxsize=256)
+def _job_statement(prefix: str, name: str, where: str) -> str:
+    return fill(statements_of(prefix)[name], {"where": where})
+
+
+def _job_parameters(filter: JobFilter) -> dict[str, Any]:
+    return {
+        "namespace": filter.namespace,
+        "status": filter.status,
+        "queue": filter.queue,
+        "task": filter.task,
+        "group": filter.group,
+        "before": filter.before or _AFTER_ALL_IDS,
+    }
+
+
+_AFTER_ALL_TIMES = 2**63 - 1
+
+
+def listing_of_runs(prefix: str, name: str, filter: RunFilter) -> str:
+    """The text of a listing or counting statement, by the index that serves the filter best."""
+    if filter.id is not None:
+        return _run_statement(prefix, name, "id", "run.id = :id")
+    if filter.parent is not None:
+        place = "" if filter.namespace is None else " AND run.namespace = :namespace"
+        return _run_statement(prefix, name, "parent", f"run.parent_run = :parent{place}")
+    if filter.is_ended is False and filter.status is None:
+        return _run_statement(prefix, name, "live", _live(filter))
+    if filter.status is not None:
+        return _run_statement(prefix, name, "status", "run.status = :status")
+    return _run_statement(prefix, name, "created", "TRUE")
+
+
+def _live(filter: RunFilter) -> str:
+    """As many columns of the index as the filter names, without a gap."""
+    terms = ["run.finished_at IS NULL"]
+    for column in ("namespace", "flow", "version"):
+        if getattr(filter, column) is None:
+            break
+        terms.append(f"run.{column} = :{column}")
+    return " AND ".join(terms)
+
+
+@lru_cache(maxsize=256)
+def _run_statement(prefix: str, name: str, index: str, where: str) -> str:
+    place = {"index": f"INDEXED BY {prefix}runs_{index}", "where": where}
+    return fill(statements_of(prefix)[name], place)
+
+
+def _run_parameters(filter: RunFilter) -> dict[str, Any]:
+    at, id = filter.before or (None, "")
+    return {
+        "namespace": filter.namespace,
+        "id": filter.id,
+        "status": filter.status,
+        "flow": filter.flow,
+        "version": filter.version,
+        "parent": filter.parent,
+        "is_ended": filter.is_ended,
+        "before_at": _AFTER_ALL_TIMES if at is None else micros(at),
+        "before_id": id,
+    }
+
+
+_CONDITIONS = {
+    "namespace": "wait.namespace = :namespace",
+    "run": "wait.run_id = :run",
+    "kind": "wait.kind = :kind",
+    "name": "wait.name = :name",
+    "deciders": """\
+(wait.deciders = '[]' OR EXISTS (
+        SELECT 1
+        FROM json_each(wait.deciders) AS named
+        WHERE named.value IN (SELECT value FROM json_each(:deciders))
+    ))""",
+    "after": "(wait.opened_at, wait.run_id, wait.key) > (:after_at, :after_run, :after_key)",
+}
+
+
+_ASKING = ("asking", "wait.kind IN ('outside', 'approval') AND wait.kind = :kind")
+
+
+_INDEXES = {
+    WaitKind.SIGNAL: ("signals", "wait.kind = 'signal'"),
+    WaitKind.OUTSIDE: _ASKING,
+    WaitKind.APPROVAL: _ASKING,
+}
+"""What a kind is listed by, and how to ask for it so that SQLite sees that it may."""
+
+
+def listing_of_waits(prefix: str, filter: WaitFilter) -> str:
+    """The text of the listing statement, by the index that serves the filter best."""
+    asked = {name: text for name, text in _CONDITIONS.items() if getattr(filter, name) is not None}
+    index = ""
+    if filter.run is None and filter.kind in _INDEXES:
+        index, asked["kind"] = _INDEXES[filter.kind]
+    return _wait_statement(prefix, index, " AND ".join(asked.values()) or "TRUE")
+
+
+@lru_cache(maxsize=256)
+def _wait_statement(prefix: str, index: str, filter: str) -> str:
+    place = {"index": f"INDEXED BY {prefix}waits_{index}" if index else "", "filter": filter}
+    return fill(statements_of(prefix)["list_waits"], place)
+
+
+def _wait_parameters(filter: WaitFilter) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "namespace": filter.namespace,
+        "run": filter.run,
+        "kind": filter.kind,
+        "name": filter.name,
+        "deciders": as_json(filter.deciders),
+    }
+    if filter.after is not None:
+        at, run, key = filter.after
+        parameters |= {"after_at": micros(at), "after_run": run, "after_key": key}
+    return parameters

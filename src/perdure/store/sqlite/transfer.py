@@ -1,0 +1,261 @@
+"""Moving all rows out of one file and into another, on a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from msgspec import convert
+
+from perdure.clock import Clock
+from perdure.errors import StoreError, StoreNotEmpty
+from perdure.store.contract.transfer import (
+    KINDS,
+    Contents,
+    Kept,
+    KeptDefinition,
+    KeptJob,
+    KeptRun,
+    TransferStore,
+    let_go,
+)
+from perdure.store.sql.kept_tables import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    MOMENT,
+    NAMES,
+    TABLES,
+    Convert,
+    columns_of,
+    converted,
+    counting,
+    emptiness,
+    selection,
+    size_of,
+    types_of,
+)
+from perdure.store.sql.statements import fill
+from perdure.store.sqlite.busy import patiently
+from perdure.store.sqlite.connecting import as_store_error, connect_reader, connect_writer
+from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sqlite.rows import INLINE_MAX_BYTES, Row, as_json, micros, moment, moment_or_none
+from perdure.store.sqlite.run_rows import LAST_NUMBER, names_in
+from perdure.store.sqlite.session import Session
+
+Answer = TypeVar("Answer")
+
+
+Connect = Callable[[SqlitePlace], sqlite3.Connection]
+
+
+class Aside:
+    """Does what it is asked one after the other, also if whoever asked was cancelled meanwhile."""
+
+    def __init__(self, place: SqlitePlace, thread: ThreadPoolExecutor) -> None:
+        self._place = place
+        self._thread = thread
+
+    async def do(self, action: Callable[[], Answer]) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, action)
+        except sqlite3.Error as error:
+            raise as_store_error(error, self._place) from error
+
+
+@asynccontextmanager
+async def aside(
+    place: SqlitePlace, connect: Connect
+) -> AsyncIterator[tuple[Aside, sqlite3.Connection]]:
+    """Open a connection, and close it; what was not committed is undone."""
+    with ThreadPoolExecutor(1, thread_name_prefix="perdure aside") as thread:
+        own = Aside(place, thread)
+        connection = await own.do(lambda: connect(place))
+        try:
+            yield own, connection
+        finally:
+            # In the same thread, so that nothing is under way on it any more.
+            await own.do(connection.close)
+
+
+_READ: dict[Any, Convert] = {MOMENT: moment, NAMES: names_in, bool: bool}
+
+
+_AS_THEY_ARE = (bytes, datetime)
+
+
+_LAST_EVENT_AT = """\
+(SELECT event.at FROM {prefix}events AS event WHERE event.run_serial = run.serial
+ORDER BY event.number DESC LIMIT 1)"""
+
+
+_LARGE_INPUT = "(SELECT large.input FROM {prefix}large_inputs AS large WHERE large.job_id = job.id)"
+
+
+_EXPRESSIONS = {
+    (KeptRun, "number"): LAST_NUMBER,
+    (KeptRun, "updated_at"): f"max(run.updated_at, coalesce({_LAST_EVENT_AT}, 0))",
+    (KeptJob, "input"): f"coalesce(job.input, {_LARGE_INPUT})",
+}
+"""What is not in a column of its name."""
+
+
+class SqliteDump:
+    def __init__(
+        self,
+        thread: Aside,
+        connection: sqlite3.Connection,
+        place: SqlitePlace,
+        contents: Contents,
+    ) -> None:
+        self._thread = thread
+        self._connection = connection
+        self._place = place
+        self._contents = contents
+
+    @property
+    def contents(self) -> Contents:
+        return self._contents
+
+    async def batches(self) -> AsyncIterator[Sequence[Kept]]:
+        for kind in KINDS:
+            batches = self._read(kind)
+            while batch := await self._thread.do(partial(next, batches, None)):
+                yield batch
+
+    def _read(self, kind: type[Kept]) -> Iterator[Sequence[Kept]]:
+        batch: list[Kept] = []
+        size = 0
+        for row in self._connection.execute(self._statement(kind)):
+            batch.append(self._kept(kind, row))
+            size += size_of(row)
+            if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _kept(self, kind: type[Kept], row: Row) -> Kept:
+        try:
+            return _kept(kind, row, self._contents.at)
+        except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
+            raise StoreError(
+                f"the table {TABLES[kind].name} in {self._place.url} has a row that cannot be "
+                f"moved, {row[:3]}: {error}. Correct or remove it"
+            ) from error
+
+    def _statement(self, kind: type[Kept]) -> str:
+        columns = [_EXPRESSIONS.get((kind, column), column) for column in columns_of(kind)]
+        if kind is KeptJob:
+            columns.append("lease_until")
+        return fill(selection(kind, "{prefix}", columns), {"prefix": self._place.prefix})
+
+
+class SqliteTransfer(TransferStore):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def export_rows(self) -> AbstractAsyncContextManager[SqliteDump]:
+        return self._dumped()
+
+    @asynccontextmanager
+    async def _dumped(self) -> AsyncIterator[SqliteDump]:
+        place = self._session.place
+        async with aside(place, connect_reader) as (thread, connection):
+            contents = await thread.do(
+                partial(_begin_reading, connection, place, self._session.clock)
+            )
+            yield SqliteDump(thread, connection, place, contents)
+
+    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+        place = self._session.place
+        async with aside(place, connect_writer) as (thread, connection):
+            await thread.do(partial(_begin_writing, connection, place))
+            async for batch in batches:
+                await thread.do(partial(_add, connection, place.prefix, batch))
+            await thread.do(partial(connection.execute, "COMMIT"))
+
+
+def _begin_reading(connection: sqlite3.Connection, place: SqlitePlace, clock: Clock) -> Contents:
+    def attempt() -> Contents:
+        connection.execute("BEGIN")
+        try:
+            return _contents(connection, place, clock())
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    return patiently(attempt, place.path)
+
+
+def _contents(connection: sqlite3.Connection, place: SqlitePlace, now: datetime) -> Contents:
+    # The transaction sees what was there at its first read, which is this one.
+    counts = connection.execute(counting(place.prefix)).fetchone()
+    [held_until] = connection.execute(f"SELECT max(lease_until) FROM {place.prefix}jobs").fetchone()
+    return Contents(
+        at=now,
+        counts=dict(zip(TABLES, counts, strict=True)),
+        held_until=moment_or_none(held_until),
+    )
+
+
+def _kept(kind: type[Kept], row: Row, now: datetime) -> Kept:
+    columns = columns_of(kind)
+    values = converted(row[: len(columns)], types_of(kind), _READ)
+    kept = convert(dict(zip(columns, values, strict=True)), kind, builtin_types=_AS_THEY_ARE)
+    if isinstance(kept, KeptJob):
+        return let_go(kept, moment_or_none(row[-1]), now)
+    return kept
+
+
+_WRITTEN: dict[Any, Convert] = {MOMENT: micros, NAMES: as_json}
+
+
+_NOT_KEPT: dict[type[Kept], set[str]] = {KeptRun: {"number"}}
+"""What the tables tell otherwise: the number of a run is that of its last event."""
+
+
+def _begin_writing(connection: sqlite3.Connection, place: SqlitePlace) -> None:
+    """Take the lock that keeps all others from writing, and see that there is nothing yet."""
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"), place.path)
+    found = connection.execute(emptiness(place.prefix)).fetchone()
+    full = [
+        table.name
+        for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
+        if has_rows and kind is not KeptDefinition
+    ]
+    if full:
+        raise StoreNotEmpty(place.url, full)
+
+
+def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[Kept]) -> None:
+    kind = type(batch[0])
+    columns = [name for name in columns_of(kind) if name not in _NOT_KEPT.get(kind, ())]
+    # A worker that started here first has saved its own definitions; the same version is the same.
+    verb = "INSERT OR IGNORE" if kind is KeptDefinition else "INSERT"
+    marks = ", ".join("?" * len(columns))
+    connection.executemany(
+        f"{verb} INTO {prefix}{TABLES[kind].name} ({', '.join(columns)}) VALUES ({marks})",
+        [_row(kind, columns, each) for each in batch],
+    )
+    large = [(job.id, job.input) for job in batch if isinstance(job, KeptJob) and _is_large(job)]
+    connection.executemany(f"INSERT INTO {prefix}large_inputs (job_id, input) VALUES (?, ?)", large)
+
+
+def _row(kind: type[Kept], columns: Sequence[str], kept: Kept) -> list[Any]:
+    types = dict(zip(columns_of(kind), types_of(kind), strict=True))
+    row = converted(attrgetter(*columns)(kept), [types[name] for name in columns], _WRITTEN)
+    if isinstance(kept, KeptJob) and _is_large(kept):
+        row[columns.index("input")] = None
+    return row
+
+
+def _is_large(job: KeptJob) -> bool:
+    return len(job.input) > INLINE_MAX_BYTES
