@@ -26,7 +26,7 @@ from perdure.model.value import Value
 from perdure.rules.decide import decide, fork, submit
 from perdure.rules.decision import Decision, Schedule
 from perdure.verify.replay import Replay, Step, origins
-from perdure.verify.triggers import NULL, Sight, happening_of
+from perdure.verify.triggers import NULL, EventInContext, trigger_of
 
 
 class Opened(Value):
@@ -117,10 +117,10 @@ class Redeciding:
             return self._unless_skipped(decision)
         if isinstance(event, events.OutputChanged | events.RunForked):
             return self._fork_at(place, graph)
-        happening = happening_of(Sight(graph, step, values.json_or_null(step.number)))
-        if happening is None:
+        trigger = trigger_of(EventInContext(graph, step, values.json_or_null(step.number)))
+        if trigger is None:
             raise ValueError("nothing that happens to a run leads to it by itself")
-        decision, _ = decide(graph, run, step.before, happening, values)
+        decision, _ = decide(graph, run, step.before, trigger, values)
         return decision
 
     def _unless_skipped(self, decision: Decision) -> Decision:
