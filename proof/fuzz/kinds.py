@@ -21,12 +21,11 @@ from perdure.rules.template import render
 from perdure.store.opening import store_at
 from proof.fuzz import rows, telling, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
-from proof.fuzz.calls import Call, calls
-from proof.fuzz.commands import command_lines, is_passable
+from proof.fuzz.calls import Call, calls, command_lines, is_passable
 from proof.fuzz.inspection import inspect_store
 from proof.fuzz.leaks import all_that_tells, look_for_secrets
+from proof.fuzz.rows import COLUMNS, JUNK, spoil
 from proof.fuzz.scene import BrokenPromise, scene
-from proof.fuzz.spoiling import COLUMNS, JUNK, spoil
 from proof.strategies import (
     answers,
     any_conditions,

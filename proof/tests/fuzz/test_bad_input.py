@@ -7,9 +7,7 @@ import inspect
 import pytest
 
 from perdure import AsyncClient
-from proof.fuzz.calls import LEFT_OUT, METHODS
-from proof.fuzz.commands import COMMANDS
-from proof.fuzz.commands import LEFT_OUT as COMMANDS_LEFT_OUT
+from proof.fuzz.calls import COMMANDS, COMMANDS_LEFT_OUT, LEFT_OUT, METHODS
 from proof.fuzz.kinds import KINDS
 from proof.fuzz.running import fuzz
 from tests.cli.test_command_tree import all_commands

@@ -12,7 +12,7 @@ from perdure import AsyncClient
 from perdure.clock import ManualClock
 from perdure.store.opening import store_at
 from proof.fuzz import rows, work
-from proof.fuzz.spoiling import spoil
+from proof.fuzz.rows import spoil
 
 LOOKS = 20
 """Polls that a worker makes while it is watched."""
