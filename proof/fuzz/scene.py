@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure import AsyncClient, PerdureError, Worker
 from perdure.clock import ManualClock
-from perdure.errors import MESSAGE_MAX
+from perdure.diagnostics import MESSAGE_MAX
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from proof.fuzz import work

@@ -1,510 +1,710 @@
-"""Every exception a caller may catch, in one tree, and those a task raises to say what it wants."""
+"""Every exception a caller may catch, and those a task raises to say how its attempt counts.
+
+Each has a code and typed fields; the message is rendered when somebody reads it. Six bases decide
+how interfaces report an error: ``InvalidInput``, ``NotFound``, ``Conflict``, ``NotAllowed``,
+``StoreError`` and ``TaskError``.
+
+Failures and retry policies store exceptions by their qualified names, ``perdure.errors.X``: a class
+that moves or is renamed no longer matches what is stored.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 
-from perdure.model.duration import Duration, as_duration
-from perdure.model.moment import as_moment
+from perdure.diagnostics import (
+    PYTHON,
+    Action,
+    Code,
+    Diagnostic,
+    Fault,
+    Renderer,
+    declare,
+    message,
+    near,
+    render,
+    truncate,
+)
 
 if TYPE_CHECKING:
+    from perdure.model.duration import Duration
     from perdure.model.failure import Failure
 
 
-# All of them in this one module: `Failure.type` and `Retry(on=...)` store the full name of a
-# class, `perdure.errors.X`, so a class that moves or is renamed no longer matches what is stored.
-
-MESSAGE_MAX = 20_000
-
-
+@dataclass_transform(kw_only_default=True)
 class PerdureError(Exception):
-    """Base of everything Perdure raises on purpose."""
+    """Base of everything Perdure raises on purpose.
 
-    def __init__(self, *args: object) -> None:
-        # A message may quote what came from outside, which may be of any length.
-        super().__init__(*(_cut(each) if isinstance(each, str) else each for each in args))
+    Subclasses declare a code and their fields. ``faults`` are what is wrong in detail: those the
+    error was made with, or the error itself. Messages are rendered lazily, because some errors are
+    raised on the hot path.
+    """
+
+    CODE: ClassVar[Code] = declare("error", "{message}")
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _derived: ClassVar[tuple[str, ...]] = ()
+    """Properties that the message needs besides the fields."""
+
+    # Not annotated, so it is not a field.
+    _faults = cast(tuple[Fault, ...], ())
+
+    def __init_subclass__(cls) -> None:
+        own = [
+            name
+            for name, kind in inspect.get_annotations(cls).items()
+            if not str(kind).startswith("ClassVar")
+        ]
+        cls._fields = (*(name for name in cls._fields if name not in own), *own)
+
+    def __init__(self, *details: Fault | str, **fields: Any) -> None:
+        super().__init__(*(each for each in details if isinstance(each, str)))
+        for name in self._fields:
+            if name in fields:
+                setattr(self, name, fields.pop(name))
+            elif not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} needs {name}=")
+        if fields:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(fields)}")
+        if details:
+            text = PerdureError.CODE if self._fields else self.CODE
+            self._faults = tuple(
+                each if isinstance(each, Fault) else Fault(code=text.name, args={"message": each})
+                for each in details
+            )
+
+    @property
+    def code(self) -> str:
+        return self.diagnostic.code
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        if self._faults:
+            return self._faults
+        return (Fault(code=self.CODE.name, args=self.fields, actions=self.actions()),)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*self._fields, *self._derived)}
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The error as a whole; one that has nothing but a single fault is that fault."""
+        if len(self._faults) == 1 and not self._fields:
+            return self._faults[0]
+        return Diagnostic(code=self.CODE.name, args=self.fields, actions=self.actions())
+
+    def actions(self) -> tuple[Action, ...]:
+        return ()
+
+    def render(self, renderer: Renderer = PYTHON, separator: str = "\n  - ") -> str:
+        """Return the message for one interface; several faults are listed after the sentence."""
+        if not self._faults:
+            return render(self.diagnostic, renderer)
+        listed = [fault_text(each, renderer) for each in self._faults]
+        if not self._fields:
+            return truncate("; ".join(listed))
+        first = separator if separator.startswith("\n") else " "
+        return truncate(f"{message(self.diagnostic, renderer)}:{first}{separator.join(listed)}")
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by attributes, whatever the constructor takes."""
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
+    error = cls.__new__(cls)
+    error.args = args
+    return error
+
+
+def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
+    """One fault as a line, with the path to it in front, unless its sentence names the place."""
+    where = fault.where
+    if where and where[-1] == fault.args.get("name"):
+        where = where[:-1]
+    place = ".".join(map(str, where))
+    return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
 
 
 # What the caller got wrong. Nothing was written.
 
 
 class InvalidInput(PerdureError, ValueError):
-    """An argument cannot be used; the message names it and what would be accepted."""
+    """An argument cannot be used; ``faults`` say which and why. Nothing was written."""
+
+    CODE = declare("input.invalid", "{message}")
 
 
 class UnknownTask(InvalidInput):
-    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"; registered: {', '.join(sorted(known))}" if known else "; none is registered"
-        super().__init__(f"task {name!r} is not registered here{hint}. Pass it in tasks=[...]")
-        self.name = name
+    """A task is named that this client or worker does not know."""
+
+    CODE = declare(
+        "task.unknown",
+        "task {name!r} is not registered here[; did you mean {nearest:or}?]",
+        "[Registered: {known}. ]Pass the task in `tasks`",
+    )
+    _derived = ("nearest",)
+    name: str
+    known: tuple[str, ...] = ()
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        return near(self.name, self.known)
 
 
 class DuplicateTask(InvalidInput):
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"two different tasks are named {name!r}; rename one of them: @task(name=...)"
-        )
-        self.name = name
+    """Two different tasks have one name."""
+
+    CODE = declare(
+        "task.duplicate", "two different tasks are named {name!r}", "Rename one: @task(name=...)"
+    )
+    name: str
 
 
 class PayloadNotSerialisable(InvalidInput):
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(
-            f"{what} cannot be stored: {reason}. Use JSON values, dataclasses, pydantic models, "
-            "datetimes, UUIDs, bytes or enums"
-        )
+    """JSON cannot carry the value."""
+
+    CODE = declare(
+        "payload.not_serializable",
+        "{what} cannot be stored: {reason}",
+        "Use JSON values, dataclasses, pydantic models, datetimes, UUIDs, bytes or enums",
+    )
+    what: str
+    reason: str
 
 
 class PayloadTooLarge(InvalidInput):
-    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(
-            f"{what} has {size_bytes} bytes, more than the {limit_bytes} allowed. Store it "
-            "elsewhere and pass a reference, or raise payload_max_bytes"
-        )
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
+    """An input, a result or a report is larger than allowed."""
 
-
-class FingerprintTaken(PerdureError):
-    """``on_conflict="raise"``: a live job of the queue has this fingerprint already."""
-
-    def __init__(self, queue: str, fingerprint: str, job_id: str) -> None:
-        super().__init__(
-            f"job {job_id} in queue {queue!r} is live with fingerprint {fingerprint!r}; wait for "
-            'it, or enqueue with on_conflict="return" or "replace"'
-        )
-        self.queue = queue
-        self.fingerprint = fingerprint
-        self.job_id = job_id
-
-
-# What the record refuses.
-
-
-class JobNotFound(PerdureError, LookupError):
-    def __init__(self, job_id: str, what: str = "job") -> None:
-        super().__init__(
-            f"there is no {what} {job_id!r} in this namespace (removed, or never there)"
-        )
-        self.job_id = job_id
-
-
-class NoResult(PerdureError, LookupError):
-    """No result is kept: nothing like it has completed yet, or what has was removed."""
-
-
-class IllegalTransition(PerdureError):
-    """The operation does not apply to a job in this status; nothing was changed."""
-
-    def __init__(self, job_id: str, operation: str, status: str) -> None:
-        super().__init__(f"cannot {operation} job {job_id}: it is {status}")
-        self.job_id = job_id
-        self.operation = operation
-        self.status = status
-
-
-class StaleClaim(PerdureError):
-    """The caller no longer holds this claim; nothing of what it tried was written."""
-
-    def __init__(self, job_id: str, epoch: int) -> None:
-        super().__init__(
-            f"claim {epoch} on job {job_id} is no longer current: its lease ran out and the job "
-            "was given to another worker, or it was taken away"
-        )
-        self.job_id = job_id
-        self.epoch = epoch
-
-
-# How a job ended, as its waiter sees it.
-
-
-class JobEnded(PerdureError):
-    """The awaited job ended without a result. ``failure`` is what its last attempt left behind."""
-
-    def __init__(self, job_id: str, message: str, failure: Failure | None = None) -> None:
-        super().__init__(message)
-        self.job_id = job_id
-        self.failure = failure
-        if failure is not None and failure.traceback:
-            self.add_note(f"On the worker:\n{failure.traceback}")
-
-
-class JobFailed(JobEnded):
-    """It failed for good: a permanent error, or one its retry policy does not retry."""
-
-
-class JobDead(JobFailed):
-    """Its tries are used up, or it killed its workers: it is in the dead letter."""
-
-
-class JobCancelled(JobEnded):
-    """It was aborted, or replaced by another job of the same fingerprint."""
-
-
-class JobDisabled(JobEnded):
-    """It was disabled by an operator; ``client.enable(id)`` lets it run."""
-
-
-class ResultTimeout(PerdureError, TimeoutError):
-    def __init__(self, job_id: str, timeout: float, status: str) -> None:
-        super().__init__(f"job {job_id} has no result after {timeout:g} s; it is {status}")
-        self.job_id = job_id
-        self.status = status
-
-
-# Flows and runs.
-
-
-class InvalidFlow(InvalidInput):
-    """A flow cannot be built; ``errors`` are all its faults, each with node and place."""
-
-    def __init__(self, flow: str, errors: tuple[str, ...]) -> None:
-        listed = "".join(f"\n  - {error}" for error in errors)
-        super().__init__(f"flow {flow!r} cannot be built:{listed}")
-        self.flow = flow
-        self.errors = errors
+    CODE = declare(
+        "payload.too_large",
+        "{what} has {size_bytes} bytes, more than the {limit_bytes} allowed",
+        "Store it elsewhere and pass a reference, or raise `payload_max_bytes`",
+    )
+    what: str
+    size_bytes: int
+    limit_bytes: int
 
 
 class UnknownFlow(InvalidInput):
-    """No definition of this flow in this version is stored, or known here."""
+    """A flow is named that this client does not know, or whose definition is not stored."""
 
-    def __init__(self, flow: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"; known: {', '.join(sorted(known))}" if known else ""
-        super().__init__(
-            f"flow {flow!r} is not known{hint}. Submit it once, or pass it in flows=[...]"
-        )
-        self.flow = flow
+    CODE = declare(
+        "flow.unknown",
+        "unknown flow {flow!r}[; known: {known}]",
+        "Submit it once, or pass it in `flows`",
+    )
+    flow: str
+    known: tuple[str, ...] = ()
 
 
 class UnknownKind(InvalidInput):
-    """No kind of node of this name comes with it, or was given."""
+    """A node names a type that does not exist."""
 
-    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
-        near = get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        super().__init__(
-            f"there is no kind {name!r}{hint} Known: {', '.join(sorted(known))}. Pass your own in "
-            "kinds=[...]"
-        )
-        self.name = name
+    CODE = declare(
+        "flow.unknown_kind",
+        "there is no kind {name!r}[; did you mean {nearest:or}?]",
+        "Known: {known}. Pass your own in `kinds`",
+    )
+    _derived = ("nearest",)
+    name: str
+    known: tuple[str, ...] = ()
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        return near(self.name, self.known)
+
+
+class InvalidFlow(InvalidInput):
+    """A flow cannot be built; ``faults`` are all that is wrong with it, each with its place."""
+
+    CODE = declare("flow.invalid", "flow {flow!r} cannot be built")
+    flow: str
+
+    def __init__(self, *faults: Fault | str, flow: str) -> None:
+        super().__init__(*faults, flow=flow)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """The faults as text."""
+        return self.args
 
 
 class TemplateMissing(InvalidInput):
     """A template names something that is not there; ``where`` is its place in the config."""
 
-    def __init__(self, template: str, where: str, reason: str, node: str = "") -> None:
-        owner = f"node {node!r}: " if node else ""
-        place = f" in {where}" if where else ""
-        super().__init__(
-            f"{owner}template {template!r}{place}: {reason}. Give it, correct the name, or set "
-            'on_missing to "default" or "skip"'
-        )
-        self.template = template
-        self.where = where
-        self.reason = reason
-        self.node = node
+    CODE = declare(
+        "template.missing",
+        "[node {node!r}: ]template {template!r}[ in {where}]: {reason}",
+        'Supply it, correct the name, or set `on_missing` ("default" or "skip")',
+    )
+    template: str
+    where: str
+    reason: str
+    node: str = ""
 
-    def of_node(self, node: str) -> TemplateMissing:
-        """The same, told with the node that the template belongs to."""
-        return TemplateMissing(self.template, self.where, self.reason, node)
-
-
-class RunNotFound(PerdureError, LookupError):
-    def __init__(self, run_id: str, what: str = "run") -> None:
-        super().__init__(
-            f"there is no {what} {run_id!r} in this namespace (removed, or never there)"
-        )
-        self.run_id = run_id
+    def of_node(self, node: str) -> Self:
+        """The same, with the node that the template belongs to."""
+        return type(self)(template=self.template, where=self.where, reason=self.reason, node=node)
 
 
 class AmbiguousRun(InvalidInput):
-    """Several namespaces have a run of this id, and a client of all of them was asked for it."""
+    """A client with ``namespace="*"`` is asked for a run whose id several namespaces have."""
 
-    def __init__(self, run_id: str, namespaces: tuple[str, ...]) -> None:
-        listed = ", ".join(map(repr, namespaces))
-        super().__init__(
-            f"run {run_id!r} may be any of those in the namespaces {listed}; open a client of one "
-            "of them: namespace=..."
-        )
-        self.run_id = run_id
-        self.namespaces = namespaces
-
-
-class RunExists(PerdureError):
-    """The id is taken by another run, live or ended, and nothing was said for that case."""
-
-    def __init__(self, run_id: str, flow: str, status: str) -> None:
-        super().__init__(
-            f"run {run_id!r} exists already: flow {flow!r}, {status}. Choose another id; "
-            'submit(...) also takes on_conflict="use_existing" or "terminate_existing", '
-            "and the command --on-conflict"
-        )
-        self.run_id = run_id
-        self.flow = flow
-        self.status = status
+    CODE = declare(
+        "run.ambiguous",
+        "run {run_id!r} exists in several namespaces: {namespaces}",
+        "Name one with `namespace`",
+    )
+    run_id: str
+    namespaces: tuple[str, ...]
 
 
-class RunEnded(PerdureError):
-    """The run is over, and ``act`` no longer applies to it; nothing was changed."""
+class InvalidAnswer(InvalidInput):
+    """An answer does not fit its approval; ``faults`` say which field and why."""
 
-    def __init__(self, run_id: str, act: str, status: str) -> None:
-        advice = (
-            "client.fork(id), or perdure runs fork, begins a new run with its past"
-            if status in ("completed", "skipped")
-            else "client.retry(id) or client.fork(id) start it anew, as do perdure runs retry and "
-            "perdure runs fork"
-        )
-        super().__init__(f"cannot {act} run {run_id!r}: it is {status}, which is final. {advice}")
-        self.run_id = run_id
-        self.act = act
-        self.status = status
+    CODE = declare("approval.invalid_answer", "the answer does not fit approval {approval_id!r}")
+    approval_id: str
+
+    def __init__(self, *faults: Fault, approval_id: str) -> None:
+        super().__init__(*faults, approval_id=approval_id)
 
 
-class RunNotPaused(PerdureError):
-    def __init__(self, run_id: str, status: str) -> None:
-        super().__init__(f"cannot unpause run {run_id!r}: it is {status}, not paused")
-        self.run_id = run_id
-        self.status = status
+# What is not there.
 
 
-class RunNotRetryable(PerdureError):
-    def __init__(self, run_id: str, reason: str) -> None:
-        super().__init__(f"cannot retry run {run_id!r}: {reason}")
-        self.run_id = run_id
+class NotFound(PerdureError, LookupError):
+    """What an operation names does not exist, or was pruned."""
+
+    CODE = declare("not_found", "{message}")
 
 
-class ScheduleNotFound(PerdureError, LookupError):
-    def __init__(self, name: str, nearest: str = "") -> None:
-        super().__init__(f"there is no schedule {name!r} in this namespace{nearest}")
-        self.name = name
+class JobNotFound(NotFound):
+    """No job has this id in this namespace."""
+
+    CODE = declare("job.not_found", "{what} {job_id!r} not found", "It may have been pruned")
+    job_id: str
+    what: str = "job"
 
 
-class ScheduleUnreadable(PerdureError):
-    """A newer version wrote the schedule. Nothing was changed; workers that know it see to it."""
+class NoResult(NotFound):
+    """No result is kept: nothing like it has completed yet, or its job was pruned."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"schedule {name!r} cannot be read here: {reason}. A newer version of perdure wrote "
-            "it: upgrade this one, or delete the schedule and make it anew"
-        )
-        self.name = name
-        self.reason = reason
+    CODE = declare("job.no_result", "{message}")
 
 
-class MigrationRefused(PerdureError):
-    """The run cannot go on in that version; ``differences`` say why. Nothing was changed."""
+class RunNotFound(NotFound):
+    """No run has this id in this namespace."""
 
-    def __init__(self, run_id: str, to: str, differences: tuple[str, ...]) -> None:
-        listed = "".join(f"\n  - {difference}" for difference in differences)
-        super().__init__(f"cannot migrate run {run_id!r} to {to}:{listed}")
-        self.run_id = run_id
-        self.to = to
-        self.differences = differences
+    CODE = declare("run.not_found", "{what} {run_id!r} not found", "It may have been pruned")
+    run_id: str
+    what: str = "run"
 
 
-class JobBelongsToRun(PerdureError):
-    """A job of a run is the run's affair; nothing was changed."""
+class ScheduleNotFound(NotFound):
+    """No schedule has this name in this namespace."""
 
-    def __init__(self, job_id: str, run_id: str) -> None:
-        super().__init__(
-            f"job {job_id} executes a node of run {run_id!r}: act on the run instead "
-            "(cancel, pause, unpause, retry)"
-        )
-        self.job_id = job_id
-        self.run_id = run_id
+    CODE = declare(
+        "schedule.not_found", "schedule {name!r} not found[; did you mean {nearest:or}?]"
+    )
+    name: str
+    nearest: tuple[str, ...] = ()
+
+
+class NodeNotFound(NotFound):
+    """The run's flow has no node of this id."""
+
+    CODE = declare(
+        "run.node_not_found",
+        "run {run_id!r} has no node {node!r}[; did you mean {nearest:or}?][; it has {some}]",
+    )
+    _derived = ("nearest", "some")
+    run_id: str
+    node: str
+    known: tuple[str, ...] = ()
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        return near(self.node, self.known)
+
+    @property
+    def some(self) -> tuple[str, ...]:
+        """Some nodes to choose from, where none is similar."""
+        return () if self.nearest else self.known[:12]
+
+
+class ApprovalNotFound(NotFound):
+    """There is no open approval of this id, and there was none."""
+
+    CODE = declare("approval.not_found", "approval {approval_id!r} not found: {reason}")
+    approval_id: str
+    reason: str
+
+
+# What the state of a job or run rules out. Nothing was changed.
+
+
+class Conflict(PerdureError):
+    """The operation does not apply to something in this state. Nothing was changed."""
+
+    CODE = declare("conflict", "{message}")
+
+
+class FingerprintTaken(Conflict):
+    """``on_conflict="raise"``: a live job of the queue has this fingerprint already."""
+
+    CODE = declare(
+        "job.fingerprint_taken",
+        "job {job_id} in queue {queue!r} is live with fingerprint {fingerprint!r}",
+        'Wait for it, or enqueue with `on_conflict` ("return" or "replace")',
+    )
+    queue: str
+    fingerprint: str
+    job_id: str
+
+
+class IllegalTransition(Conflict):
+    """The operation does not apply to a job in this status."""
+
+    CODE = declare("job.illegal_transition", "cannot {operation} job {job_id}: it is {status}")
+    job_id: str
+    operation: str
+    status: str
+
+
+class StaleClaim(Conflict):
+    """The caller no longer holds this claim; nothing was written."""
+
+    CODE = declare(
+        "job.claim_lost",
+        "claim {epoch} on job {job_id} is lost: its lease expired and another worker has the job, "
+        "or an operator took it away",
+    )
+    job_id: str
+    epoch: int
+
+
+class JobBelongsToRun(Conflict):
+    """A job that executes a node of a run is controlled through the run."""
+
+    CODE = declare(
+        "job.belongs_to_run",
+        "job {job_id} executes a node of run {run_id!r}",
+        "Cancel, pause, resume or retry the run instead",
+    )
+    job_id: str
+    run_id: str
+
+
+class RunExists(Conflict):
+    """Another run, live or finished, has this id."""
+
+    CODE = declare(
+        "run.exists",
+        "run {run_id!r} exists: flow {flow!r}, {status}",
+        'Choose another id, or submit with `on_conflict` ("use_existing" or "terminate_existing")',
+    )
+    run_id: str
+    flow: str
+    status: str
+
+
+class RunEnded(Conflict):
+    """The run is over, and the operation no longer applies."""
+
+    CODE = declare(
+        "run.ended", "cannot {operation} run {run_id!r}: it is {status}", "To run it again"
+    )
+    run_id: str
+    operation: str
+    status: str
+
+    def actions(self) -> tuple[Action, ...]:
+        fork = Action("runs.fork", {"id": self.run_id}, ("after",))
+        if self.status in ("completed", "skipped"):
+            return (fork,)
+        return (Action("runs.retry", {"id": self.run_id}), fork)
+
+
+class RunNotPaused(Conflict):
+    """Only a paused run can be resumed."""
+
+    CODE = declare("run.not_paused", "cannot resume run {run_id!r}: it is {status}, not paused")
+    run_id: str
+    status: str
+
+
+class RunNotRetryable(Conflict):
+    """The run has neither failed nor been cancelled, or some of it was compensated."""
+
+    CODE = declare("run.not_retryable", "cannot retry run {run_id!r}: {reason}")
+    run_id: str
+    reason: str
+
+
+class MigrationRefused(Conflict):
+    """The run cannot continue in that version; ``faults`` say why."""
+
+    CODE = declare("run.migration_refused", "cannot migrate run {run_id!r} to {to}")
+    run_id: str
+    to: str
+
+    def __init__(self, *faults: Fault | str, run_id: str, to: str) -> None:
+        super().__init__(*faults, run_id=run_id, to=to)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """The faults as text."""
+        return tuple(fault_text(each) for each in self.faults)
+
+
+class ScheduleUnreadable(Conflict):
+    """A newer version of Perdure wrote the schedule; workers of that version serve it."""
+
+    CODE = declare(
+        "schedule.unreadable",
+        "schedule {name!r} cannot be read here: {reason}",
+        "A newer version of Perdure wrote it: upgrade this process, or delete and recreate it",
+    )
+    name: str
+    reason: str
+
+
+class NodeNotWaiting(Conflict):
+    """The node is not waiting for a report."""
+
+    CODE = declare(
+        "run.node_not_waiting",
+        "node {node!r} of run {run_id!r} is not waiting for a report: it is {status}",
+        "Only a node whose body runs or has paused accepts reports",
+    )
+    run_id: str
+    node: str
+    status: str
+
+
+class ApprovalDecided(Conflict):
+    """The approval is decided, expired, or its run has ended."""
+
+    CODE = declare("approval.decided", "approval {approval_id!r} is closed: {outcome}")
+    approval_id: str
+    outcome: str
+
+
+class AlreadyAnswered(Conflict):
+    """Each decider answers once."""
+
+    CODE = declare(
+        "approval.already_answered",
+        "{by!r} has already answered approval {approval_id!r}: {decision}",
+        "It is waiting for other deciders",
+    )
+    approval_id: str
+    by: str | None
+    decision: str
+
+
+class NotAllowed(PerdureError):
+    """The caller may not do this. Nothing was changed."""
+
+    CODE = declare("not_allowed", "{message}")
+
+
+class NotADecider(NotAllowed):
+    """Somebody else has to decide."""
+
+    CODE = declare(
+        "approval.not_decider",
+        "{who} may not decide on approval {approval_id!r}; its deciders are {deciders}",
+        "Name who decides with `by`, and in which roles with `roles`",
+    )
+    _derived = ("who",)
+    approval_id: str
+    by: str | None
+    deciders: tuple[str, ...]
+
+    @property
+    def who(self) -> str:
+        return "an unnamed caller" if self.by is None else repr(self.by)
+
+
+# How awaited work ended.
+
+
+class _Unsuccessful(PerdureError):
+    """Awaited work that ended without a result; the worker's traceback becomes a note."""
+
+    CODE = declare("unsuccessful", "{message}")
+    failure: Failure | None = None
+
+    def __init__(self, *details: Fault | str, **fields: Any) -> None:
+        super().__init__(*details, **fields)
+        if self.failure is not None and self.failure.traceback:
+            self.add_note(f"On the worker:\n{self.failure.traceback}")
+
+
+class JobEnded(_Unsuccessful):
+    """The awaited job ended without a result. ``failure`` is what its last attempt left behind."""
+
+    CODE = declare("job.unsuccessful", "job {job_id} ended without a result[: {reason}]")
+    job_id: str
+    reason: str = ""
+
+
+class JobFailed(JobEnded):
+    """It failed permanently: an error its retry policy does not retry."""
+
+    CODE = declare("job.failed", "job {job_id} failed[: {reason}]")
+
+
+class JobDead(JobFailed):
+    """Its retries are used up, or it crashed its workers: it is a dead letter."""
+
+    CODE = declare("job.dead", "job {job_id} is dead after attempt {attempt}[: {reason}]")
+    attempt: int = 0
+
+
+class JobCancelled(JobEnded):
+    """It was cancelled, or replaced by another job of the same fingerprint."""
+
+    CODE = declare("job.cancelled", "job {job_id} was cancelled[: {reason}]")
+
+
+class JobDisabled(JobEnded):
+    """An operator disabled it."""
+
+    CODE = declare("job.disabled", "job {job_id} is disabled", "Enable it")
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("jobs.enable", {"id": self.job_id}),)
+
+
+class ResultTimeout(PerdureError, TimeoutError):
+    """The job has no result yet when the time given to ``result()`` is over."""
+
+    CODE = declare(
+        "job.result_timeout", "job {job_id} has no result after {timeout}s; it is {status}"
+    )
+    job_id: str
+    timeout: float
+    status: str
+
+
+class RunEndedBadly(_Unsuccessful):
+    """The awaited run ended without a result."""
+
+    CODE = declare("run.unsuccessful", "run {run_id!r} ended without a result[: {reason}]")
+    run_id: str
+    node: str = ""
+    reason: str = ""
+
+
+class RunFailed(RunEndedBadly):
+    """A node failed permanently; ``node`` says which and ``failure`` why."""
+
+    CODE = declare("run.failed", "run {run_id!r} failed[ at node {node!r}][: {reason}]")
+
+
+class RunCancelled(RunEndedBadly):
+    """It was cancelled, or replaced."""
+
+    CODE = declare("run.cancelled", "run {run_id!r} was cancelled[ by {by!r}][: {reason}]")
+    by: str | None = None
+
+
+class RunSkipped(RunEndedBadly):
+    """It never started, because its flow was cooling down; ``reason`` says until when."""
+
+    CODE = declare("run.skipped", "run {run_id!r} was skipped[: {reason}]")
+
+
+class RunTimeout(PerdureError, TimeoutError):
+    """The run has no result yet when the time given to ``result()`` is over."""
+
+    CODE = declare(
+        "run.result_timeout", "run {run_id!r} has no result after {timeout}s; it is {status}"
+    )
+    run_id: str
+    timeout: float
+    status: str
+
+
+class RunStuck(PerdureError):
+    """``run_flow`` and the testing kit: nothing here will bring what the run waits for."""
+
+    CODE = declare("run.stuck", "{message}")
+
+
+# The testing kit.
+
+
+class NotFaked(PerdureError):
+    """``Kit(fakes_only=True)``: a task was called that has no fake."""
+
+    CODE = declare(
+        "testing.not_faked",
+        "task {task!r}[ at node {key!r}] was called and has no fake",
+        "Add one: kit.fake({name!r}, ...)",
+    )
+    _derived = ("name",)
+    task: str
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key or self.task
+
+
+class NotSettled(PerdureError, TimeoutError):
+    """The testing kit: a task was still executing when the kit stopped waiting for it."""
+
+    CODE = declare(
+        "testing.not_settled",
+        "still executing after {patience} of real time: {running}",
+        "Fake what takes long, or raise Kit(patience=...)",
+    )
+    running: str
+    patience: timedelta
+
+
+# What a decision of the engine needs or finds.
 
 
 class EventLogCorrupt(PerdureError):
-    """The events of a run are not what was written: nothing is done with it until it is mended."""
+    """The events of a run are not what was written; the run is left alone until it is repaired."""
 
-    def __init__(self, run_id: str, reason: str) -> None:
-        super().__init__(f"the event log of run {run_id!r} is corrupt: {reason}")
-        self.run_id = run_id
+    CODE = declare("run.log_corrupt", "the event log of run {run_id!r} is corrupt: {reason}")
+    run_id: str
+    reason: str
 
 
 class UnknownEvent(PerdureError):
-    """A newer version wrote this event; skipping it would be wrong. Upgrade this process."""
+    """A newer version wrote this event; skipping it would be wrong."""
 
-    def __init__(self, run_id: str, number: int, kind: str) -> None:
-        super().__init__(
-            f"event {number} of run {run_id!r} is a {kind!r}, which this version does not know; "
-            "upgrade this process"
-        )
-        self.run_id = run_id
-        self.number = number
-        self.kind = kind
+    CODE = declare(
+        "run.unknown_event",
+        "event {number} of run {run_id!r} is a {kind!r}, which this version does not know",
+        "Upgrade this process",
+    )
+    run_id: str
+    number: int
+    kind: str
 
 
 class ValueMissing(PerdureError):
     """A decision needs the values of these events, which have to be read first."""
 
-    def __init__(self, numbers: tuple[int, ...]) -> None:
-        super().__init__(f"the values of events {numbers} are not at hand")
-        self.numbers = numbers
-
-
-class RunEndedBadly(PerdureError):
-    """The awaited run ended without a result."""
-
-    def __init__(
-        self, run_id: str, message: str, failure: Failure | None = None, node: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.run_id = run_id
-        self.failure = failure
-        self.node = node
-        if failure is not None and failure.traceback:
-            self.add_note(f"On the worker:\n{failure.traceback}")
-
-
-class RunFailed(RunEndedBadly):
-    """A node failed for good; ``node`` says which and ``failure`` why."""
-
-
-class RunCancelled(RunEndedBadly):
-    """It was cancelled."""
-
-
-class RunSkipped(RunEndedBadly):
-    """It never began, because its flow was cooling down; the message says until when."""
-
-
-class RunTimeout(PerdureError, TimeoutError):
-    def __init__(self, run_id: str, timeout: float, status: str) -> None:
-        super().__init__(f"run {run_id!r} has no result after {timeout:g} s; it is {status}")
-        self.run_id = run_id
-        self.status = status
-
-
-class RunStuck(PerdureError):
-    """``run_flow``: the run waits for something that nothing here will bring."""
-
-
-class NotFaked(PerdureError):
-    """``Kit(fakes_only=True)``: a task was to be executed that no fake stands for."""
-
-    def __init__(self, task: str, key: str | None) -> None:
-        place = f" at node {key!r}" if key else ""
-        super().__init__(
-            f"task {task!r}{place} was called, and no fake stands for it: "
-            f"kit.fake({key or task!r}, ...)"
-        )
-        self.task = task
-
-
-class NotSettled(PerdureError, TimeoutError):
-    """The testing kit: something was still being executed when its patience was over."""
-
-    def __init__(self, running: str, patience: timedelta) -> None:
-        what = f"{running} was" if running else "something was"
-        super().__init__(
-            f"{what} still being executed after {patience.total_seconds():g} s of real time; fake "
-            "what takes long, or raise Kit(patience=...)"
-        )
-        self.running = running
-
-
-class LoopExhausted(PerdureError):
-    """A loop was not done after its last iteration."""
-
-
-class WaitTimedOut(PerdureError, TimeoutError):
-    """No signal, answer or report came in time."""
-
-
-# What people and outside parties are told.
-
-
-class NodeNotFound(PerdureError):
-    def __init__(self, run_id: str, node: str, known: tuple[str, ...]) -> None:
-        near = get_close_matches(node, known, n=3) or known[:12]
-        hint = f"; known: {', '.join(map(repr, near))}" if near else ""
-        super().__init__(f"run {run_id!r} has no node {node!r}{hint}")
-        self.run_id = run_id
-        self.node = node
-
-
-class NodeNotWaiting(PerdureError):
-    """The node waits for no report; nothing was changed."""
-
-    def __init__(self, run_id: str, node: str, status: str) -> None:
-        super().__init__(
-            f"node {node!r} of run {run_id!r} waits for no report: it is {status}. Only a node "
-            "whose body runs or has paused can be reported on"
-        )
-        self.run_id = run_id
-        self.node = node
-        self.status = status
-
-
-class ApprovalNotFound(PerdureError):
-    """There is no open approval of this id, and there was none."""
-
-    def __init__(self, approval_id: str, reason: str) -> None:
-        super().__init__(f"there is no approval {approval_id!r}: {reason}")
-        self.approval_id = approval_id
-
-
-class ApprovalDecided(PerdureError):
-    """It is decided already, or its time is over; nothing was changed."""
-
-    def __init__(self, approval_id: str, outcome: str) -> None:
-        super().__init__(f"approval {approval_id!r} is closed: {outcome}")
-        self.approval_id = approval_id
-        self.outcome = outcome
-
-
-class NotADecider(PerdureError):
-    """Somebody else has to decide; nothing was changed."""
-
-    def __init__(self, approval_id: str, by: str | None, deciders: tuple[str, ...]) -> None:
-        who = "nobody in particular" if by is None else repr(by)
-        listed = ", ".join(map(repr, deciders))
-        super().__init__(
-            f"{who} may not decide on approval {approval_id!r}; its deciders are {listed}. Say "
-            "who decides with by=..., and in which roles with roles=[...]"
-        )
-        self.approval_id = approval_id
-        self.by = by
-        self.deciders = deciders
-
-
-class AlreadyAnswered(PerdureError):
-    """One answer each; nothing was changed."""
-
-    def __init__(self, approval_id: str, by: str | None, decision: str) -> None:
-        super().__init__(
-            f"{by or 'nobody'!r} has answered approval {approval_id!r} already: {decision}. It "
-            "waits for others"
-        )
-        self.approval_id = approval_id
-        self.by = by
-
-
-class InvalidAnswer(InvalidInput):
-    """The answer does not fit; ``faults`` has the reasons by field. Nothing was changed."""
-
-    def __init__(self, approval_id: str, faults: dict[str, list[str]]) -> None:
-        listed = "".join(
-            f"\n  - {f'{field}: ' if field else ''}{reason}"
-            for field, reasons in faults.items()
-            for reason in reasons
-        )
-        super().__init__(f"the answer does not fit approval {approval_id!r}:{listed}")
-        self.approval_id = approval_id
-        self.faults = faults
-
-
-class OutsideFailed(PerdureError):
-    """Outside work was reported as failed; with retries left, its node begins it again."""
-
-
-class Rejected(PerdureError):
-    """An approval was rejected, and its node has no way to go on from there."""
+    CODE = declare("engine.value_missing", "the values of events {numbers} are not loaded")
+    numbers: tuple[int, ...]
 
 
 # What is wrong with the store.
@@ -513,97 +713,174 @@ class Rejected(PerdureError):
 class StoreError(PerdureError):
     """The store cannot be used as asked."""
 
+    CODE = declare("store.error", "{message}")
+
 
 class InvalidStoreUrl(StoreError, InvalidInput):
-    def __init__(self, url: str, reason: str) -> None:
-        url = without_password(url)
-        super().__init__(
-            f"store URL {url!r} cannot be used: {reason}. Use memory://name, sqlite:///path.db "
-            "or postgresql://user@host/database"
-        )
+    """The URL of a store cannot be used."""
+
+    CODE = declare(
+        "store.invalid_url",
+        "store URL {url!r} cannot be used: {reason}",
+        "Use memory://name, sqlite:///path.db or postgresql://user@host/database",
+    )
+    url: str
+    reason: str
+
+    def __init__(self, *, url: str, reason: str) -> None:
+        super().__init__(url=without_password(url), reason=reason)
 
 
 class StoreUnreachable(StoreError, ConnectionError):
-    def __init__(
-        self,
-        url: str,
-        reason: str,
-        advice: str = "Is the server running, and are host, port, database and password right?",
-    ) -> None:
-        super().__init__(f"cannot open the store at {without_password(url)}: {reason}. {advice}")
+    """The server does not answer, or refuses the connection."""
+
+    CODE = declare("store.unreachable", "cannot open the store at {url}: {reason}", "{advice}")
+    url: str
+    reason: str
+    advice: str = "Is the server running, and are host, port, database and password right?"
+
+    def __init__(self, *, url: str, reason: str, advice: str = advice) -> None:
+        super().__init__(url=without_password(url), reason=reason, advice=advice)
 
 
 class SchemaMismatch(StoreError):
     """The tables found belong to a newer Perdure, or to something else."""
 
+    CODE = declare("store.schema_mismatch", "{message}")
+
 
 # What keeps a store from being moved. Nothing was written.
 
 
-class StoreInUse(PerdureError):
-    """Workers are at work in the store that is to be exported."""
+class StoreInUse(Conflict):
+    """Workers use the store that is to be exported."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"the store at {url} is in use: {reason}. What they do from now on would not be in the "
-            "export; stop them, or say --live to get a copy as of now"
-        )
+    CODE = declare(
+        "store.in_use",
+        "the store at {url} is in use: {reason}",
+        "Stop its workers, or export with `live` for a copy as of now, without their later writes",
+    )
+    url: str
+    reason: str
 
 
-class StoreNotEmpty(PerdureError):
-    """An import needs a store of its own."""
+class StoreNotEmpty(Conflict):
+    """An import needs an empty store."""
 
-    def __init__(self, url: str, tables: list[str]) -> None:
-        super().__init__(
-            f"the store at {url} is not empty: it has {', '.join(tables)}. Import into a new "
-            "database, or a new ?schema=... on PostgreSQL or ?prefix=... on SQLite"
-        )
-        self.tables = tables
+    CODE = declare(
+        "store.not_empty",
+        "the store at {url} is not empty: it has {tables:and}",
+        "Import into a new database, or a new ?schema=... on PostgreSQL or ?prefix=... on SQLite",
+    )
+    url: str
+    tables: list[str]
 
 
 class InvalidExport(PerdureError):
-    """A file is not a whole export that this version can read."""
+    """A file is not a complete export that this version can read."""
 
-    def __init__(self, path: str, reason: str, advice: str = "Export the store again") -> None:
-        super().__init__(f"{path} cannot be imported: {reason}. {advice}")
+    CODE = declare("store.invalid_export", "{path} cannot be imported: {reason}", "{advice}")
+    path: str
+    reason: str
+    advice: str = "Export the store again"
 
 
-# What a task raises to say how its attempt should count.
+# What a task raises to say how its attempt counts, and how an attempt or a node can fail.
 
 
-class Permanent(PerdureError):
-    """Raise in a task: this job cannot succeed, do not retry it whatever its policy says."""
+class TaskError(PerdureError):
+    """How an attempt or a node failed."""
+
+    CODE = declare("task.error", "{message}")
+
+
+class Permanent(TaskError):
+    """Raise in a task: this job cannot succeed, so do not retry it, whatever its policy says."""
+
+    CODE = declare("task.permanent", "{message}")
 
 
 class MissingSecret(Permanent):
-    """The worker has no secret of this name. Trying again would not help."""
+    """The worker has no secret of this name. Retrying would not help."""
 
-    def __init__(self, name: str, advice: str) -> None:
-        super().__init__(f"secret {name!r} is not there; {advice}")
-        self.name = name
-        self.advice = advice
-
-
-class CheckFailed(PerdureError):
-    """An output is not what its node says it must be; ``faults`` has the reasons by field."""
-
-    def __init__(self, node: str, what: str, faults: Mapping[str, list[str]]) -> None:
-        told = "; ".join(
-            f"{field}: {reason}" if field else reason
-            for field, reasons in faults.items()
-            for reason in reasons
-        )
-        super().__init__(f"node {node!r}: the output does not satisfy its {what}: {told}")
-        self.node = node
-        self.faults = faults
+    CODE = declare("task.missing_secret", "secret {name!r} is not there; {advice}")
+    name: str
+    advice: str
 
 
-class RetryLater(PerdureError):
+class CheckFailed(TaskError):
+    """The output of a node does not meet its check or its schema; ``faults`` say why."""
+
+    CODE = declare("node.check_failed", "node {node!r}: the output does not satisfy its {what}")
+    node: str
+    what: str
+
+    def __init__(self, *faults: Fault, node: str, what: str) -> None:
+        super().__init__(*faults, node=node, what=what)
+
+
+class LoopExhausted(TaskError):
+    """A loop was not done after its last iteration."""
+
+    CODE = declare("node.loop_exhausted", "{message}")
+
+
+class WaitTimedOut(TaskError, TimeoutError):
+    """No signal, answer or report came in time."""
+
+    CODE = declare("node.wait_timed_out", "{message}")
+
+
+class OutsideFailed(TaskError):
+    """External work was reported as failed; with retries left, its node starts it again."""
+
+    CODE = declare("node.external_failed", "{message}")
+
+
+class Rejected(TaskError):
+    """An approval was rejected, and its node has no ``on_reject``."""
+
+    CODE = declare("node.rejected", "{message}")
+
+
+class Aborted(TaskError):
+    """What ``ctx.check()`` raises once the job is cancelled or its claim is lost."""
+
+    CODE = declare("attempt.aborted", "{message}")
+
+
+class AttemptTimeout(TaskError, TimeoutError):
+    """One attempt ran longer than the task's ``timeout``."""
+
+    CODE = declare("attempt.timeout", "{message}")
+
+
+class DeadlineExceeded(TaskError, TimeoutError):
+    """The job's ``deadline`` passed before it completed."""
+
+    CODE = declare("attempt.deadline_exceeded", "{message}")
+
+
+class WorkerDied(TaskError):
+    """The lease expired with the job unfinished: its worker was killed, or cut off."""
+
+    CODE = declare("attempt.worker_crashed", "{message}")
+
+
+class ProcessDied(TaskError):
+    """The child process of a task with ``isolation="process"`` ended without an answer."""
+
+    CODE = declare("attempt.process_crashed", "{message}")
+
+
+class RetryLater(TaskError):
     """Raise in a task: not now. Try again at ``until`` (aware), or ``after`` a duration.
 
     It has a budget of its own and does not use up the task's retries. ``limit`` names a limit
     whose next start moves to that time for every worker, as after an HTTP 429.
     """
+
+    CODE = declare("task.retry_later", "{message}")
 
     def __init__(
         self,
@@ -613,40 +890,13 @@ class RetryLater(PerdureError):
         after: Duration | None = None,
         limit: str | None = None,
     ) -> None:
-        from perdure.model.task import checked_name  # which imports this module
+        from perdure.model import check  # which imports this module
 
         super().__init__(message)
-        if until is not None and after is not None:
-            raise InvalidInput("RetryLater takes until=... or after=..., not both")
-        self.until = None if until is None else as_moment(until, "until")
-        self.after: timedelta | None = None if after is None else as_duration(after, "after")
-        self.limit = None if limit is None else checked_name(limit, "limit")
-
-
-class Aborted(PerdureError):
-    """What ``ctx.check()`` raises once the job is aborted or its claim is lost."""
-
-
-class AttemptTimeout(PerdureError, TimeoutError):
-    """One attempt ran longer than the task's ``timeout``."""
-
-
-class DeadlineExceeded(PerdureError, TimeoutError):
-    """The job's ``deadline`` passed before it completed."""
-
-
-class WorkerDied(PerdureError):
-    """The lease ran out with the job unfinished: its worker was killed, or cut off."""
-
-
-class ProcessDied(PerdureError):
-    """The child process of a task with ``isolation="process"`` ended without an answer."""
-
-
-def _cut(message: str) -> str:
-    half = MESSAGE_MAX // 2
-    fits = len(message) <= MESSAGE_MAX
-    return message if fits else f"{message[:half]} ... {message[-half:]}"
+        check.at_most_one(until=until, after=after)
+        self.until = None if until is None else check.moment(until, "until")
+        self.after = None if after is None else check.span(after, "after")
+        self.limit = None if limit is None else check.name(limit, "limit")
 
 
 def without_password(url: str) -> str:

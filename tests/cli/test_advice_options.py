@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from perdure import Client
-from perdure.cli.following import options_of
+from perdure.cli.options import options_of
 from tests.cli import sample_flows
 from tests.cli.commands import Commands
 

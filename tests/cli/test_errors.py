@@ -32,7 +32,7 @@ class TestExitCodes:
         self, perdure: Commands, client: Client
     ) -> None:
         for command in ("show", "retry", "abort", "watch"):
-            assert_told(perdure("jobs", command, "nope"), 1, "no job 'nope'")
+            assert_told(perdure("jobs", command, "nope"), 1, "job 'nope' not found")
 
     def test_a_missing_store_is_bad_usage(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +124,7 @@ class TestOptions:
     def test_an_id_of_no_approval_is_quoted_once(self, perdure: Commands, client: Client) -> None:
         client.open()
 
-        assert_told(perdure("inbox", "nope"), 1, "there is no approval 'nope': the id")
+        assert_told(perdure("inbox", "nope"), 1, "approval 'nope' not found: the id")
 
 
 class TestOutput:

@@ -113,7 +113,7 @@ class TestExplain:
         refused = perdure("explain", "nobody")
 
         assert refused.exit_code == 1
-        assert "there is no run and no job 'nobody'" in refused.error
+        assert "run or job 'nobody' not found" in refused.error
 
     def test_runs_explain_is_about_runs_only(self, perdure: Commands, client: Client) -> None:
         job = client.enqueue(sample_tasks.add, 1, 2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.form_asking import FormAsking, NotUnderstood, given_fields, understood
+from perdure.rules.form import DOES_NOT_FIT
 
 
 class Person:
@@ -136,7 +137,12 @@ class TestAsking:
         asking = FormAsking(fields, None, person.ask, person.tell)
         asking.ask_for(asking.fields)
 
-        faults = asking.named_in({"amount": ["must be at least 1"], "why.0": ["is wrong"]})
+        faults = asking.named_in(
+            [
+                DOES_NOT_FIT.fault(("amount",), message="must be at least 1"),
+                DOES_NOT_FIT.fault(("why", 0), message="is wrong"),
+            ]
+        )
         asking.ask_for(["amount"], faults)
 
         assert faults == {"amount": ["must be at least 1"], "why": ["0: is wrong"]}

@@ -175,7 +175,7 @@ class TestDecide:
 
         assert done.exit_code == 1
         assert "'eve' may not decide" in done.error
-        assert "with --by NAME, and in which roles with --role ROLE" in done.error
+        assert "with --by, and in which roles with --role" in done.error
 
     @pytest.mark.usefixtures("asked")
     def test_twice_says_who_was_first(self, perdure: Commands) -> None:

@@ -178,7 +178,7 @@ class TestRetry:
         assert [moved["id"] for moved in done.json] == [failed.id]
         assert done.error.count("perdure: ") == 2
         assert f"cannot retry job {waiting.id}: it is scheduled" in done.error
-        assert "no job 'no-such-job'" in done.error
+        assert "job 'no-such-job' not found" in done.error
 
     def test_wants_to_know_which(self, perdure: Commands, client: Client) -> None:
         assert perdure("jobs", "retry").exit_code == 2
@@ -247,7 +247,7 @@ class TestJobsOfRuns:
         for command in ("abort", "retry"):
             done = perdure("jobs", command, job.id)
             assert (done.exit_code, done.out) == (1, "")
-            assert "executes a node of run 'order-5': act on the run instead" in done.error
+            assert "executes a node of run 'order-5'" in done.error
         assert client.job(job.id).status == "waiting"
 
     def test_retrying_jobs_does_not_retry_a_run_of_that_id(
@@ -259,7 +259,7 @@ class TestJobsOfRuns:
         done = perdure("jobs", "retry", "order-5")
 
         assert done.exit_code == 1
-        assert "no job 'order-5'" in done.error
+        assert "job 'order-5' not found" in done.error
         assert client.run("order-5").status == "cancelled"
 
 

@@ -134,4 +134,4 @@ class TestRunsTimeline:
         refused = perdure("runs", "timeline", "order-6")
 
         assert refused.exit_code == 1
-        assert "there is no run 'order-6'" in refused.error
+        assert "run 'order-6' not found" in refused.error

@@ -40,7 +40,7 @@ class TestPrune:
     def test_refuses_what_it_does_not_know(self, perdure: Commands, client: Client) -> None:
         client.open()
 
-        assert_told(perdure("prune", "--older-than", "soon"), 2, "'soon' is not a duration")
+        assert_told(perdure("prune", "--older-than", "soon"), 2, "must be a duration (got 'soon')")
         assert_told(
             perdure("prune", "--older-than", "1d", "--status", "running"), 2, "must be one of"
         )

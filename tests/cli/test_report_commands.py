@@ -84,7 +84,7 @@ class TestReport:
         done = perdure("report", paused, "handover")
 
         assert done.exit_code == 1
-        assert "run 'job-1' has no node 'handover'; known: 'hand_over'" in done.error
+        assert "run 'job-1' has no node 'handover'; did you mean 'hand_over'?" in done.error
 
 
 class TestBroadcast:

@@ -116,8 +116,8 @@ class TestPauseAndUnpause:
 
         assert done.exit_code == 1
         assert done.out == "b is running, was paused\n"
-        assert "cannot unpause run 'a': it is running, not paused" in done.error
-        assert "no run 'nope'" in done.error
+        assert "run 'a': it is running, not paused" in done.error
+        assert "run 'nope' not found" in done.error
 
     def test_want_to_know_which(self, perdure: Commands, client: Client) -> None:
         for command in ("pause", "unpause", "cancel", "retry"):
@@ -152,7 +152,7 @@ class TestCancel:
         for command in ("cancel", "pause", "unpause"):
             done = perdure("runs", command, "a")
             assert done.exit_code == 1
-            assert f"cannot {command} run 'a': it is cancelled, which is final" in done.error
+            assert "run 'a': it is cancelled. To run it again: perdure runs retry a" in done.error
         assert perdure("runs", "signal", "a", "approval").exit_code == 1
 
 
@@ -175,7 +175,7 @@ class TestRetry:
         assert "cannot retry run 'a': it is running" in done.error
 
     def test_of_an_unknown_run_speaks_of_runs(self, perdure: Commands, client: Client) -> None:
-        assert "there is no run 'nope'" in perdure("runs", "retry", "nope").error
+        assert "run 'nope' not found" in perdure("runs", "retry", "nope").error
 
 
 class TestFork:
@@ -282,5 +282,5 @@ class TestWhatCannotBeUnderstood:
         done = perdure("runs", command, "nope")
 
         assert (done.exit_code, done.out) == (1, "")
-        assert done.error.startswith("perdure: there is no run 'nope'")
+        assert done.error.startswith("perdure: run 'nope' not found")
         assert len(done.error.splitlines()) == 1

@@ -11,8 +11,7 @@ from types import ModuleType
 import pytest
 
 from perdure import Client, Flow, Worker, task
-from perdure.cli.following import options_of
-from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE
+from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, options_of
 from perdure.cli.run import _at_work
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
@@ -202,7 +201,7 @@ class TestWatch:
         shown = perdure("runs", "watch", "order-5")
 
         assert shown.exit_code == 4
-        assert "run 'order-5' was cancelled by ann: out of stock" in shown.error
+        assert "run 'order-5' was cancelled by 'ann': out of stock" in shown.error
 
     def test_exits_with_5_if_the_run_was_skipped(self, perdure: Commands, client: Client) -> None:
         digest = Flow("digest", cooldown="1h").then(note).build()

@@ -98,7 +98,7 @@ class TestShow:
         shown = perdure("schedules", "show", "nigthly")
 
         assert shown.exit_code == 1
-        assert "there is no schedule 'nigthly'" in shown.error
+        assert "schedule 'nigthly' not found" in shown.error
         assert "'nightly'" in shown.error
 
 

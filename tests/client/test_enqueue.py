@@ -27,6 +27,7 @@ from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
+from tests.support.refusal import refused
 
 
 class TestEnqueue:
@@ -234,7 +235,7 @@ class TestPayloadMaxBytes:
 
 class TestJob:
     async def test_is_not_found_under_an_unknown_id(self, client: AsyncClient) -> None:
-        with pytest.raises(JobNotFound, match="there is no job 'nobody'"):
+        with refused("job.not_found", JobNotFound, job_id="nobody"):
             await client.job("nobody")
 
 

@@ -20,6 +20,7 @@ from perdure.model.payload import from_json
 from perdure.rules.failure import describe
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.tasks import Point, add, echo, mirror
+from tests.support.refusal import refused
 
 
 def chained() -> Exception:
@@ -89,7 +90,7 @@ class TestFailure:
         await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
         await worker.bury(await worker.claim(), OSError("second"))
 
-        with pytest.raises(JobDead, match="dead letter after attempt 2: OSError: second"):
+        with refused("job.dead", JobDead, attempt=2, reason="OSError: second"):
             await handle.result(timeout=10)
 
         history = await handle.failures()

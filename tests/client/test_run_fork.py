@@ -25,6 +25,7 @@ from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, ordering, parent
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
+from tests.support.refusal import refused
 
 
 @pytest.fixture
@@ -143,9 +144,7 @@ class TestFork:
     async def test_is_refused_where_its_id_is_taken(self, client: AsyncClient) -> None:
         run = await client.submit(ordering, 3, id="order-3")
 
-        with pytest.raises(
-            RunExists, match=r"'order-3' exists .* Choose another id; submit\(...\)"
-        ):
+        with refused("run.exists", RunExists, run_id="order-3", flow="ordering"):
             await client.fork(run.id, new_id="order-3")
 
 

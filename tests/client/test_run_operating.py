@@ -33,6 +33,7 @@ from tests.client.flows import asking, failing, grandparent, hanging, ordering, 
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
 from tests.client.tasks import add
+from tests.support.refusal import refused
 
 
 @pytest.fixture
@@ -230,9 +231,9 @@ class TestRetry:
         assert (await client.retry(job.id)).after is Status.WAITING
 
     async def test_of_nothing_at_all(self, client: AsyncClient) -> None:
-        with pytest.raises(JobNotFound, match="there is no job and no run 'order-3'"):
+        with refused("job.not_found", JobNotFound, job_id="order-3", what="job or run"):
             await client.retry("order-3")
-        with pytest.raises(RunNotFound, match="there is no run 'order-3'"):
+        with refused("run.not_found", RunNotFound, run_id="order-3"):
             await client.run_handle("order-3").retry()
 
 
@@ -336,7 +337,7 @@ class TestNamespaces:
             ]
 
             for each in asked:
-                with pytest.raises(AmbiguousRun, match="'default', 'other'; open a client"):
+                with refused("run.ambiguous", AmbiguousRun, namespaces=("default", "other")):
                     await each
 
             assert len(await client.run_handle("order-3").events()) == 1

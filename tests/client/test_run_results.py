@@ -20,6 +20,7 @@ from perdure.client import waiting
 from perdure.store.contract import Store
 from tests.client.flows import Order, asking, failing, hanging, ordering, reading, shouting
 from tests.client.runs import until, worker_at
+from tests.support.refusal import refused
 
 
 @pytest.fixture
@@ -92,14 +93,16 @@ class TestResult:
 
         await client.cancel("order-3", reason="out of stock", by="ann")
 
-        with pytest.raises(RunCancelled, match="'order-3' was cancelled by ann: out of stock"):
+        with refused(
+            "run.cancelled", RunCancelled, run_id="order-3", by="ann", reason="out of stock"
+        ):
             await result
 
     async def test_raises_after_its_timeout(self, client: AsyncClient) -> None:
         run = await client.submit(asking, 3, id="order-3")
         await until(run, RunStatus.WAITING)
 
-        with pytest.raises(RunTimeout, match=r"'order-3' has no result after 0\.05 s.*waiting"):
+        with refused("run.result_timeout", RunTimeout, timeout=0.05, status="waiting"):
             await run.result(timeout=0.05)
 
     async def test_of_no_run(self, client: AsyncClient) -> None:

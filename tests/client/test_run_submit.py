@@ -20,6 +20,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, ordering, parent, shouting
+from tests.support.refusal import refused
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ class TestRefuses:
                 await client.submit(asking, "long enough")
 
     async def test_a_flow_it_does_not_know_by_name(self, client: AsyncClient) -> None:
-        with pytest.raises(UnknownFlow, match="known: asking, ordering"):
+        with refused("flow.unknown", UnknownFlow, flow="order", known=("asking", "ordering")):
             await client.submit("order")
 
     async def test_a_flow_that_was_not_built(self, client: AsyncClient) -> None:

@@ -15,6 +15,7 @@ from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add, echo
+from tests.support.refusal import refused
 
 
 class DeafStore(CountedStore):
@@ -259,7 +260,7 @@ class TestTimeout:
     async def test_says_what_the_job_is_doing(self, client: AsyncClient) -> None:
         handle = await client.enqueue(add, 1, delay="1h")
 
-        with pytest.raises(ResultTimeout, match=r"has no result after 0\.01 s; it is scheduled"):
+        with refused("job.result_timeout", ResultTimeout, timeout=0.01, status="scheduled"):
             await handle.result(timeout=0.01)
 
     async def test_is_a_timeout_error(self, client: AsyncClient) -> None:

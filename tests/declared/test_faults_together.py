@@ -18,7 +18,11 @@ def told(node: str) -> list[str]:
     [
         (
             "{id: n, kind: http, config: {url: 'ftp://x', method: GETT, timeout: -4}}",
-            ["url must begin with", "invalid enum value 'GETT'", "timeout=-4 is negative"],
+            [
+                "url must begin with",
+                "invalid enum value 'GETT'",
+                "timeout must not be negative (got -4)",
+            ],
         ),
         (
             "{id: n, kind: map, config: {task: nope, concurrency: 0}}",
@@ -40,7 +44,7 @@ def told(node: str) -> list[str]:
                 "there is no key 'titel' in config; did you mean 'title'?",
                 "config needs 'title'",
                 "template '{{ nope }}' in message",
-                "deadline='foo' is not a duration",
+                "deadline must be a duration (got 'foo')",
                 "on_timeout: the decision 'maybe' is no answer",
                 "form: type: fits none",
             ],
@@ -53,8 +57,8 @@ def told(node: str) -> list[str]:
             "{id: n, task: nope, timeout: 5x, retry: {retries: 1, first: 1x}, undo: none}",
             [
                 "there is no task 'nope'",
-                "timeout='5x' is not a duration",
-                "Retry.first='1x' is not a duration",
+                "timeout must be a duration (got '5x')",
+                "Retry.first must be a duration (got '1x')",
                 "there is no task 'none'",
             ],
         ),

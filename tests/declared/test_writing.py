@@ -14,7 +14,7 @@ from perdure.client.declared.dumping import dumped
 from perdure.client.declared.reading import read_yaml
 from perdure.client.declared.scalars import INTEGER_MAX, INTEGER_MIN
 from perdure.client.declared.written_calls import duration_text
-from perdure.model.duration import as_duration
+from perdure.model import check
 from tests.declared.tasks import ask, collect, load, pay, take_back, tell
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -43,7 +43,7 @@ def test_all_data_is_read_back_as_it_was(data: Any) -> None:
 
 @given(st.timedeltas(timedelta(0), timedelta(days=3650)))
 def test_durations_are_read_back_as_they_were(duration: timedelta) -> None:
-    assert as_duration(duration_text(duration), "x") == duration
+    assert check.span(duration_text(duration), "x") == duration
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class TestErrors:
 
         shown = {unquoted(row[0]): NAME.findall(row[1]) for row in rows}
         assert shown == {
-            kind.__name__: [base.__name__ for base in kind.__bases__] for kind in error_types()
+            kind.__name__: [base.__name__ for base in public_bases(kind)] for kind in error_types()
         }
 
     def test_an_error_is_exported_unless_the_page_says_otherwise(self) -> None:
@@ -296,7 +296,18 @@ def error_types() -> list[type[errors.PerdureError]]:
     return [
         each
         for each in found
-        if issubclass(each, errors.PerdureError) and each is not errors.PerdureError
+        if issubclass(each, errors.PerdureError)
+        and each is not errors.PerdureError
+        and not each.__name__.startswith("_")
+    ]
+
+
+def public_bases(kind: type) -> list[type]:
+    """The bases, where a private one stands for its own."""
+    return [
+        base
+        for each in kind.__bases__
+        for base in (public_bases(each) if each.__name__.startswith("_") else [each])
     ]
 
 

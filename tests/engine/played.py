@@ -52,7 +52,7 @@ class Log:
         try:
             return self.values[number]
         except KeyError:
-            raise ValueMissing((number,)) from None
+            raise ValueMissing(numbers=(number,)) from None
 
     def add(self, decision: Decision) -> None:
         for event, value in decision.events:

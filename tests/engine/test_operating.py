@@ -101,7 +101,7 @@ class TestPause:
     def test_unpausing_a_run_that_is_not_paused_is_refused(self) -> None:
         run = Played(chain(task("a")))
 
-        with pytest.raises(RunNotPaused, match="cannot unpause run 'run': it is running"):
+        with pytest.raises(RunNotPaused, match="cannot resume run 'run': it is running"):
             run.unpause()
 
     def test_an_ended_run_refuses(self) -> None:
@@ -114,7 +114,7 @@ class TestPause:
             CancelAsked(),
             Signalled(name="go", payload=b"1"),
         ):
-            with pytest.raises(RunEnded, match="it is completed, which is final"):
+            with pytest.raises(RunEnded, match="it is completed"):
                 run.happen(act)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,8 +28,8 @@ from perdure.testing import (
     Kit,
     KitJob,
     KitRun,
-    NotSettled,
 )
+from tests.support.refusal import refused
 from tests.testing.kit_flows import (
     Order,
     asking,
@@ -363,8 +364,8 @@ class TestRefusals:
 
         lingering = Flow("lingering").then(linger).build()
         with Kit(patience="50ms") as kit:
-            with pytest.raises(
-                NotSettled, match=r"'linger' was still being executed after 0\.05 s"
+            with refused(
+                "testing.not_settled", running="'linger'", patience=timedelta(milliseconds=50)
             ):
                 kit.submit(lingering)
             let_go.set()

@@ -46,7 +46,7 @@ class TestCommands:
         answer = perdure("import", str(export))
 
         assert answer.exit_code == 1
-        assert "is not empty: it has runs, events, waits, jobs" in answer.error
+        assert "is not empty: it has 'runs', 'events', 'waits', 'jobs'" in answer.error
         assert answer.error.count("\n") == 1
 
     def test_export_while_a_worker_is_at_work_is_refused_unless_live(

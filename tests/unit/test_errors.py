@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from perdure.errors import InvalidInput, InvalidStoreUrl, RetryLater, RunEnded, RunExists
+from perdure import errors
+from perdure.diagnostics import Action
+from perdure.errors import (
+    InvalidInput,
+    InvalidStoreUrl,
+    PerdureError,
+    Permanent,
+    RetryLater,
+    RunEnded,
+    RunNotFound,
+)
 from perdure.store.opening import store_at
 
 
@@ -31,25 +44,89 @@ class TestInvalidStoreUrl:
 
 class TestRunEnded:
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
-    def test_advises_to_retry_what_can_be_retried(self, status: str) -> None:
-        told = str(RunEnded("order-3", "pause", status))
+    def test_suggests_to_retry_what_can_be_retried(self, status: str) -> None:
+        error = RunEnded(run_id="order-3", operation="pause", status=status)
 
-        assert "client.retry(id) or client.fork(id)" in told
-        assert "perdure runs retry and perdure runs fork" in told
+        assert error.actions() == (
+            Action("runs.retry", {"id": "order-3"}),
+            Action("runs.fork", {"id": "order-3"}, ("after",)),
+        )
+        assert str(error).endswith("client.retry('order-3') or client.fork('order-3', after=...)")
 
-    def test_advises_only_to_fork_what_is_completed(self) -> None:
-        told = str(RunEnded("order-3", "pause", "completed"))
+    def test_suggests_only_to_fork_what_is_completed(self) -> None:
+        error = RunEnded(run_id="order-3", operation="pause", status="completed")
 
-        assert "client.fork(id), or perdure runs fork," in told
-        assert "retry" not in told
+        assert error.actions() == (Action("runs.fork", {"id": "order-3"}, ("after",)),)
 
 
-class TestRunExists:
-    def test_names_what_commands_take_too(self) -> None:
-        told = str(RunExists("order-3", "orders", "running"))
+def error_types() -> list[type[PerdureError]]:
+    """All public errors that say what happened by their fields or by a message."""
+    found: list[type[PerdureError]] = [PerdureError]
+    for each in found:
+        found += each.__subclasses__()
+    public = [each for each in dict.fromkeys(found) if each.__module__ == errors.__name__]
+    return [each for each in public if not each.__name__.startswith("_")]
 
-        assert 'on_conflict="use_existing" or "terminate_existing"' in told
-        assert told.endswith("and the command --on-conflict")
+
+def example(kind: type[PerdureError]) -> PerdureError:
+    """One with all its fields, or with the message that it takes."""
+    samples = {"int": 7, "float": 2.5, "timedelta": timedelta(seconds=3), "list[str]": ["a", "b"]}
+    values = {
+        name: samples.get(str(annotation), ("a", "b") if "tuple" in str(annotation) else "text")
+        for base in reversed(kind.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+        if name in kind._fields and name != "failure"
+    }
+    if "numbers" in values:
+        values["numbers"] = (1, 2)
+    return kind(**values) if values else kind("a message")
+
+
+class TestEveryError:
+    @pytest.mark.parametrize("kind", error_types(), ids=lambda kind: kind.__name__)
+    def test_survives_pickling_and_copying_with_all_its_fields(
+        self, kind: type[PerdureError]
+    ) -> None:
+        error = example(kind)
+        error.add_note("On the worker: a traceback")
+
+        for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+            assert type(twin) is kind
+            assert twin.fields == error.fields
+            assert (twin.args, twin.faults, str(twin)) == (error.args, error.faults, str(error))
+            assert twin.__notes__ == ["On the worker: a traceback"]
+
+    @pytest.mark.parametrize("kind", error_types(), ids=lambda kind: kind.__name__)
+    def test_has_a_code_of_its_own_and_says_what_its_fields_say(
+        self, kind: type[PerdureError]
+    ) -> None:
+        error = example(kind)
+
+        assert error.code == kind.CODE.name
+        assert kind.CODE is not getattr(kind.__mro__[1], "CODE", None)
+        assert "None" not in str(error)
+        assert "{" not in str(error)
+
+    def test_of_a_user_survives_pickling_whatever_its_constructor_takes(self) -> None:
+        twin = pickle.loads(pickle.dumps(OutOfStock("bolts", 3)))
+
+        assert (str(twin), twin.item, twin.code) == (
+            "no bolts: 3 wanted",
+            "bolts",
+            "task.permanent",
+        )
+
+    def test_refuses_fields_that_it_has_not(self) -> None:
+        with pytest.raises(TypeError, match="needs run_id"):
+            RunNotFound()  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="has no job"):
+            RunNotFound(run_id="a", job="b")  # type: ignore[call-arg]
+
+
+class OutOfStock(Permanent):
+    def __init__(self, item: str, wanted: int) -> None:
+        super().__init__(f"no {item}: {wanted} wanted")
+        self.item = item
 
 
 class TestRetryLater:

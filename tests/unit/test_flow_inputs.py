@@ -397,10 +397,10 @@ class TestSettings:
             ({"input_schema": {"type": "objekt"}}, "input_schema: type: "),
             ({"output_schema": {"minimum": "a"}}, "output_schema: minimum: "),
             ({"output_schema": [1]}, "output_schema=[1] must be a JSON Schema"),
-            ({"ports": "late"}, "ports='late' must be a list"),
+            ({"ports": "late"}, "ports must be a list of texts"),
             ({"ports": ["a", "a"]}, "the port 'a' is there 2 times"),
             ({"ports": ["default"]}, "no port can be called 'default'"),
-            ({"ports": [""]}, "ports '' must be a text"),
+            ({"ports": [""]}, "ports must be a string"),
             ({"on_timeout": "late"}, "on_timeout='late' is a port that nothing follows"),
         ],
     )

@@ -227,7 +227,7 @@ class TestWhereTheEngineRenders:
             ({"until": "{{ whenn }}"}, "'whenn' is none of its inputs"),
             ({"until": "{{ a b }}"}, "until: '{{ a b }}' is not a template"),
             ({"until": "{{ when }} {{ value }}", "inputs": {"when": "input"}}, "'value' is none"),
-            ({"until": 7}, "until=7 is not a datetime"),
+            ({"until": 7}, "until must be a datetime (got 7)"),
         ],
     )
     def test_times_to_wait_for_are_checked(self, options: Any, told: str) -> None:

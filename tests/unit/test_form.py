@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from perdure.rules.form import FAULTS_MAX, check_schema, faults_of, with_defaults
+from perdure.rules.form import FAULTS_MAX, check_schema, with_defaults
+from tests.unit.form_faults import field_faults
 
 json_values = st.recursive(
     st.none()
@@ -91,12 +92,12 @@ class TestFaultsOf:
     def test_are_none_for_what_fits(self) -> None:
         answer = {"amount": 1.5, "reason": "taxi", "payer": {"name": "Ann"}, "receipts": []}
 
-        assert faults_of(EXPENSE, answer) == {}
+        assert field_faults(EXPENSE, answer) == {}
 
     def test_are_told_for_every_field_at_once(self) -> None:
         answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
 
-        assert faults_of(EXPENSE, answer) == {
+        assert field_faults(EXPENSE, answer) == {
             "amount": ["must be at least 1"],
             "reason": ["is required"],
             "kind": ['is not one of "travel", "meal"'],
@@ -106,12 +107,14 @@ class TestFaultsOf:
         }
 
     def test_are_told_for_the_whole_where_no_field_is_wrong(self) -> None:
-        assert faults_of(EXPENSE, [1]) == {"": ["must be an object"]}
+        assert field_faults(EXPENSE, [1]) == {"": ["must be an object"]}
 
     def test_gather_several_of_one_field(self) -> None:
         schema = {"minLength": 3, "pattern": "^x"}
 
-        assert faults_of(schema, "a") == {"": ["must have at least 3 characters", "must match ^x"]}
+        assert field_faults(schema, "a") == {
+            "": ["must have at least 3 characters", "must match ^x"]
+        }
 
     @pytest.mark.parametrize(
         "schema, value, told",
@@ -155,7 +158,7 @@ class TestFaultsOf:
         ],
     )
     def test_are_worded_for_people(self, schema: Any, value: Any, told: str) -> None:
-        [message] = faults_of(schema, value)[""]
+        [message] = field_faults(schema, value)[""]
 
         assert told in message
 
@@ -177,7 +180,7 @@ class TestFaultsOf:
         ],
     )
     def test_are_none_where_nothing_is_wrong(self, schema: Any, value: Any) -> None:
-        assert faults_of(schema, value) == {}
+        assert field_faults(schema, value) == {}
 
     @pytest.mark.parametrize(
         "schema, value, path, told",
@@ -198,7 +201,7 @@ class TestFaultsOf:
         ],
     )
     def test_are_told_at_the_field(self, schema: Any, value: Any, path: str, told: str) -> None:
-        assert faults_of(schema, value) == {path: [told]}
+        assert field_faults(schema, value) == {path: [told]}
 
     @pytest.mark.parametrize(
         "schema, value",
@@ -210,7 +213,7 @@ class TestFaultsOf:
         ],
     )
     def test_say_that_what_is_no_json_cannot_be_checked(self, schema: Any, value: Any) -> None:
-        [told] = faults_of(schema, value)[""]
+        [told] = field_faults(schema, value)[""]
 
         assert told.startswith("cannot be checked: ")
 
@@ -226,18 +229,18 @@ class TestFaultsOf:
         ]
         for schema in schemas:
             for data in (huge, {huge: huge}):
-                for path, messages in faults_of(schema, data).items():
+                for path, messages in field_faults(schema, data).items():
                     assert len(path) < 300
                     assert all(len(message) < 300 for message in messages)
 
     def test_are_not_told_without_end(self) -> None:
-        faults = faults_of({"items": {"type": "string"}}, [1] * 5_000)
+        faults = field_faults({"items": {"type": "string"}}, [1] * 5_000)
 
         assert len(faults) == FAULTS_MAX
 
     @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
     def test_are_told_of_a_form_that_is_wrong_itself(self, schema: Any) -> None:
-        [message] = faults_of(schema, {})[""]
+        [message] = field_faults(schema, {})[""]
 
         assert "the form itself is wrong" in message
 
@@ -245,7 +248,7 @@ class TestFaultsOf:
     def test_are_all_that_jsonschema_finds_or_none(self, schema: Any, data: Any) -> None:
         whole = {"$defs": {"a": {"type": "string"}}, "allOf": [schema]}
 
-        faults = faults_of(whole, data)
+        faults = field_faults(whole, data)
 
         assert check_schema(whole) == []
         if "takes too much work" not in str(faults):
@@ -253,7 +256,7 @@ class TestFaultsOf:
 
     @given(schema=json_values | subschemas, data=json_values)
     def test_never_raise(self, schema: Any, data: Any) -> None:
-        faults = faults_of(schema, data)
+        faults = field_faults(schema, data)
 
         if check_schema(schema):
             assert list(faults) == [""]
@@ -283,19 +286,19 @@ class TestFormats:
     def test_tell_good_from_bad(self, name: str, good: str, bad: str) -> None:
         schema = {"format": name}
 
-        assert faults_of(schema, good) == {}
-        assert list(faults_of(schema, bad)) == [""]
-        assert list(faults_of(schema, good * 10_000)) == [""]
-        assert faults_of(schema, 7) == {}
+        assert field_faults(schema, good) == {}
+        assert list(field_faults(schema, bad)) == [""]
+        assert list(field_faults(schema, good * 10_000)) == [""]
+        assert field_faults(schema, 7) == {}
 
     def test_say_what_is_wanted(self) -> None:
-        [told] = faults_of({"format": "date"}, "soon")[""]
+        [told] = field_faults({"format": "date"}, "soon")[""]
 
         assert told == "must be a date such as 2031-05-17"
 
     @given(name=st.sampled_from(["date", "date-time", "time", "email", "uri", "uuid"]), text=...)
     def test_never_raise(self, name: str, text: str) -> None:
-        assert len(faults_of({"format": name}, text)) <= 1
+        assert len(field_faults({"format": name}, text)) <= 1
 
 
 class TestWithDefaults:

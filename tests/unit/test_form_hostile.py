@@ -14,9 +14,9 @@ from perdure.rules.form import (
     SCHEMA_MAX_BYTES,
     SUBSCHEMAS_MAX,
     check_schema,
-    faults_of,
     with_defaults,
 )
+from tests.unit.form_faults import field_faults
 
 TOO_MUCH = "takes too much work to check"
 
@@ -96,7 +96,7 @@ class TestCheckSchema:
 
         assert any(told in fault for fault in faults), faults
         assert all(len(fault) < 400 for fault in faults)
-        assert list(faults_of(schema, {})) == [""]
+        assert list(field_faults(schema, {})) == [""]
 
     def test_tells_all_faults_of_a_kind_at_once(self) -> None:
         schema = {"properties": {"a": {"pattern": "("}, "b": {"$ref": "x"}, "c": {"pattern": "["}}}
@@ -120,15 +120,17 @@ class TestTheNetwork:
                 {"$id": reference, "$ref": "other"},
                 {"properties": {"a": {"$ref": reference}}},
             ):
-                assert list(faults_of(schema, {"a": 1})) == [""]
+                assert list(field_faults(schema, {"a": 1})) == [""]
 
 
 class TestEndlessWork:
     def test_of_a_schema_that_refers_to_itself(self) -> None:
-        assert TOO_MUCH in faults_of({"$ref": "#"}, 1)[""][0]
-        assert TOO_MUCH in faults_of({"allOf": [{"$ref": "#"}]}, 1)[""][0]
-        assert TOO_MUCH in faults_of({"not": {"$ref": "#"}}, 1)[""][0]
-        assert TOO_MUCH in faults_of({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
+        assert TOO_MUCH in field_faults({"$ref": "#"}, 1)[""][0]
+        assert TOO_MUCH in field_faults({"allOf": [{"$ref": "#"}]}, 1)[""][0]
+        assert TOO_MUCH in field_faults({"not": {"$ref": "#"}}, 1)[""][0]
+        assert (
+            TOO_MUCH in field_faults({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
+        )
 
     def test_of_references_that_double(self) -> None:
         defined: dict[str, Any] = {
@@ -137,29 +139,29 @@ class TestEndlessWork:
         schema = {"$ref": "#/$defs/a0", "$defs": {**defined, "a40": {}}}
 
         assert check_schema(schema) == []
-        assert TOO_MUCH in faults_of(schema, 1)[""][0]
+        assert TOO_MUCH in field_faults(schema, 1)[""][0]
 
     def test_of_many_checks_for_many_elements(self) -> None:
         schema = {"items": {"allOf": [{"minimum": 0}] * 900}}
 
-        assert TOO_MUCH in faults_of(schema, [1] * 10_000)[""][0]
+        assert TOO_MUCH in field_faults(schema, [1] * 10_000)[""][0]
 
     def test_of_patterns_on_many_texts(self) -> None:
         schema = {"items": {"pattern": "^[ab]*a[ab]{400}c"}}
 
-        assert TOO_MUCH in faults_of(schema, ["ab" * 5_000] * 1_000)[""][0]
+        assert TOO_MUCH in field_faults(schema, ["ab" * 5_000] * 1_000)[""][0]
 
     def test_of_comparing_each_element_with_each_other(self) -> None:
         schema = {"uniqueItems": True}
         many: list[Any] = [{"a": number} for number in range(50_000)]
 
-        assert faults_of(schema, many) == {}
-        assert list(faults_of(schema, [*many, {"a": 7.0}])) == [""]
+        assert field_faults(schema, many) == {}
+        assert list(field_faults(schema, [*many, {"a": 7.0}])) == [""]
 
     def test_of_messages_about_a_large_value(self) -> None:
         schema = {"anyOf": [{"type": "null"}] * 900}
 
-        assert list(faults_of(schema, ["x" * 100] * 10_000)) == [""]
+        assert list(field_faults(schema, ["x" * 100] * 10_000)) == [""]
 
     def test_leaves_room_for_what_is_only_large(self) -> None:
         row = {
@@ -168,22 +170,22 @@ class TestEndlessWork:
             "properties": {"id": {"type": "string", "pattern": "^[a-z]+-[0-9]+$"}},
         }
 
-        assert faults_of({"items": row}, [{"id": "order-7"}] * 5_000) == {}
+        assert field_faults({"items": row}, [{"id": "order-7"}] * 5_000) == {}
 
 
 class TestNesting:
     def test_may_be_as_deep_as_a_schema_may_be(self) -> None:
         schema = nested(SCHEMA_DEPTH_MAX, {"type": "string"})
 
-        assert faults_of(schema, lists(SCHEMA_DEPTH_MAX)) == {
+        assert field_faults(schema, lists(SCHEMA_DEPTH_MAX)) == {
             ".".join(["0"] * SCHEMA_DEPTH_MAX): ["must be a text"]
         }
 
     def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self) -> None:
         tree = {"items": {"$ref": "#"}}
 
-        assert faults_of(tree, lists(50)) == {}
-        assert TOO_MUCH in faults_of(tree, lists(500))[""][0]
+        assert field_faults(tree, lists(50)) == {}
+        assert TOO_MUCH in field_faults(tree, lists(500))[""][0]
 
 
 class TestDeepData:
@@ -201,7 +203,7 @@ class TestDeepData:
         ],
     )
     def test_does_not_crash(self, schema: Any) -> None:
-        faults = faults_of(schema, lists(100_000))
+        faults = field_faults(schema, lists(100_000))
 
         assert all(len(message) < 300 for told in faults.values() for message in told)
 

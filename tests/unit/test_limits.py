@@ -40,7 +40,7 @@ class TestSpacing:
         (lambda: Concurrency(1.5), "whole number"),  # type: ignore[arg-type]  # what is refused
         (lambda: Rate(0, per="1m"), r"Rate\(0\)"),
         (lambda: Rate(1, per="0s"), "above zero"),
-        (lambda: Rate(1, per="often"), "not a duration"),
+        (lambda: Rate(1, per="often"), "must be a duration"),
         (lambda: Spacing(0), "above zero"),
         (lambda: Spacing(-1), "negative"),
     ],

@@ -14,7 +14,7 @@ if __name__ == "__main__":
             print("on purpose", file=sys.stderr)
             sys.exit(3)
         case "finds no store":
-            raise StoreUnreachable("sqlite:///nowhere.db", "it is not there")
+            raise StoreUnreachable(url="sqlite:///nowhere.db", reason="it is not there")
         case _:
             say_ready()
             threading.Event().wait()

@@ -25,8 +25,10 @@ def given(ids: list[str] | None, what: str) -> list[str]:
     return ids
 
 
-def act_on_each(act: Callable[[str], AnyMove], ids: Sequence[str], *, as_json: bool) -> None:
-    """Act on each; one that refuses does not keep the others from it."""
+def act_on_each(
+    act: Callable[[str], AnyMove], ids: Sequence[str], options: str, *, as_json: bool
+) -> None:
+    """Act on each, whether or not others are refused; ``options`` name the store in advice."""
     from perdure.cli import present
 
     worst = ExitCode.OK
@@ -35,7 +37,7 @@ def act_on_each(act: Callable[[str], AnyMove], ids: Sequence[str], *, as_json: b
         try:
             moved = act(id)
         except PerdureError as error:
-            tell_error(str(error))
+            tell_error(error, options)
             worst = max(worst, exit_code_of(error))
             continue
         done.append(fields_of(moved))

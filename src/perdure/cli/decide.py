@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.exits import ExitCode, tell_error
+from perdure.cli.exits import ExitCode
 from perdure.cli.form_asking import FormAsking, NotUnderstood, given_fields, understood
 from perdure.cli.options import (
     JsonOption,
@@ -77,15 +77,10 @@ def decide(
         said = Said(
             decision, _data(record, data, field or []), by or login_name(), role or [], note
         )
-        try:
-            if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
-                record = _asked(client, record, said)
-            else:
-                record = _answered(client, record, said)
-        except NotADecider as error:
-            named = str(error).replace("by=...", "--by NAME").replace("roles=[...]", "--role ROLE")
-            tell_error(named)
-            raise typer.Exit(ExitCode.REFUSED) from error
+        if record.is_open and _is_to_be_asked(record, said, as_json=as_json):
+            record = _asked(client, record, said)
+        else:
+            record = _answered(client, record, said)
         typer.echo(
             present.as_json(approval_view.approval_fields(record))
             if as_json
@@ -148,7 +143,7 @@ def _asked(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord
 def _refuse_others(record: ApprovalRecord, said: Said) -> None:
     """Before anything is asked for, which would be typed in vain."""
     if record.deciders and {said.by, *said.roles}.isdisjoint(record.deciders):
-        raise NotADecider(record.id, said.by, record.deciders)
+        raise NotADecider(approval_id=record.id, by=said.by, deciders=record.deciders)
 
 
 def _choice(record: ApprovalRecord) -> str:

@@ -14,7 +14,7 @@ from perdure.cli.exits import errors_told
 from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, StoreOption
 from perdure.cli.worker import AllowScripts, child_command
 from perdure.errors import InvalidInput, without_password
-from perdure.model.duration import as_duration
+from perdure.model import check
 
 if TYPE_CHECKING:
     from perdure.cli.development import Found
@@ -64,7 +64,7 @@ def dev(
         code = Code(
             look=lambda: _looked(target),
             command=child_command(["--quiet", f"--grace={grace}", *flags, "--", target]),
-            grace=as_duration(grace, "--grace"),
+            grace=check.span(grace, "--grace"),
         )
         ended = Development(url, code, processes, as_json=as_json).run()
     raise typer.Exit(ended)

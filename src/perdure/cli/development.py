@@ -118,7 +118,7 @@ class Development:
             try:
                 await self._tell_runs()
             except PerdureError as error:
-                tell_error(str(error))
+                tell_error(error)
 
     async def _tell_runs(self) -> None:
         for news in self._runs.news(await self._client.runs(limit=LOOK_MAX)):

@@ -11,6 +11,7 @@ from perdure.cli.options import (
     JsonOption,
     NamespaceOption,
     StoreOption,
+    options_of,
     required,
     shared_store,
 )
@@ -32,7 +33,6 @@ def doctor(
     that somebody may have meant so.
     """
     from perdure.cli import health_view, present
-    from perdure.cli.following import options_of
     from perdure.cli.terminal import make_console
 
     with errors_told():

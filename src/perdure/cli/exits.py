@@ -1,4 +1,4 @@
-"""Exit codes, and expected errors told in one line instead of a traceback."""
+"""Exit codes, and expected errors as one line on stderr instead of a traceback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import IntEnum
 
 import typer
 
+from perdure.cli.renderer import CliRenderer
 from perdure.errors import InvalidInput, PerdureError, StoreError
 
 
@@ -32,20 +33,28 @@ cannot be understood; 3 the store cannot be reached or used; 4 or 5 the run that
 was followed was cancelled or skipped; 130 interrupted with Ctrl-C."""
 
 
-def tell_error(message: str) -> None:
-    """One line on stderr; lists of faults and some messages of drivers have several."""
-    first, *faults = message.split("\n  - ")
-    line = " ".join(f"{first} {'; '.join(faults)}".split())
-    sys.stderr.write(f"perdure: {line}\n")
+def tell(text: str) -> None:
+    """Write one line to stderr."""
+    sys.stderr.write(f"perdure: {text}\n")
+
+
+def tell_error(error: PerdureError, options: str = "") -> None:
+    tell(error_line(error, options))
+
+
+def error_line(error: PerdureError, options: str = "") -> str:
+    """The error as one line; ``options`` go with every command that it suggests."""
+    text = error.render(CliRenderer(options), separator="; ")
+    return " ".join(text.split())  # messages of database drivers have several lines
 
 
 @contextmanager
-def errors_told(tell: Callable[[str], object] = tell_error) -> Iterator[None]:
+def errors_told(report: Callable[[str], object] = tell, *, options: str = "") -> Iterator[None]:
     """Turn expected errors into one line on stderr and an exit code."""
     try:
         yield
     except PerdureError as error:
-        tell(str(error))
+        report(error_line(error, options))
         raise typer.Exit(exit_code_of(error)) from error
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from interrupt

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected, options_of
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def show_explanation(
 ) -> None:
     from perdure import clock
     from perdure.cli import explanation_view, present
-    from perdure.cli.following import options_of
     from perdure.cli.terminal import make_console
 
     options = options_of(store, namespace)

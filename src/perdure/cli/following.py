@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections import deque
@@ -15,10 +14,9 @@ from rich.console import Console
 from rich.live import Live
 
 from perdure.cli.event_view import EventLines
-from perdure.cli.exits import ExitCode, tell_error
+from perdure.cli.exits import ExitCode, error_line, tell
 from perdure.cli.live_nodes import waits_for
 from perdure.cli.live_view import EVENTS_MAX, LiveView
-from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE
 from perdure.cli.present import as_json as as_json_text
 from perdure.cli.present import as_json_line, took
 from perdure.cli.run_view import RunInFull, full_fields
@@ -27,8 +25,6 @@ from perdure.client.blocking import RunHandle
 from perdure.client.run_records import EventRecord
 from perdure.client.run_results import run_ended_badly
 from perdure.client.run_sights import RunSight
-from perdure.errors import without_password
-from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.run import RunStatus, WaitKind
 
 _EXITS = {
@@ -144,21 +140,8 @@ def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
         console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)
         console.print(f"result {as_json_line(last.events[-1].value)}", soft_wrap=True)
     else:
-        tell_error(f"{error}. See perdure runs show {shlex.quote(record.id)}{options}")
+        tell(f"{error_line(error)}. See perdure runs show {shlex.quote(record.id)}{options}")
     return exit_code_after(record.status)
-
-
-def options_of(store: str | None, namespace: str) -> str:
-    """What a command needs to find the same runs, besides what it finds by itself.
-
-    A password is left for the reader to fill in: advice ends up in logs and in chats.
-    """
-    words = []
-    if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
-        words += ["--store", shlex.quote(without_password(store))]
-    if namespace != DEFAULT_NAMESPACE:
-        words += ["--namespace", shlex.quote(namespace)]
-    return "".join(f" {word}" for word in words)
 
 
 def exit_code_after(status: RunStatus) -> ExitCode:

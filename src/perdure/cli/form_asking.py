@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from perdure.cli.present import as_json_line, shortened
+from perdure.diagnostics import Fault
+from perdure.errors import fault_text
 
 Ask = Callable[[str], str]
 Tell = Callable[[str], object]
@@ -50,13 +53,13 @@ class FormAsking:
             if value is not _ABSENT:
                 self.answers[name] = value
 
-    def named_in(self, faults: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    def named_in(self, faults: Iterable[Fault]) -> dict[str, list[str]]:
         """Faults by the field to ask for again: of what is inside one, the field itself."""
         by_field: dict[str, list[str]] = {}
-        for path, reasons in faults.items():
-            name, _, inside = path.partition(".")
-            told = [f"{inside}: {reason}" if inside else reason for reason in reasons]
-            by_field.setdefault(name, []).extend(told)
+        for fault in faults:
+            name, *inside = fault.where or ("",)
+            text = fault_text(replace(fault, where=tuple(inside)))
+            by_field.setdefault(str(name), []).append(text)
         return by_field
 
     def _field(self, name: str) -> Any:

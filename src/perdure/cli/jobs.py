@@ -8,7 +8,7 @@ import typer
 
 from perdure.cli.acting import act_on_each, given
 from perdure.cli.exits import EXIT_CODES, ExitCode
-from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected, options_of
 from perdure.errors import InvalidInput
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Status
 
@@ -104,7 +104,12 @@ def retry_jobs(
 ) -> None:
     """Start failed, dead or cancelled jobs anew, with a fresh budget of tries."""
     with connected(store, namespace) as client:
-        act_on_each(lambda id: client.handle(id).retry(), given(ids, "jobs retry"), as_json=as_json)
+        act_on_each(
+            lambda id: client.handle(id).retry(),
+            given(ids, "jobs retry"),
+            options_of(store, namespace),
+            as_json=as_json,
+        )
 
 
 @app.command("abort")
@@ -125,7 +130,12 @@ def abort_jobs(
 
     with connected(store, namespace) as client:
         if group is None:
-            act_on_each(client.abort, given(ids, "jobs abort"), as_json=as_json)
+            act_on_each(
+                client.abort,
+                given(ids, "jobs abort"),
+                options_of(store, namespace),
+                as_json=as_json,
+            )
             return
         if ids:
             raise InvalidInput("abort jobs by their ids or by --group, not both at once")
@@ -146,7 +156,12 @@ def disable_jobs(
 ) -> None:
     """Keep jobs from running until they are enabled; running ones are taken from their workers."""
     with connected(store, namespace) as client:
-        act_on_each(client.disable, given(ids, "jobs disable"), as_json=as_json)
+        act_on_each(
+            client.disable,
+            given(ids, "jobs disable"),
+            options_of(store, namespace),
+            as_json=as_json,
+        )
 
 
 @app.command("enable")
@@ -158,7 +173,9 @@ def enable_jobs(
 ) -> None:
     """Let disabled jobs run again."""
     with connected(store, namespace) as client:
-        act_on_each(client.enable, given(ids, "jobs enable"), as_json=as_json)
+        act_on_each(
+            client.enable, given(ids, "jobs enable"), options_of(store, namespace), as_json=as_json
+        )
 
 
 @app.command("resume")
@@ -170,7 +187,9 @@ def resume_jobs(
 ) -> None:
     """Put paused jobs back into the queue."""
     with connected(store, namespace) as client:
-        act_on_each(client.resume, given(ids, "jobs resume"), as_json=as_json)
+        act_on_each(
+            client.resume, given(ids, "jobs resume"), options_of(store, namespace), as_json=as_json
+        )
 
 
 @app.command("watch")

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from perdure.cli.exits import ExitCode, tell_error
+from perdure.cli.exits import ExitCode, tell
 
 _UsageError: Any = typer.BadParameter.__base__
 _OF_COMMANDS = frozenset({"--store", "--namespace", "--json"})
@@ -77,7 +77,7 @@ def _usage_told() -> Iterator[None]:
         end = "?" if "Did you mean" in message else "."
         if getattr(error, "option_name", None) in _OF_COMMANDS and _is_group(error.ctx):
             end = f": it goes after the command, as in {path} COMMAND {error.option_name}."
-        tell_error(f"{message[:1].lower()}{message[1:]}{end} See {path} --help")
+        tell(f"{message[:1].lower()}{message[1:]}{end} See {path} --help")
         raise typer.Exit(ExitCode.USAGE) from error
 
 

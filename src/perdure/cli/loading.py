@@ -67,7 +67,7 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
     except InvalidFlow as error:
         if app is None and library.missing:
             hint = "--app MODULE says where the tasks, kinds and flows are that it names"
-            raise InvalidFlow(error.flow, (*error.errors, hint)) from error
+            raise InvalidFlow(*error.errors, hint, flow=error.flow) from error
         raise
 
 

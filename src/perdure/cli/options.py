@@ -14,6 +14,7 @@ import typer
 
 from perdure.cli.exits import errors_told
 from perdure.errors import InvalidInput, without_password
+from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
@@ -86,10 +87,23 @@ def connected(
     """
     from perdure.client.blocking import Client
 
-    with errors_told():
+    with errors_told(options=options_of(store, namespace)):
         url = shared_store(store, is_new=is_new)
         with Client(url, namespace=namespace, codec=codec) as client:
             yield client
+
+
+def options_of(store: str | None, namespace: str) -> str:
+    """What a command needs to find the same runs, besides what it finds by itself.
+
+    A password is left for the reader to fill in: advice ends up in logs and in chats.
+    """
+    words = []
+    if store and store != (os.environ.get(STORE_VARIABLE) or LOCAL_STORE):
+        words += ["--store", shlex.quote(without_password(store))]
+    if namespace != DEFAULT_NAMESPACE:
+        words += ["--namespace", shlex.quote(namespace)]
+    return "".join(f" {word}" for word in words)
 
 
 def _check_outside(url: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perdure.cli.exits import ExitCode, tell_error
+from perdure.cli.exits import ExitCode, tell
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -28,7 +28,7 @@ def output_told() -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         _let_go()
-        tell_error(f"cannot write: {error.strerror}. Free some room, or write elsewhere")
+        tell(f"cannot write: {error.strerror}. Free some room, or write elsewhere")
         sys.exit(ExitCode.REFUSED)
 
 

@@ -15,6 +15,7 @@ from perdure.cli.options import (
     NamespaceOption,
     StoreOption,
     connected,
+    options_of,
     parsed_json,
 )
 from perdure.cli.run_acts import OnConflict
@@ -69,7 +70,7 @@ def run(
     Exits with 0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.
     Ctrl-C leaves it: the run goes on where there is a worker, and can be watched again.
     """
-    from perdure.cli.following import options_of, see_through
+    from perdure.cli.following import see_through
     from perdure.cli.loading import flow_at
 
     url = store or LOCAL_STORE

@@ -17,6 +17,7 @@ from perdure.cli.options import (
     ReasonOption,
     StoreOption,
     connected,
+    options_of,
     parsed_json,
 )
 from perdure.model.job import DEFAULT_NAMESPACE, StatusChange
@@ -119,6 +120,7 @@ def pause_runs(
         act_on_each(
             lambda id: client.pause(id, reason=reason, by=by),
             given(ids, "runs pause"),
+            options_of(store, namespace),
             as_json=as_json,
         )
 
@@ -133,7 +135,10 @@ def unpause_runs(
     """Let paused runs go on where they stood."""
     with connected(store, namespace) as client:
         act_on_each(
-            lambda id: client.unpause(id, by=by), given(ids, "runs unpause"), as_json=as_json
+            lambda id: client.unpause(id, by=by),
+            given(ids, "runs unpause"),
+            options_of(store, namespace),
+            as_json=as_json,
         )
 
 
@@ -153,6 +158,7 @@ def cancel_runs(
         act_on_each(
             lambda id: client.cancel(id, reason=reason, by=by, compensate=compensate),
             given(ids, "runs cancel"),
+            options_of(store, namespace),
             as_json=as_json,
         )
 
@@ -171,7 +177,7 @@ def retry_runs(
             client.run(id)  # of an id that is not there, `retry` would say that no job has it
             return client.retry(id, by=by)
 
-        act_on_each(retry, given(ids, "runs retry"), as_json=as_json)
+        act_on_each(retry, given(ids, "runs retry"), options_of(store, namespace), as_json=as_json)
 
 
 def fork_run(

@@ -8,7 +8,7 @@ import typer
 
 from perdure.cli import run_acts
 from perdure.cli.exits import EXIT_CODES
-from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected
+from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected, options_of
 from perdure.cli.pictures import (
     GraphFormat,
     GraphFormatOption,
@@ -145,7 +145,7 @@ def watch_run(
 
     Exits with 0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.
     """
-    from perdure.cli.following import options_of, see_through
+    from perdure.cli.following import see_through
     from perdure.cli.reading import ReadingCodec
 
     with connected(store, namespace, codec=ReadingCodec()) as client:

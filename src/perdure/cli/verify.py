@@ -9,6 +9,7 @@ import typer
 
 from perdure.cli.exits import ExitCode, errors_told
 from perdure.cli.options import STORE_VARIABLE, JsonOption, NamespaceOption, shared_store
+from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 
 if TYPE_CHECKING:
@@ -37,14 +38,13 @@ def verify(
     from msgspec.structs import asdict
 
     from perdure.cli import present
-    from perdure.model.duration import as_duration
     from perdure.verify import VerifySettings
 
     with errors_told():
         settings = VerifySettings(
             namespace=None if namespace == ALL_NAMESPACES else namespace,
             allows_pruned=pruned,
-            grace=None if grace is None else as_duration(grace, "--grace"),
+            grace=None if grace is None else check.span(grace, "--grace"),
         )
         url = shared_store(store)
         found, counts = asyncio.run(_verified(url, settings, is_told=not as_json))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from perdure.cli.exits import tell_error
+from perdure.cli.exits import tell
 from perdure.cli.present import STYLES, as_json_line
 from perdure.cli.terminal import make_console
 from perdure.client.blocking import Client
@@ -79,5 +79,5 @@ def _tell_why(client: Client, id: str) -> None:
     failures = client.failures(id)
     if failures:
         last = failures[-1].failure
-        tell_error(f"{last.type}: {last.message}")
-    tell_error(f"see perdure jobs show {id}")
+        tell(f"{last.type}: {last.message}")
+    tell(f"see perdure jobs show {id}")

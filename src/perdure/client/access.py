@@ -8,11 +8,11 @@ from typing import Self
 from perdure.client.lazy_store import LazyStore
 from perdure.client.waiting import Waiting
 from perdure.client.watched import WatchedJobs, WatchedRuns
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.payload import Codec, PlainCodec
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 from perdure.rules.enqueueing import Storing
 from perdure.store.contract import Store
 
@@ -23,7 +23,7 @@ class Access:
     def __init__(
         self, place: str | Store, namespace: str, codec: Codec | None, payload_max_bytes: int
     ) -> None:
-        self.namespace = checked_name(namespace, "namespace")
+        self.namespace = check.name(namespace, "namespace")
         self.storing = Storing(
             codec=codec or PlainCodec(), payload_max_bytes=_positive(payload_max_bytes)
         )
@@ -96,7 +96,9 @@ class Openable:
 
 def _positive(payload_max_bytes: object) -> int:
     if isinstance(payload_max_bytes, bool) or not isinstance(payload_max_bytes, int):
-        raise InvalidInput(f"payload_max_bytes={spelled(payload_max_bytes)} must be a whole number")
+        raise InvalidInput(
+            f"payload_max_bytes={safe_repr(payload_max_bytes)} must be a whole number"
+        )
     if payload_max_bytes < 1:
         raise InvalidInput(f"payload_max_bytes={payload_max_bytes} must be at least 1")
     return payload_max_bytes

@@ -22,13 +22,13 @@ from perdure.client.waits import (
     list_waits,
     place_of,
 )
+from perdure.diagnostics import safe_repr
+from perdure.model import check
 from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
 from perdure.model.payload import to_json
 from perdure.model.run import WaitFilter
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 from perdure.rules.enqueueing import checked_limit
 
 
@@ -132,7 +132,7 @@ class AsyncAnswering(Openable):
             namespace=self._access.visible,
             run=None if run is None else run_id(run),
             kind=checked_kind(kind),
-            name=None if name is None else checked_name(name, "name"),
+            name=None if name is None else check.name(name, "name"),
             after=None if after is None else place_of(checked_wait(after)),
         )
         return await list_waits(self._access, wanted, checked_limit(limit, WAITS_PAGE_MAX))
@@ -150,9 +150,9 @@ class AsyncAnswering(Openable):
         Nodes that wait with a filter get it only if it passes. Unlike with ``signal`` it is kept
         for nobody who comes to wait later.
         """
-        what = f"the payload of signal {spelled(name)}"
+        what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
-        signal = Signalled(name=checked_name(name, "signal"), payload=data, by=checked_by(by))
+        signal = Signalled(name=check.name(name, "signal"), payload=data, by=checked_by(by))
         return await self._broadcasting.broadcast(signal, flow_name(flow))
 
     async def lineage(self, id: str) -> Lineage:

@@ -16,6 +16,7 @@ from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import checked_by, checked_text, run_id
 from perdure.client.waits import pages_of
+from perdure.diagnostics import safe_repr
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
@@ -24,14 +25,13 @@ from perdure.errors import (
     RunNotFound,
     ValueMissing,
 )
+from perdure.model import check
 from perdure.model.approval import ApprovalRequest, approval_id, parse_approval_id
 from perdure.model.graph import ApprovalNode
 from perdure.model.happening import Answered
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import Run, Wait, WaitFilter, WaitKind
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_list, checked_name
 from perdure.model.value import Value
 from perdure.rules.asking import request_of
 from perdure.rules.graph_check import nearest
@@ -83,7 +83,7 @@ class Approvals:
             return after
         if isinstance(after, str):
             return await self.approval(after)
-        raise InvalidInput(f"after={spelled(after)} must be an approval or the id of one")
+        raise InvalidInput(f"after={safe_repr(after)} must be an approval or the id of one")
 
     async def approval(self, id: Any) -> ApprovalRecord:
         run, node = await self._place(id)
@@ -91,7 +91,9 @@ class Approvals:
         wait = await self._wait(store, run, node.id)
         history = await self._history(run, node.id)
         if history.status is None:
-            raise ApprovalNotFound(id, f"run {run.id!r} has not come to it, or passed it by")
+            raise ApprovalNotFound(
+                approval_id=id, reason=f"run {run.id!r} has not come to it, or passed it by"
+            )
         if wait is not None and history.status is ApprovalStatus.OPEN:
             return _open_record(wait, self._request(wait), history)
         return _closed_record(run, node, await self._asked(run, node), history)
@@ -137,12 +139,14 @@ class Approvals:
         """The run and the node that an id names."""
         run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
         if not run_name or not name:
-            shown = id if isinstance(id, str) else spelled(id)
-            raise ApprovalNotFound(shown, "the id of an approval is RUN:NODE")
+            shown = id if isinstance(id, str) else safe_repr(id)
+            raise ApprovalNotFound(approval_id=shown, reason="the id of an approval is RUN:NODE")
         try:
             run = await self._acts.found(run_id(run_name))
         except RunNotFound:
-            raise ApprovalNotFound(id, f"there is no run {run_name!r} in this namespace") from None
+            raise ApprovalNotFound(
+                approval_id=id, reason=f"there is no run {run_name!r} in this namespace"
+            ) from None
         text = f"{run.flow}@{run.version}"
         graph = await self._acts.graphs.load(await self._store(), run.namespace, text)
         node = graph.nodes.get(name)
@@ -151,7 +155,8 @@ class Approvals:
         known = [each.id for each in graph.nodes.values() if isinstance(each, ApprovalNode)]
         near = nearest(name, known) or f"; it has {', '.join(map(repr, known)) or 'none at all'}"
         raise ApprovalNotFound(
-            id, f"run {run.id!r} (flow {run.flow!r}) has no approval {name!r}{near}"
+            approval_id=id,
+            reason=f"run {run.id!r} (flow {run.flow!r}) has no approval {name!r}{near}",
         )
 
     async def _wait(self, store: Store, run: Run, node: str) -> Wait | None:
@@ -176,7 +181,9 @@ class Approvals:
     async def _told_in_full(self, error: ApprovalDecided, id: str) -> ApprovalDecided:
         """The same, with who decided what and when."""
         record = await self.approval(id)
-        return error if record.is_open else ApprovalDecided(id, outcome_of(record))
+        return (
+            error if record.is_open else ApprovalDecided(approval_id=id, outcome=outcome_of(record))
+        )
 
     def _readable(self, page: Sequence[Wait]) -> list[tuple[Wait, ApprovalRequest]]:
         """Without those that nobody could be shown, so that the others are."""
@@ -193,7 +200,7 @@ class Approvals:
             return msgspec.convert(decoded(wait.detail, self._access.codec), ApprovalRequest)
         except msgspec.ValidationError as error:
             reason = f"what is stored of approval {wait.key!r} cannot be read: {error}"
-            raise EventLogCorrupt(wait.run, reason) from error
+            raise EventLogCorrupt(run_id=wait.run, reason=reason) from error
 
     async def _store(self) -> Store:
         return await self._access.store.opened()
@@ -204,10 +211,10 @@ def checked_query(
 ) -> InboxQuery:
     if isinstance(for_, str):
         for_ = [for_]
-    names = None if for_ is None else checked_list(for_, "for_", "names or roles")
+    names = None if for_ is None else check.listed(for_, "for_", "names or roles")
     return InboxQuery(
-        deciders=None if names is None else tuple(checked_name(each, "for_") for each in names),
-        flow=None if flow is None else checked_name(flow, "flow"),
+        deciders=None if names is None else tuple(check.name(each, "for_") for each in names),
+        flow=None if flow is None else check.name(flow, "flow"),
         run=run,
     )
 
@@ -216,13 +223,13 @@ def checked_answer(
     decision: Any, data: Any, by: str | None, roles: Any, note: str | None, max_bytes: int
 ) -> Answered:
     """An answer to an approval that is still to be named."""
-    listed = checked_list(roles, "roles", "texts")
+    listed = check.listed(roles, "roles", "texts")
     return Answered(
         node="",
-        decision=checked_name(decision, "decision"),
+        decision=check.name(decision, "decision"),
         data=to_json(data, "the data of the answer", max_bytes),
         by=checked_by(by),
-        roles=tuple(checked_name(role, "role") for role in listed),
+        roles=tuple(check.name(role, "role") for role in listed),
         note=checked_text(note, "note"),
     )
 

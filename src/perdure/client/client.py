@@ -26,8 +26,10 @@ from perdure.client.results import decoded_result
 from perdure.client.run_ids import run_id
 from perdure.client.run_records import RunMoved
 from perdure.client.schedules import AsyncSchedules
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput, JobNotFound, NoResult, RunNotFound
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
 from perdure.model.job import (
@@ -44,8 +46,7 @@ from perdure.model.job import (
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.run import OnExisting
-from perdure.model.spelling import spelled
-from perdure.model.task import Task, checked_name
+from perdure.model.task import Task
 from perdure.model.worker import WorkerState
 from perdure.rules.enqueueing import CallOptions, checked_limit
 from perdure.rules.lifecycle import Operation
@@ -77,9 +78,9 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
     ) -> None:
-        interval = as_duration(aging, "aging")
+        interval = check.span(aging, "aging")
         if not interval:
-            raise InvalidInput(f"aging={spelled(aging)} must be above zero")
+            raise InvalidInput(f"aging={safe_repr(aging)} must be above zero")
         access = Access(store, namespace, codec, payload_max_bytes)
         super().__init__(access, flows, on_conflict, interval)
         self._enqueueing = Enqueueing(self._access, TaskRegistry(tasks), interval)
@@ -210,7 +211,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         store = await self._access.store.opened()
         job = await store.queries.get_job(self._access.visible, _id(id))
         if job is None:
-            raise JobNotFound(id)
+            raise JobNotFound(job_id=id)
         return record_of(job, self._access.codec)
 
     async def jobs(
@@ -274,7 +275,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def abort_group(self, group: str) -> GroupAbort:
         """Stop every unfinished job of one group, and of no other."""
         namespace = self._access.own("abort a group")
-        checked_name(group, "group")
+        check.name(group, "group")
         store = await self._access.store.opened()
         return group_abort(group, await store.admin.abort_group(namespace, group))
 
@@ -304,7 +305,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         try:
             return await self._retry_run(id, by)
         except RunNotFound:
-            raise JobNotFound(id, "job and no run") from None
+            raise JobNotFound(job_id=id, what="job or run") from None
 
     async def _retry_job(self, id: str) -> StatusChange:
         store = await self._access.store.opened()
@@ -320,13 +321,13 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def pause_queue(self, queue: str, by: str | None = None) -> None:
         """Let no job of the queue start until it is resumed; what runs goes on."""
         namespace = self._access.own("pause a queue")
-        checked_name(queue, "queue")
+        check.name(queue, "queue")
         store = await self._access.store.opened()
         await store.admin.pause_queue(namespace, queue, _name(by, "by"))
 
     async def resume_queue(self, queue: str) -> None:
         namespace = self._access.own("resume a queue")
-        checked_name(queue, "queue")
+        check.name(queue, "queue")
         store = await self._access.store.opened()
         await store.admin.resume_queue(namespace, queue)
 
@@ -361,11 +362,11 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
 
 def _id(id: Any) -> JobId:
-    return JobId(checked_name(id, "job id"))
+    return JobId(check.name(id, "job id"))
 
 
 def _name(name: str | None, what: str) -> str | None:
-    return None if name is None else checked_name(name, what)
+    return None if name is None else check.name(name, what)
 
 
 def _status(status: str) -> Status:
@@ -373,4 +374,4 @@ def _status(status: str) -> Status:
         return Status(status)
     except ValueError:
         known = ", ".join(Status)
-        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None
+        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None

@@ -9,11 +9,11 @@ from typing import Any
 from perdure.client.access import Access
 from perdure.client.registry import TaskRegistry
 from perdure.clock import new_id
+from perdure.diagnostics import safe_repr
 from perdure.errors import DuplicateTask, InvalidInput
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.payload import input_hash
-from perdure.model.spelling import spelled
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.enqueueing import (
@@ -62,9 +62,9 @@ class Enqueueing:
         if isinstance(task, str):
             return self._tasks[task]
         if not isinstance(task, Task):
-            raise InvalidInput(f"{spelled(task)} is not a task; decorate it with @task")
+            raise InvalidInput(f"{safe_repr(task)} is not a task; decorate it with @task")
         if task.name in self._tasks and self._tasks[task.name] is not task:
-            raise DuplicateTask(task.name)
+            raise DuplicateTask(name=task.name)
         return task
 
     def one_call(
@@ -80,7 +80,7 @@ class Enqueueing:
     ) -> Calls:
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
             raise InvalidInput(
-                f"inputs={spelled(inputs)} must be a list with one entry for each job"
+                f"inputs={safe_repr(inputs)} must be a list with one entry for each job"
             )
         meant = self.task_named(task)
         maker = self._maker(meant, options)
@@ -141,5 +141,5 @@ def checked_kwargs(kwargs: Any) -> dict[str, Any]:
     if kwargs is None:
         return {}
     if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-        raise InvalidInput(f"kwargs={spelled(kwargs)} must map parameter names to values")
+        raise InvalidInput(f"kwargs={safe_repr(kwargs)} must map parameter names to values")
     return dict(kwargs)

@@ -31,14 +31,14 @@ async def explain(acts: RunActs, id: RunId) -> Explanation:
     except RunNotFound:
         job = await acts.job(JobId(id))
         if job is None:
-            raise RunNotFound(id, "run and no job") from None
+            raise RunNotFound(run_id=id, what="run or job") from None
     return await _explained_job(acts, job)
 
 
 async def explained_job(acts: RunActs, id: JobId) -> Explanation:
     job = await acts.job(id)
     if job is None:
-        raise JobNotFound(id)
+        raise JobNotFound(job_id=id)
     return await _explained_job(acts, job)
 
 

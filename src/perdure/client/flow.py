@@ -24,10 +24,10 @@ from perdure.client.flow_repeats import LoopStep, MapStep, Until
 from perdure.client.flow_steps import Body, FlowStep, Named, Step, Steps, ThenStep, add_steps
 from perdure.client.flow_waits import DelayStep, SignalStep
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import OnFailure
-from perdure.model.task import checked_name
 from perdure.nodes.kind import Kind
 
 _UNNAMED = "unnamed"
@@ -325,7 +325,7 @@ class Flow(Steps):
 def cooldown_ms(cooldown: Duration | None) -> int:
     if cooldown is None:
         return 0
-    milliseconds = round(as_duration(cooldown, "cooldown") / timedelta(milliseconds=1))
+    milliseconds = round(check.span(cooldown, "cooldown") / timedelta(milliseconds=1))
     if not milliseconds:
         raise InvalidInput(f"cooldown={cooldown!r} must be at least a millisecond")
     return milliseconds
@@ -334,5 +334,5 @@ def cooldown_ms(cooldown: Duration | None) -> int:
 def _check_name(name: str | None) -> None:
     if name is None:
         raise InvalidInput('a flow that is built needs a name: Flow("orders")')
-    if "@" in checked_name(name, "flow name"):
+    if "@" in check.name(name, "flow name"):
         raise InvalidInput(f"flow name {name!r} must not contain '@', which sets off the version")

@@ -21,8 +21,8 @@ from perdure.client.flow_settings import (
 )
 from perdure.client.flow_steps import Named, Step, id_or, one_entry
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.graph import APPROVE, FAIL, REJECT, ApprovalNode, Call, DefaultAnswer, Escalation
-from perdure.model.task import checked_list, checked_name
 from perdure.rules.graph_check import nearest
 
 _POLICIES = {"any": 1, "all": 0}
@@ -115,7 +115,7 @@ def _default_answer(told: Mapping[str, Any]) -> DefaultAnswer:
             near = nearest(str(field), _ANSWER_FIELDS)
             raise InvalidInput(f"on_timeout: an answer has decision and data, not {field!r}{near}")
     return DefaultAnswer(
-        decision=checked_name(told.get("decision"), "on_timeout: the decision"),
+        decision=check.name(told.get("decision"), "on_timeout: the decision"),
         data=plain(told.get("data"), "data of on_timeout"),
     )
 
@@ -123,7 +123,7 @@ def _default_answer(told: Mapping[str, Any]) -> DefaultAnswer:
 def _reminders(told: Any) -> tuple[int, ...]:
     if told is None:
         return ()
-    listed = checked_list(told, "reminders", "durations")
+    listed = check.listed(told, "reminders", "durations")
     return tuple(sorted(positive_ms(each, "reminders") for each in listed))
 
 
@@ -131,18 +131,18 @@ def _escalations(told: Any) -> tuple[Escalation, ...]:
     if told is None:
         return ()
     pairs = (
-        list(told.items()) if isinstance(told, Mapping) else checked_list(told, "escalate", "pairs")
+        list(told.items()) if isinstance(told, Mapping) else check.listed(told, "escalate", "pairs")
     )
     found: list[Escalation] = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InvalidInput(f'escalate: {pair!r} must say when, and to whom: {{"1d": ["cfo"]}}')
         after, deciders = pair
-        listed = checked_list(deciders, "escalate", "names or roles")
+        listed = check.listed(deciders, "escalate", "names or roles")
         found.append(
             Escalation(
                 after_ms=positive_ms(after, "escalate"),
-                deciders=tuple(checked_name(each, "escalate: decider") for each in listed),
+                deciders=tuple(check.name(each, "escalate: decider") for each in listed),
             )
         )
     return tuple(sorted(found, key=lambda each: each.after_ms))

@@ -269,7 +269,7 @@ class Assembly:
             gathers = bool(cursor.fork) or not exclusion.are_exclusive(exits)
             definition = replace(definition, gathers=gathers)
         if self.faults or faults:
-            raise InvalidFlow(self.flow, (*self.faults, *faults))
+            raise InvalidFlow(*self.faults, *faults, flow=self.flow)
         tasks = {name: task for name, (task, _) in self._tasks.items()}
         return BuiltFlow(definition, tasks, dict(self._flows))
 

@@ -21,9 +21,9 @@ from perdure.client.flow_steps import (
     one_entry,
     task_node,
 )
+from perdure.model import check
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import DEFAULT_PORT, Call, RouteNode
-from perdure.model.task import checked_list
 from perdure.rules.graph_check import nearest
 
 Part = AnyTask | BuiltFlow | Steps
@@ -137,7 +137,7 @@ class RouteStep(Step):
     def _check_keys(self, assembly: Assembly, label: str, branches: Mapping[str, Branch]) -> None:
         if self.keys is None:
             return
-        keys = assembly.attempt(label, lambda: checked_list(self.keys, "keys", "keys"), None)
+        keys = assembly.attempt(label, lambda: check.listed(self.keys, "keys", "keys"), None)
         if keys is None:
             return
         declared = {port_of(key) for key in keys}

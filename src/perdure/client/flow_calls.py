@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from perdure.client.flow_options import AnyTask, Function
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.graph import Call
 from perdure.model.policy import encode_policy
 from perdure.model.retry import Retry
-from perdure.model.task import PlainFunction, checked_name, checked_priority, checked_tags
+from perdure.model.task import PlainFunction
 from perdure.rules.condition import holds, parse_condition
 from perdure.rules.graph_check import nearest
 
@@ -53,9 +54,9 @@ def call_of(
         checked(lambda: _tell(_argument_faults(task, arguments), refuse), None)
     return Call(
         task=task.name,
-        queue=given("queue", lambda queue: checked_name(queue, "queue"), task.queue),
-        priority=given("priority", checked_priority, task.priority),
-        tags=given("tags", checked_tags, task.tags),
+        queue=given("queue", lambda queue: check.name(queue, "queue"), task.queue),
+        priority=given("priority", check.priority, task.priority),
+        tags=given("tags", check.tags, task.tags),
         takes_input=takes_input,
         policy=_policy(given("retries", _retry, None), given("timeout", _timeout, None)),
     )
@@ -108,7 +109,7 @@ def truth_of(function: Function) -> Function:
 
 
 def positive_ms(value: Duration, name: str) -> int:
-    duration = as_duration(value, name)
+    duration = check.span(value, name)
     if duration < timedelta(milliseconds=1):
         raise InvalidInput(f"{name}={value!r} must be at least one millisecond")
     return duration // timedelta(milliseconds=1)
@@ -180,7 +181,7 @@ def _retry(retries: Any) -> Retry | None:
 
 
 def _timeout(timeout: Any) -> timedelta | None:
-    duration = as_duration(timeout, "timeout")
+    duration = check.span(timeout, "timeout")
     if not duration:
         raise InvalidInput(f"timeout={timeout!r} must be above zero")
     return duration

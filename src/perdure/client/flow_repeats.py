@@ -19,9 +19,10 @@ from perdure.client.flow_settings import (
     whole,
 )
 from perdure.client.flow_steps import Body, Named, Step, body_of, id_of, one_entry
+from perdure.model import check
 from perdure.model.graph import Call, LoopNode, MapNode
 from perdure.model.payload import to_json
-from perdure.model.task import Task, checked_name
+from perdure.model.task import Task
 from perdure.rules.condition import condition_faults
 
 Until = AnyTask | Function | str | Mapping[str, Any] | Sequence[Any]
@@ -40,7 +41,7 @@ class MapStep(Step):
         id = id_of(assembly, self.named.name, self.body, place)
         label = assembly.label(id)
         if self.over is not None:
-            assembly.attempt(label, lambda: checked_name(self.over, "over"), "")
+            assembly.attempt(label, lambda: check.name(self.over, "over"), "")
         inputs = told_inputs(assembly, id, self.options)
         node = MapNode(
             id=id,

@@ -9,8 +9,8 @@ from typing import Any
 from perdure.client.flow_assembly import Assembly
 from perdure.client.flow_inputs import Inputs, inputs_told, plain
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.graph import FAIL, Call, Check, JsonSchema
-from perdure.model.task import checked_list, checked_name
 from perdure.rules.enqueueing import check_option_names
 from perdure.rules.graph_check import nearest
 
@@ -67,7 +67,7 @@ def names(assembly: Assembly, label: str, option: str, told: Any) -> tuple[str, 
     """A list of texts."""
 
     def checked() -> tuple[str, ...]:
-        return tuple(checked_name(each, option) for each in checked_list(told, option, "texts"))
+        return tuple(check.name(each, option) for each in check.listed(told, option, "texts"))
 
     return assembly.attempt(label, checked, ())
 
@@ -92,7 +92,7 @@ def on_error(assembly: Assembly, label: str, options: Mapping[str, Any]) -> str:
 
 def checked_port(assembly: Assembly, label: str, option: str, port: Any) -> str:
     """``"fail"``, ``"continue"`` or a port."""
-    return assembly.attempt(label, lambda: checked_name(port, option), FAIL)
+    return assembly.attempt(label, lambda: check.name(port, option), FAIL)
 
 
 def check_options(assembly: Assembly, label: str, options: Mapping[str, Any], known: Any) -> None:

@@ -12,10 +12,9 @@ from perdure.client.flow_options import InputOptions
 from perdure.client.flow_settings import check_options, checked_port, data, told_inputs
 from perdure.client.flow_steps import Named, Step, id_or, one_entry
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.graph import FAIL, DelayNode, SignalNode
-from perdure.model.moment import as_moment
-from perdure.model.task import checked_name
 from perdure.rules.graph_check import NODE_ID
 
 
@@ -45,7 +44,7 @@ class DelayStep(Step):
     def _delay_ms(self) -> int:
         if self.delay is None:
             return 0
-        return as_duration(self.delay, "delay") // timedelta(milliseconds=1)
+        return check.span(self.delay, "delay") // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class SignalStep(Step):
         inputs = told_inputs(assembly, id, self.options)
         node = SignalNode(
             id=id,
-            signal=assembly.attempt(label, lambda: checked_name(signal, "signal"), ""),
+            signal=assembly.attempt(label, lambda: check.name(signal, "signal"), ""),
             timeout_ms=self._timeout_ms(assembly, label),
             on_timeout=checked_port(assembly, label, "on_timeout", self.on_timeout),
             where=data(assembly, label, "where", self.where),
@@ -95,4 +94,4 @@ def _time(until: Any) -> str:
         raise InvalidInput(
             f"until={until!r} must be a time such as 2030-01-31T08:00:00+00:00, or a template"
         ) from error
-    return as_moment(moment, "until").isoformat()
+    return check.moment(moment, "until").isoformat()

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.run_acts import RunActs
+from perdure.diagnostics import safe_repr
 from perdure.engine.cached_run import folded
 from perdure.engine.new_jobs import Place, new_run
 from perdure.engine.run_values import RunValues
@@ -17,7 +18,6 @@ from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import NewRun, NodeStatus, RunState, Submitted
-from perdure.model.spelling import spelled
 from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.fold import fold_stored
@@ -41,7 +41,7 @@ async def fork(
     whole = EventsAfter(namespace=namespace, id=point.run, number=0)
     [loaded] = await store.runs.load([whole])
     if loaded is None:
-        raise RunNotFound(point.run)
+        raise RunNotFound(run_id=point.run)
     number = _number_of(point, loaded.events)
     copied = loaded.events[:number]
     values = RunValues(access.codec)
@@ -59,9 +59,9 @@ def encoded_patch(patch: Any, max_bytes: int) -> dict[str, bytes]:
     if patch is None:
         return {}
     if not isinstance(patch, Mapping) or not all(isinstance(node, str) for node in patch):
-        raise InvalidInput(f"patch={spelled(patch)} must map ids of nodes to their new outputs")
+        raise InvalidInput(f"patch={safe_repr(patch)} must map ids of nodes to their new outputs")
     return {
-        node: to_json(output, f"the output of node {spelled(node)} in patch", max_bytes)
+        node: to_json(output, f"the output of node {safe_repr(node)} in patch", max_bytes)
         for node, output in patch.items()
     }
 
@@ -69,7 +69,7 @@ def encoded_patch(patch: Any, max_bytes: int) -> dict[str, bytes]:
 def checked_point(after: Any) -> int | str | None:
     if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
         raise InvalidInput(
-            f"after={spelled(after)} must be the id of a node, or the number of an event"
+            f"after={safe_repr(after)} must be the id of a node, or the number of an event"
         )
     point: int | str | None = after
     return point

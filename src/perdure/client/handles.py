@@ -11,7 +11,8 @@ from perdure.client.explaining import explained_job
 from perdure.client.records import AbortOutcome, JobRecord, JobUpdate, update_of
 from perdure.client.results import decoded_result, ended_badly
 from perdure.errors import JobNotFound, ResultTimeout
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.explanation import Explanation
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status, StatusChange
@@ -60,7 +61,7 @@ class AsyncJobHandle:
         Raises ``JobFailed``, ``JobDead``, ``JobCancelled`` or ``JobDisabled`` if it ended without
         one, carrying what the last attempt left behind, and ``ResultTimeout`` after ``timeout``.
         """
-        seconds = None if timeout is None else as_duration(timeout, "timeout").total_seconds()
+        seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
         with self._access.waiting.watch(self.id) as watch:
             try:
                 async with asyncio.timeout(seconds):
@@ -76,7 +77,7 @@ class AsyncJobHandle:
         if last is not None and last.status in ENDED:
             return self._outcome(last)
         status = "unknown, for the store does not answer" if last is None else last.status
-        raise ResultTimeout(self.id, seconds, status)
+        raise ResultTimeout(job_id=self.id, timeout=seconds, status=status)
 
     async def status(self) -> Status:
         return (await self._state()).status
@@ -138,7 +139,7 @@ class AsyncJobHandle:
 
     def _found(self, state: JobState | None) -> JobState:
         if state is None:
-            raise JobNotFound(self.id)
+            raise JobNotFound(job_id=self.id)
         return state
 
     def _outcome(self, state: JobState) -> Any:

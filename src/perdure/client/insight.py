@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.client.access import Openable
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.health import Health, Vitals
 from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, RunStatus
-from perdure.model.spelling import spelled
 from perdure.model.worker import PollResult
 from perdure.rules.health import judge
 from perdure.store.contract import SURVEY_LANES_MAX, Store
@@ -70,7 +71,7 @@ class AsyncInsight(Openable):
 
 
 def _span(older_than: Any) -> timedelta:
-    return as_duration(older_than, "older_than")
+    return check.span(older_than, "older_than")
 
 
 def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
@@ -81,7 +82,7 @@ def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
     runs = frozenset(each for each in ENDED if each == status)
     if not jobs and not runs:
         known = ", ".join(sorted({*FINISHED, *ENDED}))
-        raise InvalidInput(f"status={spelled(status)} must be one of {known}")
+        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}")
     return jobs, runs
 
 

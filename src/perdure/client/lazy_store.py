@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput, StoreError
-from perdure.model.spelling import spelled
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 
@@ -54,6 +54,8 @@ class LazyStore:
 
 def _twin_of(store: Any) -> Store:
     if not callable(getattr(store, "clone", None)):
-        raise InvalidInput(f"{spelled(store)} is not a store; pass a URL such as sqlite:///work.db")
+        raise InvalidInput(
+            f"{safe_repr(store)} is not a store; pass a URL such as sqlite:///work.db"
+        )
     clone: Store = store.clone()
     return clone

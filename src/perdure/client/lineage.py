@@ -28,7 +28,7 @@ async def lineage(access: Access, acts: RunActs, id: RunId) -> Lineage:
     namespace = await acts.namespace_of(id)
     [loaded] = await store.runs.load([EventsAfter(namespace=namespace, id=id, number=0)])
     if loaded is None:
-        raise RunNotFound(id)
+        raise RunNotFound(run_id=id)
     state, events = RunState(), []
     for stored in loaded.events:
         check_contiguous(id, state.number + 1, stored.number)

@@ -24,7 +24,7 @@ async def migrate(acts: RunActs, id: RunId, to: BuiltFlow, by: str | None) -> Ru
         # Planned first: an ended run is refused as such, whatever the versions are.
         plan = await acting.planned(run, MigrationAsked(to=to.graph.ref, by=by))
         if reasons := (*differences(run.graph, to.graph, run.state), *await _held(store, run)):
-            raise MigrationRefused(id, to.graph.text, reasons)
+            raise MigrationRefused(*reasons, run_id=id, to=to.graph.text)
         if run.graph.version == to.version:
             return moved(before, run)
         await acts.graphs.save(store, before.namespace, to)

@@ -11,8 +11,10 @@ from perdure.client.face import OpenableFace, mirrors, waits_for
 from perdure.client.records import Depth, JobRecord, changed_by, record_of
 from perdure.client.results import decoded
 from perdure.clock import new_id
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput, JobNotFound, StaleClaim
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
     DEFAULT_NAMESPACE,
@@ -26,8 +28,6 @@ from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, to_json
 from perdure.model.retry import Retry
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 from perdure.model.value import Value
 from perdure.rules.enqueueing import JobDefaults, JobOptions, payload_job
 from perdure.rules.failure import describe
@@ -108,7 +108,7 @@ class AsyncJobQueue(Openable):
         defaults = JobDefaults(
             namespace=self.namespace,
             aging=AGING_DEFAULT,
-            task=checked_name(kind, "kind"),
+            task=check.name(kind, "kind"),
             max_attempts=ATTEMPTS_DEFAULT,
         )
         id = JobId(new_id())
@@ -129,7 +129,7 @@ class AsyncJobQueue(Openable):
 
         It is this worker's until ``lease`` has passed since the last heartbeat.
         """
-        worker = WorkerId(checked_name(worker_id, "worker id"))
+        worker = WorkerId(check.name(worker_id, "worker id"))
         duration = _lease(lease)
         store = await self._access.store.opened()
         lanes = await self._lanes(store, _listed(queues, "queues"), kinds)
@@ -169,12 +169,12 @@ class AsyncJobQueue(Openable):
         store = await self._access.store.opened()
         renewal = await store.jobs.renew(job.worker, [job.claim], lease)
         if job.id in renewal.lost:
-            raise StaleClaim(job.id, job.claim_epoch)
+            raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
     async def resume(self, id: str) -> StatusChange:
         """Put a released job back into the queue."""
-        job_id = JobId(checked_name(id, "job id"))
+        job_id = JobId(check.name(id, "job id"))
         store = await self._access.store.opened()
         moved = await store.admin.resume_jobs(self.namespace, [job_id])
         return changed_by(Operation.RESUME, job_id, moved)
@@ -193,11 +193,11 @@ class AsyncJobQueue(Openable):
         return count
 
     async def get_job(self, id: str) -> JobRecord:
-        job_id = JobId(checked_name(id, "job id"))
+        job_id = JobId(check.name(id, "job id"))
         store = await self._access.store.opened()
         job = await store.queries.get_job(self.namespace, job_id)
         if job is None:
-            raise JobNotFound(id)
+            raise JobNotFound(job_id=id)
         return record_of(job, self._access.codec)
 
     async def depth(self) -> Depth:
@@ -209,7 +209,7 @@ class AsyncJobQueue(Openable):
         store = await self._access.store.opened()
         [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome)])
         if status is None:
-            raise StaleClaim(job.id, job.claim_epoch)
+            raise StaleClaim(job_id=job.id, epoch=job.claim_epoch)
         return status
 
     async def _lanes(
@@ -255,13 +255,13 @@ class JobQueue(OpenableFace[AsyncJobQueue]):
 
 
 def _lease(value: Duration) -> timedelta:
-    lease = as_duration(value, "lease")
+    lease = check.span(value, "lease")
     if not lease:
-        raise InvalidInput(f"a lease of {spelled(value)} would end at once")
+        raise InvalidInput(f"a lease of {safe_repr(value)} would end at once")
     return lease
 
 
 def _listed(names: Sequence[str], what: str) -> Sequence[str]:
     if isinstance(names, str):
-        raise InvalidInput(f"{what}={spelled(names)} must be a list of texts, not a text")
-    return [checked_name(name, what) for name in names]
+        raise InvalidInput(f"{what}={safe_repr(names)} must be a list of texts, not a text")
+    return [check.name(name, what) for name in names]

@@ -94,7 +94,7 @@ class AbortOutcome(Value):
 def one_of(id: JobId, moved: list[StatusChange]) -> StatusChange:
     """The one move of an act on one job."""
     if not moved:
-        raise JobNotFound(id)
+        raise JobNotFound(job_id=id)
     return moved[0]
 
 
@@ -102,7 +102,7 @@ def changed_by(operation: Operation, id: JobId, moved: list[StatusChange]) -> St
     """The one move of an act that must apply."""
     move = one_of(id, moved)
     if move.before is move.after:
-        raise IllegalTransition(id, operation, move.before)
+        raise IllegalTransition(job_id=id, operation=operation, status=move.before)
     return move
 
 

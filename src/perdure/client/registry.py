@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import DuplicateTask, InvalidInput, UnknownTask
-from perdure.model.spelling import spelled
-from perdure.model.task import Task, checked_list
+from perdure.model import check
+from perdure.model.task import Task
 
 
 class TaskRegistry(Mapping[str, Task[..., Any]]):
@@ -15,20 +16,20 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
 
     def __init__(self, tasks: Iterable[Task[..., Any]] = ()) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
-        for task in checked_list(tasks, "tasks", "tasks"):
+        for task in check.listed(tasks, "tasks", "tasks"):
             self.add(task)
 
     def add(self, task: Task[..., Any]) -> None:
         if not isinstance(task, Task):
-            raise InvalidInput(f"{spelled(task)} is not a task; decorate it with @task")
+            raise InvalidInput(f"{safe_repr(task)} is not a task; decorate it with @task")
         if self._tasks.setdefault(task.name, task) is not task:
-            raise DuplicateTask(task.name)
+            raise DuplicateTask(name=task.name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
         try:
             return self._tasks[name]
         except KeyError:
-            raise UnknownTask(name, tuple(self._tasks)) from None
+            raise UnknownTask(name=name, known=tuple(self._tasks)) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks

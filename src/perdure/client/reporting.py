@@ -14,7 +14,9 @@ from perdure.client.log_tail import latest_first
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import checked_by, checked_text
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput, NodeNotFound, RunEnded
+from perdure.model import check
 from perdure.model.event import NodeReported, ReportIgnored
 from perdure.model.graph import ORDINARY, Graph, LoopNode
 from perdure.model.happening import Reported
@@ -23,8 +25,6 @@ from perdure.model.key import Key
 from perdure.model.payload import to_json
 from perdure.model.report import LAST, Report, ReportStatus
 from perdure.model.run import Run, RunStatus
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 from perdure.model.value import Value
 
 ERROR_MAX = 10_000
@@ -103,7 +103,9 @@ class Reporting:
                 break
         if has_last:
             return await self._answer(run, key, Reception.IGNORED, run.status)
-        raise RunEnded(run.id, f"report on node {key.text!r} of", run.status)
+        raise RunEnded(
+            run_id=run.id, operation=f"report on node {key.text!r} of", status=run.status
+        )
 
     async def _answer(
         self, run: Run, key: Key, reception: Reception, status: RunStatus
@@ -151,7 +153,7 @@ def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
         raise InvalidInput(f'a result comes with status="completed", not with {status.value!r}')
     if options.error is not None and status is not ReportStatus.FAILED:
         raise InvalidInput(f'an error comes with status="failed", not with {status.value!r}')
-    port = ORDINARY if options.port in (None, ORDINARY) else checked_name(options.port, "port")
+    port = ORDINARY if options.port in (None, ORDINARY) else check.name(options.port, "port")
     if port and status is not ReportStatus.COMPLETED:
         raise InvalidInput(f'a port comes with status="completed", not with {status.value!r}')
     report = Report(
@@ -165,7 +167,7 @@ def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
         key=Key(node=""),
         status=status,
         report=to_json(report, "the report", max_bytes),
-        token="" if options.key is None else checked_name(options.key, "key"),
+        token="" if options.key is None else check.name(options.key, "key"),
         by=checked_by(options.by),
         port=port,
         has_progress=options.progress is not None,
@@ -177,15 +179,15 @@ def _status(status: Any) -> ReportStatus:
         return ReportStatus(status)
     except ValueError:
         known = ", ".join(ReportStatus)
-        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None
+        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None
 
 
 def _parsed(run: Run, graph: Graph, text: Any) -> Key:
-    name = checked_name(text, "node")
+    name = check.name(text, "node")
     try:
         key = Key.parse(name)
     except ValueError:
         key = None
     if key is None or key.part or key.node not in graph.nodes:
-        raise NodeNotFound(run.id, name, tuple(graph.nodes))
+        raise NodeNotFound(run_id=run.id, node=name, known=tuple(graph.nodes))
     return key

@@ -20,18 +20,17 @@ from perdure.model.task import Task
 
 def ended_badly(state: JobState) -> JobEnded | None:
     """The error for a job that has ended without a result, or None if it may still have one."""
-    why = f": {_told(state.failure)}" if state.failure is not None else ""
+    id, failure = state.id, state.failure
+    why = _told(failure) if failure is not None else ""
     match state.status:
         case Status.FAILED:
-            return JobFailed(state.id, f"job {state.id} failed{why}", state.failure)
+            return JobFailed(job_id=id, reason=why, failure=failure)
         case Status.DEAD:
-            message = f"job {state.id} is in the dead letter after attempt {state.attempt}{why}"
-            return JobDead(state.id, message, state.failure)
+            return JobDead(job_id=id, reason=why, failure=failure, attempt=state.attempt)
         case Status.CANCELLED:
-            return JobCancelled(state.id, f"job {state.id} was cancelled{why}", state.failure)
+            return JobCancelled(job_id=id, reason=why, failure=failure)
         case Status.DISABLED:
-            message = f"job {state.id} is disabled; client.enable({state.id!r}) lets it run"
-            return JobDisabled(state.id, message)
+            return JobDisabled(job_id=id)
         case _:
             return None
 

@@ -47,9 +47,9 @@ class RunActs:
             RunFilter(namespace=self._access.visible, id=id), NAMED_MAX
         )
         if not runs:
-            raise RunNotFound(id)
+            raise RunNotFound(run_id=id)
         if len(runs) > 1:
-            raise AmbiguousRun(id, tuple(sorted(run.namespace for run in runs)))
+            raise AmbiguousRun(run_id=id, namespaces=tuple(sorted(run.namespace for run in runs)))
         return runs[0]
 
     async def job(self, id: JobId) -> Job | None:

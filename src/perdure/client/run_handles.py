@@ -16,7 +16,8 @@ from perdure.client.run_results import read_result, run_ended_badly, typed_resul
 from perdure.client.run_sights import RunSight, sights
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import RunNotFound, RunTimeout
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
@@ -59,7 +60,7 @@ class AsyncRunHandle:
         Raises ``RunFailed`` or ``RunCancelled`` if it ended without one, and ``RunTimeout`` after
         ``timeout``. A handle that has no flow gives plain values.
         """
-        seconds = None if timeout is None else as_duration(timeout, "timeout").total_seconds()
+        seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
         try:
             async with asyncio.timeout(seconds):
                 return await self._outcome(await self._ended())
@@ -70,7 +71,7 @@ class AsyncRunHandle:
         if last is not None and last.status in ENDED:
             return await self._outcome(last)
         status = "unknown, for the store does not answer" if last is None else last.status
-        raise RunTimeout(self.id, seconds, status)
+        raise RunTimeout(run_id=self.id, timeout=seconds, status=status)
 
     async def status(self) -> RunStatus:
         return (await self.record()).status
@@ -84,7 +85,7 @@ class AsyncRunHandle:
         store = await self._access.store.opened()
         [loaded] = await store.runs.load([await self._after(0)])
         if loaded is None:
-            raise RunNotFound(self.id)
+            raise RunNotFound(run_id=self.id)
         return RunLog(self.id, self._access.codec).take(loaded.events)
 
     async def outputs(self) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class AsyncRunHandle:
         store = await self._access.store.opened()
         [loaded] = await store.runs.load([await self._after(0)])
         if loaded is None:
-            raise RunNotFound(self.id)
+            raise RunNotFound(run_id=self.id)
         return timeline_of(self.id, loaded.events, await store.now())
 
     async def watch(self) -> AsyncGenerator[EventRecord, None]:
@@ -141,7 +142,7 @@ class AsyncRunHandle:
                 after = EventsAfter(namespace=namespace, id=self.id, number=log.state.number)
                 [loaded] = await store.runs.load([after])
                 if loaded is None or (first and first.created_at != loaded.run.created_at):
-                    raise RunNotFound(self.id)
+                    raise RunNotFound(run_id=self.id)
                 first = first or loaded.run
                 for event in log.take(loaded.events):
                     yield event
@@ -182,7 +183,7 @@ class AsyncRunHandle:
             while True:
                 run = await watch.next()
                 if run is None:
-                    raise RunNotFound(self.id)
+                    raise RunNotFound(run_id=self.id)
                 if run.status in ENDED:
                     return run
 

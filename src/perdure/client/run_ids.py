@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import clock
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.ids import RunId
 from perdure.model.payload import storable_text
 from perdure.model.run import RUN_ID_MAX_BYTES
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 
 CHILD_MARK = "/"
 """Stands between the id of a run and what names its child."""
@@ -38,14 +38,14 @@ def run_id(id: Any) -> RunId:
     """An id by which a run may be looked up, a child's included."""
     if not isinstance(id, str) or not id or storable_text(id) != id:
         raise InvalidInput(
-            f"run id {spelled(id)} must be a text of 1 to {RUN_ID_MAX_BYTES} bytes that can be "
+            f"run id {safe_repr(id)} must be a text of 1 to {RUN_ID_MAX_BYTES} bytes that can be "
             "stored"
         )
     return RunId(id)
 
 
 def checked_by(by: Any) -> str | None:
-    return None if by is None else checked_name(by, "by")
+    return None if by is None else check.name(by, "by")
 
 
 def checked_reason(reason: Any) -> str | None:
@@ -57,6 +57,6 @@ def checked_text(text: Any, what: str, length_max: int = REASON_MAX) -> str | No
     if text is None:
         return None
     if not isinstance(text, str) or len(text) > length_max:
-        shown = spelled(text)
+        shown = safe_repr(text)
         raise InvalidInput(f"{what}={shown} must be a text of at most {length_max} characters")
     return storable_text(text)

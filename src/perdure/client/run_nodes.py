@@ -73,5 +73,5 @@ def output_of(run: CachedRun, ref: int) -> Any:
         return from_json(run.values.json(ref))
     except (msgspec.DecodeError, RecursionError) as error:
         raise EventLogCorrupt(
-            run.id, f"the value of event {ref} cannot be read: {error}"
+            run_id=run.id, reason=f"the value of event {ref} cannot be read: {error}"
         ) from error

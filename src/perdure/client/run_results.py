@@ -26,15 +26,16 @@ def run_ended_badly(run: Run) -> RunEndedBadly | None:
     record = run_record(run)
     match run.status:
         case RunStatus.FAILED:
-            place = f" at node {record.failed_node!r}" if record.failed_node else ""
-            message = f"run {run.id!r} failed{place}{_why(record)}"
-            return RunFailed(run.id, message, record.failure, record.failed_node or "")
+            return RunFailed(
+                run_id=run.id,
+                node=record.failed_node or "",
+                reason=_why(record),
+                failure=record.failure,
+            )
         case RunStatus.CANCELLED:
-            by = f" by {record.by}" if record.by else ""
-            why = f": {record.reason}" if record.reason else ""
-            return RunCancelled(run.id, f"run {run.id!r} was cancelled{by}{why}")
+            return RunCancelled(run_id=run.id, by=record.by, reason=record.reason or "")
         case RunStatus.SKIPPED:
-            return RunSkipped(run.id, f"run {run.id!r} was skipped: {record.reason}")
+            return RunSkipped(run_id=run.id, reason=record.reason or "")
         case _:
             return None
 
@@ -44,16 +45,18 @@ async def read_result(store: Store, run: Run, codec: Codec) -> Any:
     last = EventsAfter(namespace=run.namespace, id=run.id, number=run.number - 1)
     [loaded] = await store.runs.load([last])
     if loaded is None or not loaded.events:
-        raise EventLogCorrupt(run.id, f"event {run.number} is missing")
+        raise EventLogCorrupt(run_id=run.id, reason=f"event {run.number} is missing")
     stored = loaded.events[0]
     event = decode_event(run.id, stored.number, stored.data)
     if not isinstance(event, RunCompleted):
-        raise EventLogCorrupt(run.id, f"it is completed, but event {stored.number} is not its end")
+        raise EventLogCorrupt(
+            run_id=run.id, reason=f"it is completed, but event {stored.number} is not its end"
+        )
     if not event.ref:
         return None if stored.value is None else decoded(stored.value, codec)
     values = await store.runs.event_values(run.namespace, run.id, [event.ref])
     if event.ref not in values:
-        raise EventLogCorrupt(run.id, f"the value of event {event.ref} is missing")
+        raise EventLogCorrupt(run_id=run.id, reason=f"the value of event {event.ref} is missing")
     return decoded(values[event.ref], codec)
 
 
@@ -96,4 +99,4 @@ def _why(record: RunRecord) -> str:
     failure = record.failure
     if failure is None:
         return ""
-    return f": {failure.type}: {failure.message}" if failure.message else f": {failure.type}"
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type

@@ -101,7 +101,7 @@ class _Lookout:
         after = EventsAfter(namespace=self._namespace, id=self._id, number=self._log.state.number)
         [loaded] = await self._store.runs.load([after])
         if loaded is None or (self._first and self._first.created_at != loaded.run.created_at):
-            raise RunNotFound(self._id)
+            raise RunNotFound(run_id=self._id)
         self._first = self._first or loaded.run
         events = self._log.take(loaded.events)
         for event in events:

@@ -16,15 +16,15 @@ from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_ids import checked_by, checked_reason, new_run_id, run_id
 from perdure.client.run_records import RunMoved, RunRecord, run_record
 from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow, flow_name
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.explanation import Explanation
 from perdure.model.flow import BuiltFlow
 from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_list, checked_name
 from perdure.rules.enqueueing import checked_limit
 
 RUNS_PAGE_MAX = 1_000
@@ -104,9 +104,9 @@ class AsyncRuns(AsyncAnswering):
 
         A name that no node of its flow waits for is refused, and so is a run that has ended.
         """
-        what = f"the payload of signal {spelled(name)}"
+        what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
-        signal = Signalled(name=checked_name(name, "signal"), payload=data, by=checked_by(by))
+        signal = Signalled(name=check.name(name, "signal"), payload=data, by=checked_by(by))
         return await self._acts.signal(run_id(id), signal)
 
     async def pause(self, id: str, *, reason: str | None = None, by: str | None = None) -> RunMoved:
@@ -182,7 +182,7 @@ class AsyncRuns(AsyncAnswering):
         Each version comes with the nearest one among ``flows``, and each run with what stands
         against migrating it there.
         """
-        meant = [checked_flow(flow) for flow in checked_list(flows, "flows", "flows")]
+        meant = [checked_flow(flow) for flow in check.listed(flows, "flows", "flows")]
         return await stranded(self._acts, self._access.visible, meant)
 
     async def _retry_run(self, id: str, by: str | None) -> RunMoved:
@@ -207,4 +207,4 @@ def _run_status(status: str) -> RunStatus:
         return RunStatus(status)
     except ValueError:
         known = ", ".join(RunStatus)
-        raise InvalidInput(f"status={spelled(status)} must be one of {known}") from None
+        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None

@@ -16,8 +16,10 @@ from perdure.client.run_ids import checked_by
 from perdure.client.runs import AsyncRuns
 from perdure.client.schedule_records import ScheduleRecord, schedule_record
 from perdure.client.scheduling import AnyTarget, ScheduleOptions, ScheduleRequest, Scheduling
+from perdure.diagnostics import near
 from perdure.engine.ticking import Start, Ticking, renewed
 from perdure.errors import ScheduleNotFound
+from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.retry import Retry
 from perdure.model.schedule import (
@@ -29,8 +31,6 @@ from perdure.model.schedule import (
     ScheduleState,
     UnreadableSchedule,
 )
-from perdure.model.task import checked_name
-from perdure.rules.graph_check import nearest
 from perdure.rules.schedule import (
     changed_state,
     manual_run_id,
@@ -137,7 +137,7 @@ class AsyncSchedules(AsyncRuns):
         """Remove a schedule. What it started goes on."""
         namespace = self._access.own("delete a schedule")
         store = await self._access.store.opened()
-        if not await store.schedules.delete(namespace, checked_name(name, "schedule")):
+        if not await store.schedules.delete(namespace, check.name(name, "schedule")):
             raise await self._no_schedule(namespace, name)
 
     async def trigger(self, name: str, *, by: str | None = None) -> AsyncRunHandle | AsyncJobHandle:
@@ -201,7 +201,7 @@ class AsyncSchedules(AsyncRuns):
     async def _schedule_named(self, name: str, act: str) -> Schedule:
         namespace = self._access.own(act)
         store = await self._access.store.opened()
-        found = await store.schedules.get(namespace, checked_name(name, "schedule"))
+        found = await store.schedules.get(namespace, check.name(name, "schedule"))
         if found is None:
             raise await self._no_schedule(namespace, name)
         return found
@@ -210,7 +210,7 @@ class AsyncSchedules(AsyncRuns):
         store = await self._access.store.opened()
         known = [each.name for each in await store.schedules.list(namespace)]
         known += [each.name for each in await store.schedules.unreadable(namespace)]
-        return ScheduleNotFound(name, nearest(name, known))
+        return ScheduleNotFound(name=name, nearest=near(name, known))
 
     def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle:
         if start.run is not None:

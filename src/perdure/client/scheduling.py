@@ -12,11 +12,13 @@ from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Enqueueing, checked_kwargs
 from perdure.client.run_ids import new_run_id
 from perdure.client.submitting import AnyFlow, Submitting
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
-from perdure.model.moment import LATEST, as_moment
+from perdure.model.moment import LATEST
 from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
@@ -26,8 +28,7 @@ from perdure.model.schedule import (
     TaskCall,
     Timetable,
 )
-from perdure.model.spelling import spelled
-from perdure.model.task import Task, checked_name
+from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.enqueueing import CallOptions
 from perdure.rules.graph_check import nearest
@@ -114,7 +115,7 @@ class Scheduling:
         if target in tasks:
             return self._enqueueing.task_named(target)
         raise InvalidInput(
-            f"there is neither a flow nor a task {spelled(target)} here"
+            f"there is neither a flow nor a task {safe_repr(target)} here"
             f"{nearest(target, [*flows, *tasks])}. Pass it itself, or in the client's flows=[...] "
             "or tasks=[...]"
         )
@@ -142,7 +143,7 @@ class Scheduling:
             )
         args = options.get("args", ())
         if isinstance(args, str | bytes) or not isinstance(args, Sequence):
-            raise InvalidInput(f"args={spelled(args)} must be a list of the task's arguments")
+            raise InvalidInput(f"args={safe_repr(args)} must be a list of the task's arguments")
         keywords = checked_kwargs(options.get("kwargs"))
         settings: CallOptions = {
             "queue": options.get("queue"),
@@ -160,20 +161,22 @@ def _timetable(options: ScheduleOptions) -> Timetable:
     cron: Any = options.get("cron")
     every = options.get("every")
     if cron is not None and (not isinstance(cron, str) or not cron.strip()):
-        raise InvalidInput(f'cron={spelled(cron)} must be a cron text, as in "0 3 * * *"')
-    span = None if every is None else as_duration(every, "every")
+        raise InvalidInput(f'cron={safe_repr(cron)} must be a cron text, as in "0 3 * * *"')
+    span = None if every is None else check.span(every, "every")
     if span is not None and not span:
-        raise InvalidInput(f"every={spelled(every)} must be above zero")
+        raise InvalidInput(f"every={safe_repr(every)} must be above zero")
     zone: Any = options.get("timezone", "UTC")
     if not isinstance(zone, str):
-        raise InvalidInput(f'timezone={spelled(zone)} must be a name like "Europe/Berlin" or "UTC"')
+        raise InvalidInput(
+            f'timezone={safe_repr(zone)} must be a name like "Europe/Berlin" or "UTC"'
+        )
     start_at, end_at = options.get("start_at"), options.get("end_at")
     timetable = Timetable(
         cron="" if cron is None else " ".join(cron.split()),
         every_ms=0 if span is None else max(1, round(span / timedelta(milliseconds=1))),
         timezone=zone,
-        start_at=None if start_at is None else as_moment(start_at, "start_at"),
-        end_at=None if end_at is None else as_moment(end_at, "end_at"),
+        start_at=None if start_at is None else check.moment(start_at, "start_at"),
+        end_at=None if end_at is None else check.moment(end_at, "end_at"),
     )
     check_timetable(timetable)
     return timetable
@@ -181,7 +184,7 @@ def _timetable(options: ScheduleOptions) -> Timetable:
 
 def _schedule_name(name: Any) -> str:
     """A name from which the ids of its runs can be made."""
-    checked = checked_name(name, "schedule")
+    checked = check.name(name, "schedule")
     new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
     return checked
 
@@ -189,11 +192,13 @@ def _schedule_name(name: Any) -> str:
 def _one_of(value: Any, name: str, choice: Any) -> Any:
     known = get_args(choice)
     if value not in known:
-        raise InvalidInput(f"{name}={spelled(value)} must be one of {', '.join(map(repr, known))}")
+        raise InvalidInput(
+            f"{name}={safe_repr(value)} must be one of {', '.join(map(repr, known))}"
+        )
     return value
 
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInput(f"{name}={spelled(value)} must be True or False")
+        raise InvalidInput(f"{name}={safe_repr(value)} must be True or False")
     return value

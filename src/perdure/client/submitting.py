@@ -13,6 +13,7 @@ from perdure.client.access import Access
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
+from perdure.diagnostics import safe_repr
 from perdure.engine.new_jobs import Place, new_run
 from perdure.engine.run_values import RunValues
 from perdure.errors import (
@@ -23,13 +24,12 @@ from perdure.errors import (
     RunNotFound,
     UnknownFlow,
 )
+from perdure.model import check
 from perdure.model.flow import BuiltFlow
 from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import NewRun, OnExisting, Submitted
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_list, checked_name
 from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.cooldown import with_cooldown
@@ -85,7 +85,7 @@ class Submitting:
         if isinstance(flow, str):
             known = self._flows.get(flow)
             if known is None:
-                raise UnknownFlow(flow, tuple(self._flows))
+                raise UnknownFlow(flow=flow, known=tuple(sorted(self._flows)))
             return known
         return checked_flow(flow)
 
@@ -164,7 +164,7 @@ class Submitting:
 def checked_policy(on_conflict: Any) -> OnExisting:
     if on_conflict not in get_args(OnExisting):
         known = ", ".join(map(repr, get_args(OnExisting)))
-        raise InvalidInput(f"on_conflict={spelled(on_conflict)} must be one of {known}")
+        raise InvalidInput(f"on_conflict={safe_repr(on_conflict)} must be one of {known}")
     policy: OnExisting = on_conflict
     return policy
 
@@ -174,19 +174,19 @@ def checked_flow(flow: Any) -> BuiltFlow:
         return flow
     hint = "; call .build() on it" if callable(getattr(flow, "build", None)) else ""
     raise InvalidInput(
-        f"{spelled(flow)} is not a flow that was built{hint or ': Flow(...).build()'}"
+        f"{safe_repr(flow)} is not a flow that was built{hint or ': Flow(...).build()'}"
     )
 
 
 def flow_name(flow: AnyFlow | None) -> str | None:
     """The name of a flow that things are looked for by."""
     name = flow.name if isinstance(flow, BuiltFlow) else flow
-    return None if name is None else checked_name(name, "flow")
+    return None if name is None else check.name(name, "flow")
 
 
 def _by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:
     known: dict[str, BuiltFlow] = {}
-    for flow in checked_list(flows, "flows", "flows"):
+    for flow in check.listed(flows, "flows", "flows"):
         other = known.setdefault(checked_flow(flow).name, flow)
         if other.version != flow.version:
             raise InvalidInput(

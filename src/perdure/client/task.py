@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.limit import Concurrency, Limit, Rate, Spacing
 from perdure.model.retry import Retry
-from perdure.model.spelling import spelled
-from perdure.model.task import Isolation, Task, checked_list
+from perdure.model.task import Isolation, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,14 +62,14 @@ def task(
     if isinstance(function, str):
         name, function = function, None
     if isolation not in ("thread", "process"):
-        raise InvalidInput(f'isolation={spelled(isolation)} must be "thread" or "process"')
-    for limit in checked_list(limits, "limits", "limits"):
+        raise InvalidInput(f'isolation={safe_repr(isolation)} must be "thread" or "process"')
+    for limit in check.listed(limits, "limits", "limits"):
         if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise InvalidInput(f"limits=[{spelled(limit)}] is not a Concurrency, Rate or Spacing")
+            raise InvalidInput(f"limits=[{safe_repr(limit)}] is not a Concurrency, Rate or Spacing")
 
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
-            raise InvalidInput(f"@task decorates a function, not {spelled(decorated)}")
+            raise InvalidInput(f"@task decorates a function, not {safe_repr(decorated)}")
         return Task(
             decorated,
             name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
@@ -88,14 +89,16 @@ def _checked_retry(retries: object) -> Retry | None:
     if retries is None or isinstance(retries, Retry):
         return retries
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise InvalidInput(f"retries={spelled(retries)} must be a Retry or a whole number from 0")
+        raise InvalidInput(f"retries={safe_repr(retries)} must be a Retry or a whole number from 0")
     return Retry(retries)
 
 
 def _checked_timeout(timeout: Duration | None) -> timedelta | None:
     if timeout is None:
         return None
-    duration = as_duration(timeout, "timeout")
+    duration = check.span(timeout, "timeout")
     if not duration:
-        raise InvalidInput(f"timeout={spelled(timeout)} must be above zero; None means no timeout")
+        raise InvalidInput(
+            f"timeout={safe_repr(timeout)} must be above zero; None means no timeout"
+        )
     return duration

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.results import decoded
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.payload import Codec
 from perdure.model.run import Wait, WaitFilter, WaitKind
-from perdure.model.spelling import spelled
 from perdure.model.value import Value
 from perdure.store.contract import Store
 
@@ -86,10 +86,10 @@ def checked_kind(kind: Any) -> WaitKind | None:
         return WaitKind(kind)
     except ValueError:
         known = ", ".join(WaitKind)
-        raise InvalidInput(f"kind={spelled(kind)} must be one of {known}") from None
+        raise InvalidInput(f"kind={safe_repr(kind)} must be one of {known}") from None
 
 
 def checked_wait(after: Any) -> WaitRecord:
     if not isinstance(after, WaitRecord):
-        raise InvalidInput(f"after={spelled(after)} must be the last record of the page before")
+        raise InvalidInput(f"after={safe_repr(after)} must be the last record of the page before")
     return after

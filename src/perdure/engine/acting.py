@@ -43,7 +43,7 @@ class Acting:
             if plan.is_empty or await self.commit(plan):
                 return plan
             if not await self.loader.catch_up([run]):
-                raise RunNotFound(id)
+                raise RunNotFound(run_id=id)
 
     async def end_waits(self, ended: Sequence[Ended]) -> None:
         """Let waits of several runs end, in one commit for each, all written together.
@@ -64,7 +64,9 @@ class Acting:
             except ValueMissing as error:
                 await self.loader.read_values(run, error.numbers)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise EventLogCorrupt(run.id, f"a value of it cannot be read: {error}") from error
+                raise EventLogCorrupt(
+                    run_id=run.id, reason=f"a value of it cannot be read: {error}"
+                ) from error
             else:
                 return plan
 

@@ -30,7 +30,7 @@ class Graphs:
         try:
             return self._known[text]
         except KeyError:
-            raise UnknownFlow(text, tuple(self._known)) from None
+            raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from None
 
     async def load(self, store: Store, namespace: str, text: str) -> Graph:
         """A graph, with those of the flows that its nodes start."""
@@ -39,11 +39,11 @@ class Graphs:
             name, _, version = text.rpartition("@")
             data = await store.runs.get_definition(namespace, name, version)
             if data is None:
-                raise UnknownFlow(text, tuple(self._known))
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known)))
             try:
                 graph = Graph.parse(data)
             except (msgspec.DecodeError, RecursionError, InvalidInput) as error:
-                raise UnknownFlow(text, tuple(self._known)) from error
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from error
             for child in graph.children:
                 await self.load(store, namespace, child.text)
             self._known[text] = graph

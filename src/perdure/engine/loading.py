@@ -62,27 +62,29 @@ class Loader:
         stored = await self._store.runs.event_values(run.namespace, run.id, missing)
         for number in missing:
             if number not in stored:
-                raise EventLogCorrupt(run.id, f"the value of event {number} is missing")
+                raise EventLogCorrupt(
+                    run_id=run.id, reason=f"the value of event {number} is missing"
+                )
             run.values.put_stored(number, stored[number])
 
     async def _opened(
         self, namespace: str, id: RunId, loaded: LoadedRun | None
     ) -> CachedRun | Unusable:
         if loaded is None:
-            return RunNotFound(id)
+            return RunNotFound(run_id=id)
         try:
             found = restored(loaded, self._codec)
             if found is None:  # a snapshot is a cache: without it, fold the log
                 whole = EventsAfter(namespace=namespace, id=id, number=0)
                 [loaded] = await self._store.runs.load([whole])
                 if loaded is None:
-                    return RunNotFound(id)
+                    return RunNotFound(run_id=id)
                 found = restored(loaded, self._codec)
                 assert found is not None
             state, values, snapshot_number = found
             if state.number != loaded.run.number:
                 reason = f"it ends with event {state.number} instead of {loaded.run.number}"
-                return EventLogCorrupt(id, reason)
+                return EventLogCorrupt(run_id=id, reason=reason)
             text = f"{state.flow}@{state.version}"
             graph = await self._graphs.load(self._store, namespace, text)
         except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:

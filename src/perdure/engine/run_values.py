@@ -27,7 +27,7 @@ class RunValues:
         try:
             return self._json[number]
         except KeyError:
-            raise ValueMissing((number,)) from None
+            raise ValueMissing(numbers=(number,)) from None
 
     def __contains__(self, number: int) -> bool:
         return number in self._json

@@ -15,7 +15,8 @@ from perdure.in_process.mail import Mail
 from perdure.in_process.private_store import PrivateStore
 from perdure.in_process.replies import Replies
 from perdure.in_process.supervision import Supervision
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
@@ -49,7 +50,7 @@ async def run_flow_async(
     ``RunTimeout`` after ``timeout``, and ``RunStuck`` if it waits for what nobody can bring.
     """
     mail = Mail(checked_flow(flow), signals, Replies(flow, answers, reports))
-    seconds = None if timeout is None else as_duration(timeout, "timeout").total_seconds()
+    seconds = None if timeout is None else check.span(timeout, "timeout").total_seconds()
     store = PrivateStore()
     async with AsyncClient(store) as client:
         run = await client.submit(flow, input)
@@ -63,7 +64,9 @@ async def run_flow_async(
             except TimeoutError:
                 if seconds is None:
                     raise
-                raise RunTimeout(run.id, seconds, await run.status()) from None
+                raise RunTimeout(
+                    run_id=run.id, timeout=seconds, status=await run.status()
+                ) from None
             return await run.result()
 
 

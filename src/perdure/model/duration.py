@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-
-from perdure.model.spelling import spelled
+from typing import Any
 
 Duration = str | int | float | timedelta
 
@@ -17,31 +16,21 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
-def as_duration(value: Duration, name: str) -> timedelta:
-    """Read a duration; ``name`` is the argument the error names. Negative ones are refused."""
-    from perdure.errors import InvalidInput  # errors imports this module
-
-    given = value
+def parse_duration(value: Any) -> timedelta | None:
+    """Read a duration; None for what is not one. ``perdure.model.check.span`` says why."""
+    if isinstance(value, timedelta):
+        return value
     if isinstance(value, str):
         text = value.replace(" ", "")
         if not _WHOLE.fullmatch(text):
-            raise InvalidInput(
-                f'{name}={spelled(value)} is not a duration; write "30s", "5m" or "1h30m"'
-            )
+            return None
         value = sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
-    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise InvalidInput(
-            f"{name}={spelled(value)} is not a duration; use seconds, a timedelta or text"
-        )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
     try:
-        duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    except (OverflowError, ValueError) as error:
-        raise InvalidInput(f"{name}={spelled(value)} is not a usable duration: {error}") from error
-    if duration < timedelta(0):
-        raise InvalidInput(f"{name}={spelled(value)} is negative")
-    if duration > DURATION_MAX:
-        raise InvalidInput(f"{name}={spelled(given)} is more than {DURATION_MAX.days} days")
-    return duration
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):  # infinite, not a number, or beyond any calendar
+        return None
 
 
 def nearest_duration(duration: timedelta) -> timedelta:

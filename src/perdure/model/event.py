@@ -356,10 +356,14 @@ def decode_event(run: RunId, number: int, data: bytes) -> Event:
     except msgspec.ValidationError as error:
         kind = _kind_of(data)
         if kind is not None and kind not in _tags:
-            raise UnknownEvent(run, number, kind) from error
-        raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
+            raise UnknownEvent(run_id=run, number=number, kind=kind) from error
+        raise EventLogCorrupt(
+            run_id=run, reason=f"event {number} cannot be read: {error}"
+        ) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise EventLogCorrupt(run, f"event {number} cannot be read: {error}") from error
+        raise EventLogCorrupt(
+            run_id=run, reason=f"event {number} cannot be read: {error}"
+        ) from error
 
 
 def _kind_of(data: bytes) -> str | None:

@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 from typing import Literal
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
 Part = Literal["", "check", "undo", "poll", "remind", "notify"]
@@ -54,7 +54,7 @@ def _encode(key: Key) -> str:
 def _parse(text: str) -> Key:
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise InvalidInput(f"{spelled(text)} is not the key of a node")
+        raise InvalidInput(f"{safe_repr(text)} is not the key of a node")
     part, node, iteration, item = match.groups()
     return Key(
         node=node,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.ids import JobId
-from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
 Key = str | Callable[..., str] | None
@@ -178,12 +179,12 @@ def _set(limit: Limit, **values: Any) -> None:
 
 def _whole(kind: str, count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{kind}({spelled(count)}) needs a whole number of at least 1")
+        raise InvalidInput(f"{kind}({safe_repr(count)}) needs a whole number of at least 1")
     return count
 
 
 def _positive(kind: str, name: str, value: Duration) -> timedelta:
-    duration = as_duration(value, f"{kind}({name}=...)")
+    duration = check.span(value, f"{kind}({name}=...)")
     if not duration:
-        raise InvalidInput(f"{kind}({name}={spelled(value)}) needs a duration above zero")
+        raise InvalidInput(f"{kind}({name}={safe_repr(value)}) needs a duration above zero")
     return duration

@@ -76,11 +76,13 @@ def to_json(
         data = _input_json(value) if is_input else _encoder.encode(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         reason = _KEYS_WANTED if "dicts with str" in str(error) else str(error)
-        raise PayloadNotSerialisable(what, reason) from error
+        raise PayloadNotSerialisable(what=what, reason=reason) from error
     if _NULL in data and _has_lost_float(value):
-        raise PayloadNotSerialisable(what, "it contains NaN or an infinity, which JSON has not")
+        raise PayloadNotSerialisable(
+            what=what, reason="it contains NaN or an infinity, which JSON has not"
+        )
     if len(data) > max_bytes:
-        raise PayloadTooLarge(what, len(data), max_bytes)
+        raise PayloadTooLarge(what=what, size_bytes=len(data), limit_bytes=max_bytes)
     return data
 
 

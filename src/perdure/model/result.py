@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
-from perdure.model.task import checked_name
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.value import Value
 
 
@@ -48,7 +48,7 @@ BodyResult = Complete | Pause | Skip | Fail
 
 def complete(output: Any = None, port: str = "") -> Complete:
     """End a node with this output; ``port`` chooses which edges the run takes from here."""
-    return Complete(output=output, port=checked_name(port, "port") if port else "")
+    return Complete(output=output, port=check.name(port, "port") if port else "")
 
 
 def paused(
@@ -64,7 +64,7 @@ def paused(
     """
     return Pause(
         checkpoint=checkpoint,
-        name=checked_name(name, "name of the pause") if name else "",
+        name=check.name(name, "name of the pause") if name else "",
         deadline=_positive(deadline, "deadline"),
         poll=_positive(poll, "poll"),
     )
@@ -83,7 +83,7 @@ def failed(error: str | BaseException) -> Fail:
 def _positive(duration: Duration | None, name: str) -> timedelta | None:
     if duration is None:
         return None
-    found = as_duration(duration, name)
+    found = check.span(duration, name)
     if found < timedelta(milliseconds=1):
         raise InvalidInput(f"{name}={duration!r} must be at least one millisecond")
     return found

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
-from perdure.model.spelling import spelled
+from perdure.model import check
+from perdure.model.duration import Duration
 
 RETRIES_MAX = 1_000_000
 ErrorTypes = type[BaseException] | str | tuple[type[BaseException] | str, ...]
@@ -40,17 +41,17 @@ class Retry:
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int):
-            raise InvalidInput(f"Retry(retries={spelled(self.retries)}) needs a whole number")
+            raise InvalidInput(f"Retry(retries={safe_repr(self.retries)}) needs a whole number")
         if not 0 <= self.retries <= RETRIES_MAX:
             raise InvalidInput(f"Retry(retries={self.retries}) is not between 0 and {RETRIES_MAX}")
         factor: Any = self.factor
         if not isinstance(factor, int | float) or not factor >= 1:
             raise InvalidInput(
-                f"Retry(factor={spelled(factor)}) is not a number of at least 1: delays would "
+                f"Retry(factor={safe_repr(factor)}) is not a number of at least 1: delays would "
                 "shrink"
             )
-        self._set("first", as_duration(self.first, "Retry.first"))
-        self._set("max", as_duration(self.max, "Retry.max"))
+        self._set("first", check.span(self.first, "Retry.first"))
+        self._set("max", check.span(self.max, "Retry.max"))
         self._set("on", _names(self.on, "on"))
         self._set("never_on", _names(self.never_on, "never_on"))
 
@@ -81,5 +82,5 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
     for item in items:
         is_exception = isinstance(item, type) and issubclass(item, BaseException)
         if not isinstance(item, str) and not is_exception:
-            raise InvalidInput(f"Retry({name}=...) takes exception types, not {spelled(item)}")
+            raise InvalidInput(f"Retry({name}=...) takes exception types, not {safe_repr(item)}")
     return tuple(item if isinstance(item, str) else type_name(item) for item in items)

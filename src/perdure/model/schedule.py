@@ -197,4 +197,4 @@ def decode_schedule(
             state=msgspec.json.decode(state, type=ScheduleState),
         )
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ScheduleUnreadable(name, str(error)) from error
+        raise ScheduleUnreadable(name=name, reason=str(error)) from error

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from perdure.errors import InvalidInput
-from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
+from perdure.model import check
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.limit import Limit
 from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry
-from perdure.model.spelling import spelled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,12 +45,12 @@ class Task(Generic[P, R]):
         isolation: Isolation = "thread",
     ) -> None:
         self.function = function
-        self.name = checked_name(name, "task name")
-        self.queue = checked_name(queue, "queue")
-        self.priority = checked_priority(priority)
+        self.name = check.name(name, "task name")
+        self.queue = check.name(queue, "queue")
+        self.priority = check.priority(priority)
         self.retry = retry
         self.timeout = timeout
-        self.tags = checked_tags(tags)
+        self.tags = check.tags(tags)
         self.limits = tuple(limits)
         self.isolation: Isolation = isolation
         self.is_async = inspect.iscoroutinefunction(function)
@@ -189,33 +189,3 @@ class Task(Generic[P, R]):
 
 class PlainFunction(Task[P, R]):
     """A function that a flow calls as it is. It has no settings, and runs where its node does."""
-
-
-def checked_name(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not name or len(name) > NAME_MAX or _UNSTORABLE.search(name):
-        raise InvalidInput(f"{what} {spelled(name)} must be a text of 1 to {NAME_MAX} characters")
-    return name
-
-
-def checked_priority(priority: Any) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise InvalidInput(f"priority={spelled(priority)} must be a whole number")
-    if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise InvalidInput(
-            f"priority={priority} is out of range: {PRIORITY_MIN} (most urgent) to {PRIORITY_MAX}"
-        )
-    return priority
-
-
-def checked_tags(tags: Any) -> tuple[str, ...]:
-    listed = checked_list(tags, "tags", "texts")
-    if len(listed) > TAGS_MAX:
-        raise InvalidInput(f"{len(listed)} tags are more than the {TAGS_MAX} allowed")
-    return tuple(sorted({checked_name(tag, "tag") for tag in listed}))
-
-
-def checked_list(values: Any, name: str, of: str) -> tuple[Any, ...]:
-    """Refuse the one thing where a list of them is meant; a text would be taken for its letters."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InvalidInput(f"{name}={spelled(values)} must be a list of {of}")
-    return tuple(values)

@@ -18,7 +18,7 @@ from perdure.rules.condition import (
     explain_failure,
     parse_condition,
 )
-from perdure.rules.form import check_schema, faults_of
+from perdure.rules.form import by_field, check_schema, faults_of
 
 PASS, FAIL = "pass", "fail"
 
@@ -47,7 +47,7 @@ class Check(Kind):
         if config.schema is not None:
             if broken := check_schema(config.schema):
                 raise InvalidInput(f"schema: {broken[0]}")
-            faults = faults_of(config.schema, value)
+            faults = by_field(faults_of(config.schema, value))
         else:
             unmet = explain_failure(parse_condition(config.condition), value)
             faults = {"": [unmet]} if unmet else {}

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidInput, Permanent
-from perdure.model.duration import DURATION_MAX, as_duration
+from perdure.model import check
+from perdure.model.duration import DURATION_MAX
 from perdure.model.path import Path, path_text
 from perdure.model.payload import as_type
 from perdure.model.showing import cut, type_name
@@ -74,7 +75,7 @@ def has_template(value: Any, depth: int = 0) -> bool:
 
 def seconds_of(given: Span, name: str, most: timedelta = DURATION_MAX) -> float:
     """A time to wait, in seconds: more than nothing, and ``most`` at most."""
-    duration = as_duration(given, name)
+    duration = check.span(given, name)
     if not timedelta(0) < duration <= most:
         raise InvalidInput(f"{name}={given!r} must be more than 0 and at most {most}")
     return duration.total_seconds()

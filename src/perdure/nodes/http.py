@@ -13,10 +13,10 @@ from msgspec import Meta, field
 
 from perdure.client.context import Context
 from perdure.errors import InvalidInput, PerdureError
+from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT
 from perdure.model.payload import to_json
 from perdure.model.result import Complete
-from perdure.model.task import checked_name
 from perdure.nodes.config import Span, duration_faults, has_template, seconds_of
 from perdure.nodes.kind import Fault, Kind, Settings
 
@@ -152,7 +152,7 @@ def _status_fault(name: str, port: Any) -> str:
     if has_template(port):
         return "has a template in it, but ports are known before templates are filled in"
     try:
-        checked_name(port, "port")
+        check.name(port, "port")
     except InvalidInput as error:
         return str(error)
     return ""

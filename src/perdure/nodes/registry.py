@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidInput, UnknownKind
-from perdure.model.task import checked_list
+from perdure.model import check
 from perdure.model.value import Value
 from perdure.nodes.kind import Kind
 from perdure.nodes.schema import schema_of
@@ -40,7 +40,7 @@ class Kinds(Mapping[str, Kind]):
     def __init__(self, kinds: Iterable[Kind | type[Kind]] = ()) -> None:
         self._kinds = _built_in()
         added: set[str] = set()
-        for given in checked_list(kinds, "kinds", "kinds"):
+        for given in check.listed(kinds, "kinds", "kinds"):
             kind = _checked(given)
             there = self._kinds.get(kind.name)
             if kind.name in added or (there is not None and not isinstance(kind, type(there))):
@@ -52,7 +52,7 @@ class Kinds(Mapping[str, Kind]):
         try:
             return self._kinds[name]
         except KeyError:
-            raise UnknownKind(name, (*STRUCTURAL, *self._kinds)) from None
+            raise UnknownKind(name=name, known=(*STRUCTURAL, *self._kinds)) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._kinds

@@ -9,10 +9,10 @@ from msgspec import Meta, field
 
 from perdure.client.context import Context
 from perdure.errors import InvalidInput, PerdureError, Permanent
+from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.result import Complete, complete
-from perdure.model.task import checked_name
 from perdure.nodes import excerpt
 from perdure.nodes.config import Span, duration_faults, has_template, seconds_of
 from perdure.nodes.kind import Fault, Kind, Settings
@@ -151,7 +151,7 @@ def _exit_fault(code: str, port: Any) -> str:
     if has_template(port):
         return "has a template in it, but ports are known before templates are filled in"
     try:
-        checked_name(port, "port")
+        check.name(port, "port")
     except InvalidInput as error:
         return str(error)
     return ""

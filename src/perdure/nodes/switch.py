@@ -7,10 +7,10 @@ from typing import Any
 
 from perdure.client.context import Context
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.result import Complete, Fail, complete, failed
 from perdure.model.showing import shown, type_name
-from perdure.model.task import checked_name
 from perdure.nodes.config import has_template
 from perdure.nodes.kind import Fault, Kind, Settings
 
@@ -78,7 +78,7 @@ def port_text(value: Any) -> str:
         case int() | float():
             return str(value)
         case str():
-            return checked_name(value, "case")
+            return check.name(value, "case")
         case _:
             raise InvalidInput(f"{type_name(value)} cannot be a case, only a text or a number")
 

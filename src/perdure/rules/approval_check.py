@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perdure.model.graph import APPROVE, CONTINUE, FAIL, REJECT, ApprovalNode, JsonSchema
 from perdure.model.node_words import duration_text
-from perdure.rules.form import check_schema, faults_of
+from perdure.rules.form import by_field, check_schema, faults_of
 from perdure.rules.graph_check import nearest
 
 TITLE_MAX = 1_000
@@ -60,7 +60,8 @@ def _answer_faults(node: ApprovalNode) -> Iterator[str]:
     if not isinstance(default.data, dict):
         yield "on_timeout: its data must be an object with fields of the form"
         return
-    for field, reasons in faults_of(_without_required(node.form), default.data).items():
+    found = by_field(faults_of(_without_required(node.form), default.data))
+    for field, reasons in found.items():
         place = f" at {field}" if field else ""
         yield f"on_timeout: its data does not fit the form{place}: {'; '.join(reasons)}"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.errors import (
     AlreadyAnswered,
     ApprovalDecided,
@@ -39,6 +40,12 @@ from perdure.rules.deciding import Deciding
 from perdure.rules.decision import Following, ms
 from perdure.rules.ending import complete, fail
 from perdure.rules.form import faults_of, with_defaults
+
+UNKNOWN_ANSWER = declare(
+    "approval.unknown_answer", "{decision!r} is not one of its answers: {choices}"
+)
+NOT_AN_OBJECT = declare("form.not_an_object", "data must be an object with the fields of the form")
+UNKNOWN_FIELD = declare("form.unknown_field", "is not a field of the form")
 
 _NOBODY = ApprovalState()
 _OPEN_FORM = frozenset(
@@ -125,17 +132,19 @@ def _open(deciding: Deciding, happening: Answered) -> ApprovalNode:
             if isinstance(each, ApprovalNode)
         )
         reason = f"its flow has {known}" if known else f"flow {state.flow!r} has no approvals"
-        raise ApprovalNotFound(id, reason)
+        raise ApprovalNotFound(approval_id=id, reason=reason)
     if state.live.get(node.id) is not LiveKind.WAIT:
         reached = state.nodes.get(node.id)
         if reached is None:
-            raise ApprovalNotFound(id, "its run has not come to it yet")
-        raise ApprovalDecided(id, _closing(deciding, reached.status))
+            raise ApprovalNotFound(approval_id=id, reason="its run has not come to it yet")
+        raise ApprovalDecided(approval_id=id, outcome=_closing(deciding, reached.status))
     if happening.is_late:
-        raise ApprovalDecided(id, "the time for an answer is over")
+        raise ApprovalDecided(approval_id=id, outcome="the time for an answer is over")
     decided = decision_of(node, state.approvals.get(node.id, _NOBODY))
     if decided is not None:
-        raise ApprovalDecided(id, f"it was decided, {decided!r}, and its run is paused")
+        raise ApprovalDecided(
+            approval_id=id, outcome=f"it was decided, {decided!r}, and its run is paused"
+        )
     return node
 
 
@@ -158,7 +167,7 @@ def _checked_decider(
         dict.fromkeys(each for each in deciders if each in (happening.by, *happening.roles))
     )
     if deciders and not stands_for:
-        raise NotADecider(id, happening.by, deciders)
+        raise NotADecider(approval_id=id, by=happening.by, deciders=deciders)
     if happening.by is None and node.quorum != 1:
         raise InvalidInput(
             f"approval {id!r} needs several answers: say who decides with by=..., so that nobody "
@@ -166,7 +175,7 @@ def _checked_decider(
         )
     for each in state.answers:
         if each.by == happening.by:
-            raise AlreadyAnswered(id, happening.by, each.decision)
+            raise AlreadyAnswered(approval_id=id, by=happening.by, decision=each.decision)
     return stands_for
 
 
@@ -174,19 +183,19 @@ def _checked_data(deciding: Deciding, node: ApprovalNode, happening: Answered) -
     """The data of an answer as it is kept: defaults filled in, and checked against the form."""
     id = approval_id(deciding.run, node.id)
     if happening.decision not in node.answers:
-        known = ", ".join(map(repr, node.answers))
-        fault = f"{happening.decision!r} is no answer to it; choose one of {known}"
-        raise InvalidAnswer(id, {"": [fault]})
+        fault = UNKNOWN_ANSWER.fault(decision=happening.decision, choices=node.answers)
+        raise InvalidAnswer(fault, approval_id=id)
     data = msgspec.json.decode(happening.data)
     if node.form is None or (happening.decision == REJECT and data is None):
         return happening.data
     if data is not None and not isinstance(data, dict):
-        raise InvalidAnswer(id, {"": ["data must be an object with the fields of the form"]})
+        raise InvalidAnswer(NOT_AN_OBJECT.fault(), approval_id=id)
     if unknown := _beyond_form(node.form, data or {}):
-        raise InvalidAnswer(id, {name: ["is no field of the form"] for name in unknown})
+        faults = [UNKNOWN_FIELD.fault((name,), field=name) for name in unknown]
+        raise InvalidAnswer(*faults, approval_id=id)
     filled = with_defaults(node.form, _prefilled(deciding, node) | (data or {}))
     if faults := faults_of(node.form, filled):
-        raise InvalidAnswer(id, faults)
+        raise InvalidAnswer(*faults, approval_id=id)
     return msgspec.json.encode(filled)
 
 

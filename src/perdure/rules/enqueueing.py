@@ -9,11 +9,11 @@ from typing import Any, TypedDict, get_args
 from msgspec.structs import replace
 
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.ids import JobId
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob, OnConflict
 from perdure.model.lane import Lane
-from perdure.model.moment import as_moment
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
     Codec,
@@ -24,8 +24,7 @@ from perdure.model.payload import (
 )
 from perdure.model.policy import encode_policy
 from perdure.model.retry import RETRIES_MAX, Retry
-from perdure.model.spelling import spelled
-from perdure.model.task import Task, checked_name, checked_priority, checked_tags
+from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.limits import computed_keys
 
@@ -93,7 +92,7 @@ class JobMaker:
             job = replace(job, lane=self._lane(args, kwargs))
         if callable(self._fingerprint):
             made = _from_input("fingerprint function", self._fingerprint, args, kwargs)
-            job = replace(job, fingerprint=checked_name(made, "fingerprint"))
+            job = replace(job, fingerprint=check.name(made, "fingerprint"))
         return job
 
     def _lane(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Lane:
@@ -106,7 +105,7 @@ class JobMaker:
         lane = self._lanes.get(keys)
         if lane is None:
             for key in keys:
-                checked_name(key, "limit key")
+                check.name(key, "limit key")
             lane = self._lanes[keys] = replace(self._template.lane, keys=keys)
         return lane
 
@@ -127,8 +126,7 @@ def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
     check_option_names(options, CallOptions)
     delay = _duration(options.get("delay"), "delay") or timedelta(0)
     run_at = _moment(options.get("run_at"), "run_at")
-    if run_at is not None and options.get("delay") is not None:
-        raise InvalidInput("delay and run_at are two answers to one question; give one of them")
+    check.at_most_one(delay=options.get("delay"), run_at=run_at)
     deadline, deadline_at = _deadline(options.get("deadline"))
     _check_order(delay, run_at, deadline, deadline_at)
     fingerprint = options.get("fingerprint")
@@ -136,7 +134,7 @@ def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
         id=JobId(""),
         namespace=defaults.namespace,
         lane=_lane_of(defaults, options),
-        priority=checked_priority(_given(options.get("priority"), defaults.priority)),
+        priority=check.priority(_given(options.get("priority"), defaults.priority)),
         aging=defaults.aging,
         input=b"",
         input_hash=0,
@@ -217,9 +215,7 @@ def check_option_names(options: Mapping[str, Any], known: Any) -> None:
 
 
 def checked_limit(limit: Any, most: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
-        raise InvalidInput(f"limit={spelled(limit)} must be a whole number from 1 to {most}")
-    return limit
+    return check.integer(limit, "limit", 1, most)
 
 
 def _unknown_argument(task: Task[..., Any], name: str) -> InvalidInput:
@@ -251,9 +247,9 @@ def _from_input(what: str, function: Any, args: Sequence[Any], kwargs: dict[str,
 def _lane_of(defaults: JobDefaults, options: CallOptions) -> Lane:
     tags = options.get("tags")
     return Lane(
-        queue=checked_name(_given(options.get("queue"), defaults.queue), "queue"),
+        queue=check.name(_given(options.get("queue"), defaults.queue), "queue"),
         task=defaults.task,
-        tags=defaults.tags if tags is None else checked_tags(_listed(tags, "tags")),
+        tags=defaults.tags if tags is None else check.tags(tags),
     )
 
 
@@ -263,20 +259,14 @@ def _policy(options: CallOptions) -> bytes | None:
         retries = Retry(retries)
     if timeout is None:
         return encode_policy(retries, None)
-    duration = as_duration(timeout, "timeout")
-    if not duration:
-        raise InvalidInput(f"timeout={spelled(timeout)} must be above zero")
-    return encode_policy(retries, duration)
+    return encode_policy(retries, check.span(timeout, "timeout", is_positive=True))
 
 
 def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
     if isinstance(deadline, datetime):
         # Whether it has passed is for the store's clock to say, which is the one that counts.
         return None, _moment(deadline, "deadline")
-    duration = _duration(deadline, "deadline")
-    if duration is not None and not duration:
-        raise InvalidInput(f"deadline={spelled(deadline)} has passed already; it must lie ahead")
-    return duration, None
+    return None if deadline is None else check.span(deadline, "deadline", is_positive=True), None
 
 
 def _check_order(
@@ -292,41 +282,24 @@ def _check_order(
 
 
 def _duration(value: Duration | None, name: str) -> timedelta | None:
-    return None if value is None else as_duration(value, name)
+    return None if value is None else check.span(value, name)
 
 
 def _moment(value: Any, name: str) -> datetime | None:
-    return None if value is None else as_moment(value, name)
+    return None if value is None else check.moment(value, name)
 
 
 def _attempts(value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= RETRIES_MAX:
-        raise InvalidInput(
-            f"max_attempts={spelled(value)} must be a whole number from 1 to {RETRIES_MAX}"
-        )
-    return value
+    return None if value is None else check.integer(value, "max_attempts", 1, RETRIES_MAX)
 
 
 def _on_conflict(value: Any) -> OnConflict:
-    known = get_args(OnConflict)
-    if value not in known:
-        raise InvalidInput(
-            f"on_conflict={spelled(value)} must be one of {', '.join(map(repr, known))}"
-        )
-    checked: OnConflict = value
+    checked: OnConflict = check.choice(value, "on_conflict", get_args(OnConflict))
     return checked
 
 
 def _name(value: Any, what: str) -> str | None:
-    return None if value is None else checked_name(value, what)
-
-
-def _listed(values: Any, name: str) -> Sequence[Any]:
-    if not isinstance(values, list | tuple | set | frozenset):
-        raise InvalidInput(f"{name}={spelled(values)} must be a list of texts")
-    return list(values)
+    return None if value is None else check.name(value, what)
 
 
 def _given(value: Any, default: Any) -> Any:

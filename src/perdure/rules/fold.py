@@ -73,13 +73,13 @@ def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
         return fold(state, event)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"event {state.number + 1} does not follow from those before it: {error!r}"
-        raise EventLogCorrupt(run, reason) from error
+        raise EventLogCorrupt(run_id=run, reason=reason) from error
 
 
 def check_contiguous(run: RunId, expected: int, number: int) -> None:
     """Refuse a log with a gap, or with an event twice."""
     if number != expected:
-        raise EventLogCorrupt(run, f"event {expected} is missing: {number} follows")
+        raise EventLogCorrupt(run_id=run, reason=f"event {expected} is missing: {number} follows")
 
 
 def _status(state: RunState, changes: Changes) -> RunStatus:

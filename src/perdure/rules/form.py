@@ -8,12 +8,13 @@ own definitions, its patterns are bounded, and so is the work that it can cause
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from perdure.diagnostics import Fault, declare, render
 from perdure.errors import InvalidInput
 from perdure.model.path import Path, path_text
 from perdure.model.payload import from_json, to_json
@@ -61,20 +62,29 @@ def check_schema(schema: Any) -> list[str]:
     return list(_compiled(data).faults)
 
 
-def faults_of(schema: Any, data: Any) -> dict[str, list[str]]:
-    """What is wrong with the data, by the path of the field; "" stands for the whole.
+INVALID_FORM = declare(
+    "form.invalid", "cannot be checked, since the form itself is wrong: {reason}"
+)
+DOES_NOT_FIT = declare("form.does_not_fit", "{message}")
+
+
+def faults_of(schema: Any, data: Any) -> list[Fault]:
+    """What is wrong with the data, each fault with the path of its field.
 
     Empty if it fits. Nothing fits a schema that is wrong itself.
     """
-    faults: dict[str, list[str]] = {}
-    own = check_schema(schema)
-    if own:
-        return {"": [f"cannot be checked, since the form itself is wrong: {own[0]}"]}
-    for path, message in _told_about(_compiled(_schema_json(schema)).validator, data):
-        messages = faults.setdefault(path_text(path), [])
-        if message not in messages:
-            messages.append(message)
-    return faults
+    if own := check_schema(schema):
+        return [INVALID_FORM.fault(reason=own[0])]
+    found = _told_about(_compiled(_schema_json(schema)).validator, data)
+    return [DOES_NOT_FIT.fault(path, message=text) for path, text in dict.fromkeys(found)]
+
+
+def by_field(faults: Iterable[Fault]) -> dict[str, list[str]]:
+    """The reasons by the path of the field; "" stands for the whole."""
+    found: dict[str, list[str]] = {}
+    for fault in faults:
+        found.setdefault(path_text(fault.where), []).append(render(fault))
+    return found
 
 
 def with_defaults(schema: Any, data: Any) -> Any:

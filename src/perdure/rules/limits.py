@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.duration import nearest_duration
 from perdure.model.lane import Lane
 from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
-from perdure.model.spelling import spelled
 from perdure.model.value import Value
 
 
@@ -92,7 +92,7 @@ def check_worker_limits(
     checked = []
     for limit in limits:
         if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise InvalidInput(f"limits=[{spelled(limit)}] is not a Concurrency, Rate or Spacing")
+            raise InvalidInput(f"limits=[{safe_repr(limit)}] is not a Concurrency, Rate or Spacing")
         if callable(limit.key):
             raise InvalidInput(
                 "a limit whose key is computed from the input belongs on the task: "
@@ -109,7 +109,7 @@ def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[st
     for limit, value in zip(limits, values, strict=True):
         if not isinstance(value, str) or not value:
             raise InvalidInput(
-                f"the key function of {type(limit).__name__} returned {spelled(value)}; it must "
+                f"the key function of {type(limit).__name__} returned {safe_repr(value)}; it must "
                 "return a non-empty text"
             )
     return tuple(str(value) for value in values)
@@ -141,7 +141,7 @@ def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Li
         case Spacing():
             return Spacing(limit.every, key=limit.key, queue=queue, task=task)
         case _:
-            raise InvalidInput(f"{spelled(limit)} is not a Concurrency, Rate or Spacing")
+            raise InvalidInput(f"{safe_repr(limit)} is not a Concurrency, Rate or Spacing")
 
 
 def _covers(limit: Limit, lane: Lane) -> bool:

@@ -40,7 +40,7 @@ def pause_asked(deciding: Deciding, happening: PauseAsked) -> None:
 def unpause_asked(deciding: Deciding, happening: UnpauseAsked) -> None:
     refuse_ended(deciding, "unpause")
     if not deciding.state.is_paused:
-        raise RunNotPaused(deciding.run, deciding.state.status)
+        raise RunNotPaused(run_id=deciding.run, status=deciding.state.status)
     _unpause(deciding, happening.by)
     deliver(deciding, deciding.state.mail)
     conclude_all(deciding)
@@ -115,10 +115,11 @@ def cancel_asked(deciding: Deciding, happening: CancelAsked) -> None:
 def retry_asked(deciding: Deciding, happening: RetryAsked) -> None:
     state = deciding.state
     if state.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
-        raise RunNotRetryable(deciding.run, f"it is {state.status}")
+        raise RunNotRetryable(run_id=deciding.run, reason=f"it is {state.status}")
     if any(node.is_undone for node in state.nodes.values()):
         raise RunNotRetryable(
-            deciding.run, "what it had completed was undone; submit it anew, or fork it"
+            run_id=deciding.run,
+            reason="what it had completed was undone; submit it anew, or fork it",
         )
     reopen(deciding, lambda then: RunRetried(then=then, by=happening.by))
     settle(deciding)
@@ -180,4 +181,4 @@ def migration_asked(deciding: Deciding, happening: MigrationAsked) -> None:
 
 def refuse_ended(deciding: Deciding, act: str) -> None:
     if deciding.state.is_ended:
-        raise RunEnded(deciding.run, act, deciding.state.status)
+        raise RunEnded(run_id=deciding.run, operation=act, status=deciding.state.status)

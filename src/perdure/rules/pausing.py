@@ -60,11 +60,13 @@ def report(deciding: Deciding, happening: Reported) -> None:
     key, state = happening.key, deciding.state
     text = key.text
     if key.node not in deciding.graph.nodes:
-        raise NodeNotFound(deciding.run, key.node, tuple(deciding.graph.nodes))
+        raise NodeNotFound(run_id=deciding.run, node=key.node, known=tuple(deciding.graph.nodes))
     if happening.token and happening.token in state.reports.get(text, ()):
         return
     if state.is_ended:
-        raise RunEnded(deciding.run, f"report on node {key.node!r} of", state.status)
+        raise RunEnded(
+            run_id=deciding.run, operation=f"report on node {key.node!r} of", status=state.status
+        )
     _check_port(deciding, happening)
     is_last = happening.status in LAST
     if state.live.get(text) is None or _work(deciding, key) is None:
@@ -92,7 +94,7 @@ def _refuse(deciding: Deciding, happening: Reported, is_last: bool) -> None:
     status = "not reached yet" if node is None else str(node.status)
     if key.text in deciding.state.live:
         status = "of a kind that does not wait for reports"
-    raise NodeNotWaiting(deciding.run, key.node, status)
+    raise NodeNotWaiting(run_id=deciding.run, node=key.node, status=status)
 
 
 def _ignore(deciding: Deciding, happening: Reported) -> None:

@@ -67,7 +67,7 @@ class Reading:
             except ValueMissing as error:
                 missing.extend(error.numbers)
         if missing:
-            raise ValueMissing(tuple(missing))
+            raise ValueMissing(numbers=tuple(missing))
         return found
 
     def provide(self, value: bytes) -> None:

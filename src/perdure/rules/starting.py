@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from perdure.model import check
 from perdure.model.graph import (
     ApprovalNode,
     Call,
@@ -22,7 +23,6 @@ from perdure.model.graph import (
 )
 from perdure.model.ids import RunId
 from perdure.model.key import Key
-from perdure.model.moment import as_moment
 from perdure.model.run import NewWait, WaitKind
 from perdure.rules.asking import notice_of, request_of, steps_of
 from perdure.rules.decision import Following, Schedule, Skips, StartChild, Unusable, ms
@@ -69,7 +69,7 @@ class Starting(Reading):
             return
         when = self.rendered(node, node.until)
         try:
-            due_at = as_moment(datetime.fromisoformat(when), "until")
+            due_at = check.moment(datetime.fromisoformat(when), "until")
         except (TypeError, ValueError) as error:
             message = f"delay {node.id!r}: {when!r} is no time to wait for: {error}"
             raise Unusable(node.id, message) from None

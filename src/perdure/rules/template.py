@@ -141,7 +141,9 @@ class _Rendering:
         except MissingKey as missing:
             if self._on_missing == "skip":
                 raise TemplateSkips(use, missing) from None
-            raise TemplateMissing(use.text, path_text(use.where), str(missing)) from None
+            raise TemplateMissing(
+                template=use.text, where=path_text(use.where), reason=str(missing)
+            ) from None
 
 
 def _text_of(value: Any, use: TemplateUse) -> str:

@@ -43,7 +43,9 @@ async def require_store(url: str) -> None:
     """
     match _backend_of(url):
         case "memory":
-            raise InvalidStoreUrl(url, "a store in memory is only seen by its own process")
+            raise InvalidStoreUrl(
+                url=url, reason="a store in memory is only seen by its own process"
+            )
         case "sqlite":
             from perdure.store.sqlite.presence import require_sqlite
 
@@ -58,8 +60,8 @@ def _backend_of(url: str) -> str:
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise InvalidStoreUrl(url, str(error)) from error
+        raise InvalidStoreUrl(url=url, reason=str(error)) from error
     if scheme not in _SCHEMES:
         reason = f"{scheme!r} is not a store" if scheme else "it has no scheme"
-        raise InvalidStoreUrl(url, reason)
+        raise InvalidStoreUrl(url=url, reason=reason)
     return _SCHEMES[scheme]

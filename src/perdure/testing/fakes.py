@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.key import Key
-from perdure.model.spelling import spelled
 from perdure.model.task import Task
 
 Target = str | Callable[..., Any]
@@ -97,8 +97,8 @@ def _checked(target: Any) -> Target:
         function: Callable[..., Any] = getattr(target, "function", target)  # a task has one
         return function
     raise InvalidInput(
-        f"a fake for {spelled(target)}: name a task, a function that a flow calls, or the id of a "
-        "node"
+        f"a fake for {safe_repr(target)}: name a task, a function that a flow calls, or the id of "
+        "a node"
     )
 
 

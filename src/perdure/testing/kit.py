@@ -15,14 +15,14 @@ from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.scheduling import AnyTarget, ScheduleOptions
 from perdure.client.submitting import AnyFlow
 from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.key import Key
-from perdure.model.moment import as_moment
 from perdure.model.run import OnExisting
-from perdure.model.spelling import spelled
-from perdure.model.task import Task, checked_list
+from perdure.model.task import Task
 from perdure.testing.fakes import Target
 from perdure.testing.kit_crew import Crew, CrewSettings
 from perdure.testing.kit_jobs import AsyncKitJob
@@ -59,7 +59,7 @@ class AsyncKit:
         secrets: Provider | None = None,
         allow_scripts: bool = False,
     ) -> None:
-        self._place = KitPlace(None if now is None else as_moment(now, "now"))
+        self._place = KitPlace(None if now is None else check.moment(now, "now"))
         self._stage = Stage(fakes_only=fakes_only)
         settings = CrewSettings(
             concurrency=checked_concurrency(concurrency),
@@ -69,7 +69,7 @@ class AsyncKit:
         )
         self._crew = Crew(self._place, self._stage, settings)
         self._submitted_count = 0
-        self._known = (checked_list(tasks, "tasks", "tasks"), checked_list(flows, "flows", "flows"))
+        self._known = (check.listed(tasks, "tasks", "tasks"), check.listed(flows, "flows", "flows"))
         self.client = AsyncClient(self._place.store, tasks=self._known[0], flows=self._known[1])
         self.add(*self._known[0], *self._known[1])
         for target, outcome in _checked_fakes(fakes).items():
@@ -120,7 +120,7 @@ class AsyncKit:
             elif isinstance(each, Task):
                 self._crew.add_task(each)
             else:
-                raise InvalidInput(f"{spelled(each)} is neither a flow that was built nor a task")
+                raise InvalidInput(f"{safe_repr(each)} is neither a flow that was built nor a task")
 
     def fake(self, target: Target, outcome: Any) -> None:
         """Let something stand for a task from now on: for all its calls, or for those of one node.
@@ -211,11 +211,11 @@ class AsyncKit:
 
     async def advance(self, by: Duration) -> None:
         """Let time pass. Everything that is due on the way happens at its own time, in order."""
-        await self._pass_until(self.now + as_duration(by, "by"))
+        await self._pass_until(self.now + check.span(by, "by"))
 
     async def advance_to(self, moment: datetime) -> None:
         """Let time pass until then."""
-        until = as_moment(moment, "moment")
+        until = check.moment(moment, "moment")
         if until < self.now:
             raise InvalidInput(f"it is {self.now} already; a clock is not turned back to {until}")
         await self._pass_until(until)
@@ -248,5 +248,5 @@ def _checked_fakes(fakes: Any) -> Mapping[Any, Any]:
     if fakes is None:
         return {}
     if not isinstance(fakes, Mapping):
-        raise InvalidInput(f"fakes={spelled(fakes)} must map tasks, or ids of nodes, to outcomes")
+        raise InvalidInput(f"fakes={safe_repr(fakes)} must map tasks, or ids of nodes, to outcomes")
     return fakes

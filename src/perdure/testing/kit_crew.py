@@ -109,7 +109,9 @@ class Crew:
             async with asyncio.timeout(self._settings.patience.total_seconds()):
                 await self._work()
         except TimeoutError:
-            raise NotSettled(await self._still_running(), self._settings.patience) from None
+            raise NotSettled(
+                running=await self._still_running(), patience=self._settings.patience
+            ) from None
         finally:
             unsubscribe()
             self._place.gate.is_open = False

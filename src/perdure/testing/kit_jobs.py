@@ -42,7 +42,7 @@ class AsyncKitJob:
         """Its result; ``ResultTimeout`` if it has not ended, and what it ended with if badly."""
         status = await self.status()
         if status not in ENDED:
-            raise ResultTimeout(self.id, 0, status)
+            raise ResultTimeout(job_id=self.id, timeout=0, status=status)
         return await self.handle.result()
 
     async def assert_completed(self, result: Any = ANYTHING) -> None:

@@ -99,7 +99,7 @@ class Stage:
         if fake is not None:
             return fake.outcome()
         if self._fakes_only and staged.is_outward:
-            refusal = NotFaked(staged.name, made.key)
+            refusal = NotFaked(task=staged.name, key=made.key)
             self.refused.append(refusal)
             raise Permanent(str(refusal)) from refusal
         return _REAL

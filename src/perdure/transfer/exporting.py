@@ -73,10 +73,14 @@ async def _check_idle(store: Store, contents: Contents) -> None:
     ]
     if workers:
         more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
-        raise StoreInUse(store.url, f"worker {workers[0]!r}{more} gave a sign of life just now")
+        raise StoreInUse(
+            url=store.url, reason=f"worker {workers[0]!r}{more} gave a sign of life just now"
+        )
     if contents.held_until is not None and contents.held_until > contents.at:
         seconds = (contents.held_until - contents.at).total_seconds()
-        raise StoreInUse(store.url, f"jobs are held under leases for another {seconds:.0f} s")
+        raise StoreInUse(
+            url=store.url, reason=f"jobs are held under leases for another {seconds:.0f} s"
+        )
 
 
 def _header_of(store: Store, contents: Contents) -> Header:

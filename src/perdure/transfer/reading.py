@@ -99,7 +99,7 @@ class ExportFile:
             raise self._invalid("it was changed since it was written: its checksum is another")
 
     def _invalid(self, reason: str, advice: str = "Export the store again") -> InvalidExport:
-        return InvalidExport(str(self._path), reason, advice)
+        return InvalidExport(path=str(self._path), reason=reason, advice=advice)
 
     def _opened(self) -> BinaryIO:
         try:

@@ -63,7 +63,7 @@ class LogValues:
     def json(self, number: int) -> bytes:
         value = self._stored.get(number)
         if value is None:
-            raise ValueMissing((number,))
+            raise ValueMissing(numbers=(number,))
         return self._codec.decode(value)
 
     def json_or_null(self, number: int) -> bytes:

@@ -143,7 +143,7 @@ class _ChildSettings:
     def _find(self, name: str) -> str:
         answer: SecretAnswered = self._server.ask(SecretAsked(name=name))
         if answer.advice is not None:
-            raise MissingSecret(name, answer.advice)
+            raise MissingSecret(name=name, advice=answer.advice)
         if answer.secret is None:
             raise PerdureError(answer.error)
         return answer.secret

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from perdure.errors import CheckFailed, InvalidInput, Permanent, TemplateMissing
+from perdure.diagnostics import Fault, declare
+from perdure.errors import CheckFailed, InvalidInput, Permanent, TemplateMissing, fault_text
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import ORDINARY, Check, Graph, TaskNode
 from perdure.model.payload import from_json
@@ -20,6 +21,8 @@ from perdure.rules.template import TemplateUse, render, template_names
 from perdure.worker.calls import Arguments, BodyCall
 
 SECRET = "secret"
+
+CONDITION_NOT_MET = declare("node.condition_not_met", "{reason}")
 
 
 class NodeRules:
@@ -63,7 +66,8 @@ class NodeRules:
             given = call.inputs = self._inputs(given, call)
         schema = self.node.input_schema
         if schema is not None and (faults := faults_of(schema, given)):
-            raise Permanent(f"node {self.node.id!r}: its input does not fit: {told(faults)}")
+            listed = "; ".join(map(fault_text, faults))
+            raise Permanent(f"node {self.node.id!r}: its input does not fit: {listed}")
         if self.node.config is not None:
             return self._configured(call)
         if self.node.kind:
@@ -77,11 +81,11 @@ class NodeRules:
             return ()
         value = from_json(output)
         if node.output_schema is not None and (faults := faults_of(node.output_schema, value)):
-            raise CheckFailed(node.id, "output_schema", faults)
-        faults = {} if node.check is None else _check_faults(node.check, value)
+            raise CheckFailed(*faults, node=node.id, what="output_schema")
+        faults = [] if node.check is None else _check_faults(node.check, value)
         if faults and node.check is not None and not node.check.is_advisory:
-            raise CheckFailed(node.id, "check", faults)
-        return tuple(_lines(faults))
+            raise CheckFailed(*faults, node=node.id, what="check")
+        return tuple(map(fault_text, faults))
 
     def refuse_port(self, port: str) -> None:
         if port == ORDINARY or port in self.node.ports:
@@ -157,26 +161,16 @@ def rules_of(flow: BuiltFlow) -> dict[str, NodeRules]:
     }
 
 
-def told(faults: Mapping[str, list[str]]) -> str:
-    return "; ".join(_lines(faults))
-
-
 def _has_rules(node: TaskNode) -> bool:
     if not node.is_plain or node.ports:
         return True
     return any(each is not None for each in (node.input_schema, node.output_schema, node.check))
 
 
-def _check_faults(check: Check, output: Any) -> dict[str, list[str]]:
-    faults = {} if check.schema is None else faults_of(check.schema, output)
+def _check_faults(check: Check, output: Any) -> list[Fault]:
+    faults = [] if check.schema is None else faults_of(check.schema, output)
     if check.condition is not None:
         condition = parse_condition(check.condition)
         if not holds(condition, output):
-            faults.setdefault("", []).append(explain_failure(condition, output))
+            faults.append(CONDITION_NOT_MET.fault(reason=explain_failure(condition, output)))
     return faults
-
-
-def _lines(faults: Mapping[str, list[str]]) -> Iterator[str]:
-    for field, reasons in faults.items():
-        for reason in reasons:
-            yield f"{field}: {reason}" if field else reason

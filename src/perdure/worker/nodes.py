@@ -48,7 +48,7 @@ class Code:
     def task_of(self, lane: Lane) -> Task[..., Any]:
         task = self.find(lane)
         if task is None:
-            raise UnknownTask(lane.task, tuple(self.tasks))
+            raise UnknownTask(name=lane.task, known=tuple(self.tasks))
         return task
 
     def find(self, lane: Lane) -> Task[..., Any] | None:

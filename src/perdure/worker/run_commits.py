@@ -176,7 +176,9 @@ class RunCommits:
             except ValueMissing as error:
                 await _insist(partial(self._loader.read_values, run, error.numbers))
             except (msgspec.DecodeError, RecursionError) as error:
-                raise EventLogCorrupt(run.id, f"a value of it cannot be read: {error}") from error
+                raise EventLogCorrupt(
+                    run_id=run.id, reason=f"a value of it cannot be read: {error}"
+                ) from error
             else:
                 return _Planned(plan, items, commit, going_on)
 

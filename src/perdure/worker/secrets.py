@@ -9,8 +9,8 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from perdure.errors import InvalidInput, MissingSecret, Permanent
+from perdure.model import check
 from perdure.model.secret import SECRET_LENGTH_MIN, variable_of
-from perdure.model.task import checked_name
 from perdure.worker.masking import Masker
 
 Provider = Mapping[str, str] | Callable[[str], str | None]
@@ -30,11 +30,11 @@ class Secrets:
         self.is_own = provider is not None
 
     def find(self, name: str) -> str:
-        value = self._ask(checked_name(name, "secret"))
+        value = self._ask(check.name(name, "secret"))
         if value is None:
             raise MissingSecret(
-                name,
-                "the worker's secrets=... do not have it"
+                name=name,
+                advice="the worker's secrets=... do not have it"
                 if self.is_own
                 else f"set {variable_of(name)} in the worker's environment, or give the worker "
                 "secrets=...",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.limit import Limit
-from perdure.model.spelling import spelled
-from perdure.model.task import checked_name
 from perdure.model.value import Value
 
 CONCURRENCY_MAX = 10_000
@@ -46,7 +46,7 @@ class WorkerSettings(Value):
 
 def checked_concurrency(concurrency: object) -> int:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency={spelled(concurrency)} must be a whole number")
+        raise InvalidInput(f"concurrency={safe_repr(concurrency)} must be a whole number")
     if not 1 <= concurrency <= CONCURRENCY_MAX:
         raise InvalidInput(f"concurrency={concurrency} is not between 1 and {CONCURRENCY_MAX}")
     return concurrency
@@ -54,13 +54,13 @@ def checked_concurrency(concurrency: object) -> int:
 
 def at_least_one(count: object, name: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{name}={spelled(count)} must be a whole number of at least 1")
+        raise InvalidInput(f"{name}={safe_repr(count)} must be a whole number of at least 1")
     return count
 
 
 def yes_or_no(choice: object, name: str) -> bool:
     if not isinstance(choice, bool):
-        raise InvalidInput(f"{name}={spelled(choice)} must be True or False")
+        raise InvalidInput(f"{name}={safe_repr(choice)} must be True or False")
     return choice
 
 
@@ -69,15 +69,15 @@ def one_namespace(namespace: str) -> str:
         raise InvalidInput(
             f"namespace={namespace!r} is an operator's look at all; a worker serves one"
         )
-    return checked_name(namespace, "namespace")
+    return check.name(namespace, "namespace")
 
 
 def positive(value: Duration, name: str) -> timedelta:
-    duration = as_duration(value, name)
+    duration = check.span(value, name)
     if not duration:
-        raise InvalidInput(f"{name}={spelled(value)} must be above zero")
+        raise InvalidInput(f"{name}={safe_repr(value)} must be above zero")
     return duration
 
 
 def kept(value: Duration | None, name: str) -> timedelta | None:
-    return None if value is None else as_duration(value, name)
+    return None if value is None else check.span(value, name)

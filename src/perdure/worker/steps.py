@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.job import ClaimedJob
 from perdure.model.payload import from_json, to_json
 from perdure.model.report import Resumption
 from perdure.model.run import StoredStep
-from perdure.model.task import checked_name
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.parking import OWN_PREFIX, past_pauses
@@ -60,7 +60,7 @@ class AttemptSteps:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result()
 
     def _check(self, name: str) -> None:
-        checked_name(name, "step")
+        check.name(name, "step")
         if name.startswith(OWN_PREFIX):
             raise InvalidInput(f"step {name!r}: names that begin with {OWN_PREFIX!r} are taken")
         masker = self._attempt.masker

@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.client.registry import TaskRegistry
 from perdure.errors import InvalidInput
-from perdure.model.duration import Duration, as_duration
+from perdure.model import check
+from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.limit import Limit, info_of
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
-from perdure.model.task import Task, checked_list, checked_name, checked_tags
+from perdure.model.task import Task
 from perdure.model.worker import TaskLimits, WorkerInfo
 from perdure.rules.limits import check_worker_limits
 from perdure.store.contract import Store
@@ -92,23 +93,23 @@ class Worker:
         allow_scripts: bool = False,
     ) -> None:
         self._tasks = TaskRegistry(tasks)
-        self._flows = FlowCode(checked_list(flows, "flows", "flows"))
+        self._flows = FlowCode(check.listed(flows, "flows", "flows"))
         self._secrets = Secrets(secrets)
         self._check_code()
         names = _checked_queues(queues, self._own_queues)
         self._settings = WorkerSettings(
             namespace=one_namespace(namespace),
             queues=names,
-            tags=None if tags is None else checked_tags(tags),
+            tags=None if tags is None else check.tags(tags),
             limits=check_worker_limits(
-                checked_list(limits, "limits", "limits"), names, self._tasks
+                check.listed(limits, "limits", "limits"), names, self._tasks
             ),
             concurrency=checked_concurrency(concurrency),
             lease=positive(lease, "lease"),
             poll=positive(poll, "poll"),
-            grace=as_duration(grace, "grace"),
-            abort_grace=as_duration(abort_grace, "abort_grace"),
-            hold_off=as_duration(hold_off, "hold_off"),
+            grace=check.span(grace, "grace"),
+            abort_grace=check.span(abort_grace, "abort_grace"),
+            hold_off=check.span(hold_off, "hold_off"),
             deaths_max=at_least_one(deaths_max, "deaths_max"),
             keep_completed=kept(keep_completed, "keep_completed"),
             keep_failed=kept(keep_failed, "keep_failed"),
@@ -117,7 +118,7 @@ class Worker:
             allows_scripts=yes_or_no(allow_scripts, "allow_scripts"),
         )
         made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
-        self.id = WorkerId(checked_name(made if id is None else id, "worker id"))
+        self.id = WorkerId(check.name(made if id is None else id, "worker id"))
         self._store = store_at(store)
         self._codec = codec or PlainCodec()
         self._report = Report(self.id)
@@ -184,18 +185,18 @@ class Worker:
         if concurrency is not None:
             self._concurrency = changes["concurrency"] = checked_concurrency(concurrency)
         if tags is not None:
-            changes["tags"] = checked_tags(tags)
+            changes["tags"] = check.tags(tags)
         if namespace is not None:
             changes["namespace"] = one_namespace(namespace)
         if grace is not None:
-            changes["grace"] = as_duration(grace, "grace")
+            changes["grace"] = check.span(grace, "grace")
         if allow_scripts is not None:
             changes["allows_scripts"] = yes_or_no(allow_scripts, "allow_scripts")
         self._settings = replace(self._settings, **changes)
         if store is not None:
             self._store = store_at(store)
         if id is not None:
-            self.id = self._report.worker = WorkerId(checked_name(id, "worker id"))
+            self.id = self._report.worker = WorkerId(check.name(id, "worker id"))
 
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Work on the running event loop until ``shutdown()``."""
@@ -242,7 +243,7 @@ class Worker:
 
         Returns at once, from any thread. Asking again with a shorter grace period shortens it.
         """
-        wanted = None if grace is None else as_duration(grace, "grace")
+        wanted = None if grace is None else check.span(grace, "grace")
         if (service := self._service) is not None:
             service.call(service.ask_to_stop, wanted)
 
@@ -355,7 +356,7 @@ class WorkerHandle:
 def _checked_queues(queues: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
     if queues is None:
         return tuple(dict.fromkeys(own))
-    names = checked_list(queues, "queues", "names")
+    names = check.listed(queues, "queues", "names")
     if not names:
         raise InvalidInput("queues=[] serves nothing; leave it out to serve the tasks' own queues")
-    return tuple(dict.fromkeys(checked_name(name, "queue") for name in names))
+    return tuple(dict.fromkeys(check.name(name, "queue") for name in names))

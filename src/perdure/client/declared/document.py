@@ -42,6 +42,10 @@ class FlowFault(str):
         fault.node, fault.message = node, message
         return fault
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by attributes: the text alone would lose its place."""
+        return str.__new__, (type(self), str(self)), self.__dict__
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -89,4 +93,4 @@ def invalid(flow: str, faults: Iterable[FlowFault]) -> InvalidFlow:
     once.sort(key=lambda fault: (files.index(fault.file), fault.line, fault.column))
     if len(once) > FAULTS_MAX:
         once[FAULTS_MAX:] = [FlowFault("and there may be more faults", mark=None)]
-    return InvalidFlow(flow, tuple(once))
+    return InvalidFlow(*once, flow=flow)

@@ -7,8 +7,9 @@ from typing import Any
 
 from perdure.client.task import task
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.flow import BuiltFlow
-from perdure.model.task import PlainFunction, Task, checked_list
+from perdure.model.task import PlainFunction, Task
 from perdure.nodes.kind import Kind
 from perdure.nodes.registry import Kinds
 from perdure.rules.graph_check import nearest
@@ -45,9 +46,9 @@ class Library:
         self._tasks: dict[str, AnyTask] = {}
         self._flows: dict[str, BuiltFlow] = {}
         self._ambiguous: set[str] = set()
-        for each in checked_list(tasks, "tasks", "tasks"):
+        for each in check.listed(tasks, "tasks", "tasks"):
             self._add(each)
-        for flow in checked_list(flows, "flows", "flows"):
+        for flow in check.listed(flows, "flows", "flows"):
             if not isinstance(flow, BuiltFlow):
                 raise InvalidInput(f"flows=[{flow!r}] is not a flow that was built")
             self._flows.setdefault(flow.graph.text, flow)

@@ -144,7 +144,7 @@ def _apply_to(
     """Do it to the jobs it applies to, and leave the others as they are."""
     for job in jobs:
         if job.node is not None:
-            raise JobBelongsToRun(job.id, job.node.run)
+            raise JobBelongsToRun(job_id=job.id, run_id=job.node.run)
     moved = []
     for job in jobs:
         applies = job.status in starts_from(operation)
@@ -176,7 +176,9 @@ def _enable(transaction: Transaction, job: StoredJob) -> StoredJob:
 def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
     rival = live_rival(transaction, job)
     if rival is not None:
-        raise FingerprintTaken(job.lane.queue, job.fingerprint or "", rival.id)
+        raise FingerprintTaken(
+            queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival.id
+        )
     return transaction.move(
         job,
         Operation.RETRY,

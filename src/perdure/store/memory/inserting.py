@@ -25,7 +25,9 @@ def insert(transaction: Transaction, new: NewJob) -> Inserted:
         if new.on_conflict == "return":
             return Inserted(id=rival.id, is_new=False)
         if new.on_conflict == "raise":
-            raise FingerprintTaken(rival.lane.queue, new.fingerprint or "", rival.id)
+            raise FingerprintTaken(
+                queue=rival.lane.queue, fingerprint=new.fingerprint or "", job_id=rival.id
+            )
         _replace(transaction, rival, new.id)
     transaction.save(job)
     transaction.hint_if_queued(job)

@@ -76,7 +76,7 @@ class MemoryRuns(RunStore):
         with self._session.transaction() as transaction:
             job = transaction.held(claim)
             if job is None:
-                raise StaleClaim(claim.id, claim.epoch)
+                raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
             records = transaction.state.records
             if owner not in records.steps:
                 holder = job.id if job.node is None else (job.namespace, job.node.run)

@@ -73,7 +73,7 @@ class MemoryStore(Store):
 def _name_in(url: str) -> str:
     name = url.removeprefix(_SCHEME)
     if name == url or "?" in name or "#" in name:
-        raise InvalidStoreUrl(url, "a place in memory has a name and no options")
+        raise InvalidStoreUrl(url=url, reason="a place in memory has a name and no options")
     return name
 
 

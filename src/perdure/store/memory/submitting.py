@@ -28,7 +28,7 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
         if new.on_existing == "use_existing":
             return Submitted(run=existing.as_run(), is_new=False)
         if new.on_existing == "fail":
-            raise RunExists(existing.id, existing.flow, existing.status)
+            raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
         remove_tree(transaction, existing.place)
     return Submitted(run=_add(transaction, _cooled(transaction, new)).as_run(), is_new=True)
 

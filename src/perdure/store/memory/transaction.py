@@ -50,7 +50,7 @@ class Transaction:
     ) -> StoredJob:
         """Give a job another status by the transition table, with all that the status implies."""
         if not allows(operation, job.status, status):
-            raise IllegalTransition(job.id, operation, job.status)
+            raise IllegalTransition(job_id=job.id, operation=operation, status=job.status)
         implied: dict[str, Any] = {"finished_at": self.now if status in FINISHED else None}
         if status not in HELD:
             implied |= {"lease_until": None, "limit_keys": ()}

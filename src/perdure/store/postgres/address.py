@@ -66,19 +66,21 @@ def parse_address(url: str) -> Address:
         if "," not in parts.netloc:  # several hosts are asyncpg's to read
             _ = parts.port  # computed late, and refused late
     except ValueError as error:
-        raise InvalidStoreUrl("postgresql://...", str(error)) from error
+        raise InvalidStoreUrl(url="postgresql://...", reason=str(error)) from error
     parts = parts._replace(scheme="postgresql")
     shown = _without_password(parts)
     if parts.fragment:
-        raise InvalidStoreUrl(shown, "it has a fragment; write # as %23")
+        raise InvalidStoreUrl(url=shown, reason="it has a fragment; write # as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - {*_OURS, *_OF_THE_SERVER})
     if unknown:
         known = ", ".join(_OURS)
-        raise InvalidStoreUrl(shown, f"option {unknown[0]!r} is not known; ours are {known}")
+        raise InvalidStoreUrl(
+            url=shown, reason=f"option {unknown[0]!r} is not known; ours are {known}"
+        )
     schema = options.get("schema", SCHEMA_DEFAULT)
     if not is_identifier(schema):
-        raise InvalidStoreUrl(shown, f"schema={schema!r} is not a plain name")
+        raise InvalidStoreUrl(url=shown, reason=f"schema={schema!r} is not a plain name")
     passed_on = {name: value for name, value in options.items() if name in _OF_THE_SERVER}
     return Address(
         url=shown,
@@ -122,12 +124,14 @@ def _number(
 ) -> int:
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise InvalidStoreUrl(url, f"{name}={text!r} is not a number from {least} to {most}")
+        raise InvalidStoreUrl(
+            url=url, reason=f"{name}={text!r} is not a number from {least} to {most}"
+        )
     return int(text)
 
 
 def _switch(url: str, options: dict[str, str], name: str) -> bool:
     text = options.get(name, "on")
     if text not in ("on", "off"):
-        raise InvalidStoreUrl(url, f"{name}={text!r} is neither on nor off")
+        raise InvalidStoreUrl(url=url, reason=f"{name}={text!r} is neither on nor off")
     return text == "on"

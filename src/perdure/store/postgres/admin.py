@@ -56,7 +56,9 @@ class PostgresAdmin(AdminStore):
             except asyncpg.UniqueViolationError as error:
                 rivals = await self._session.fetch("find_retry_rival", namespace, list(ids))
                 for queue, fingerprint, rival in rivals:
-                    raise FingerprintTaken(queue, fingerprint, rival) from error
+                    raise FingerprintTaken(
+                        queue=queue, fingerprint=fingerprint, job_id=rival
+                    ) from error
                 # The rival has finished meanwhile: nothing is in the way any more.
 
     async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
@@ -78,7 +80,7 @@ class PostgresAdmin(AdminStore):
         answers, moves = [], Moves()
         for id, old, new, lane, frees_limit, run in rows:
             if run is not None:
-                raise JobBelongsToRun(id, run)
+                raise JobBelongsToRun(job_id=id, run_id=run)
             before, after = STATUS_OF[old], STATUS_OF[new]
             answers.append(StatusChange(id=JobId(id), before=before, after=after))
             if before is not after:

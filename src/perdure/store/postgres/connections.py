@@ -86,12 +86,12 @@ class Connections:
         try:
             self._idle.append(await connect(self._address))
         except asyncpg.ClientConfigurationError as error:
-            raise InvalidStoreUrl(self._address.url, str(error)) from error
+            raise InvalidStoreUrl(url=self._address.url, reason=str(error)) from error
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             reason = str(error) or type(error).__name__
             if getattr(error, "sqlstate", None) == _REFUSED_AT_START:
                 reason += "; behind PgBouncer, add ?statement_cache=0 to the URL"
-            raise StoreUnreachable(self._address.url, reason) from error
+            raise StoreUnreachable(url=self._address.url, reason=reason) from error
 
     async def close(self) -> None:
         self._is_closed = True

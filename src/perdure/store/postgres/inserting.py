@@ -201,7 +201,9 @@ def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generato
         elif rival is not None and job.on_conflict == "return":
             found[job.id] = Inserted(id=JobId(rival), is_new=False)
         elif rival is not None and job.on_conflict == "raise":
-            raise FingerprintTaken(job.lane.queue, job.fingerprint or "", rival)
+            raise FingerprintTaken(
+                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+            )
 
 
 def _places(jobs: Sequence[NewJob]) -> Iterator[list[Any]]:

@@ -72,7 +72,7 @@ class PostgresRuns(RunStore):
     async def save_step(self, claim: Claim, owner: str, step: StoredStep) -> None:
         columns = (claim.id, claim.epoch, owner, step.name, step.value)
         if not await self._session.fetch("save_step", *columns):
-            raise StaleClaim(claim.id, claim.epoch)
+            raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
 
     async def load_steps(self, owner: str) -> list[StoredStep]:
         return [

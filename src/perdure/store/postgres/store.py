@@ -65,7 +65,9 @@ class PostgresStore(Store):
             await self.close()
             # Only the server's own refusals: a mismatch of tables says more than this would.
             if type(error) is StoreError or isinstance(error, asyncpg.PostgresError):
-                raise StoreUnreachable(self.url, str(error.__cause__ or error)) from error
+                raise StoreUnreachable(
+                    url=self.url, reason=str(error.__cause__ or error)
+                ) from error
             raise
 
     async def close(self) -> None:

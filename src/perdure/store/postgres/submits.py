@@ -77,7 +77,7 @@ async def _submit(
         if existing is not None and run.on_existing == "use_existing":
             return Submitted(run=existing, is_new=False), Moves()
         if existing is not None and run.on_existing == "fail":
-            raise RunExists(existing.id, existing.flow, existing.status)
+            raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
         # Removed meanwhile, or another one has come since it was removed: once more.
 
 

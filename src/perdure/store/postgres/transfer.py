@@ -154,7 +154,7 @@ class PostgresTransfer(TransferStore):
             if has_rows and kind is not KeptDefinition
         ]
         if full:
-            raise StoreNotEmpty(self._session.address.url, full)
+            raise StoreNotEmpty(url=self._session.address.url, tables=full)
 
     async def _load_batch(self, connection: Connection, batch: Sequence[Kept]) -> None:
         kind = type(batch[0])

@@ -155,7 +155,7 @@ def _apply(
     """Do it to the jobs it applies to, and leave the others as they are."""
     for job in jobs:
         if job.run_id is not None:
-            raise JobBelongsToRun(job.id, job.run_id)
+            raise JobBelongsToRun(job_id=job.id, run_id=job.run_id)
     movable = [job for job in jobs if job.status in starts_from(operation)]
     moves = [plan(job, transaction.now) for job in movable]
     if operation is Operation.RETRY:
@@ -199,7 +199,7 @@ def _check_fingerprints(transaction: Transaction, jobs: Sequence[JobRow]) -> Non
     for job in marked:
         rival = live.setdefault((job.namespace, job.queue, job.fingerprint), job.id)
         if rival != job.id:
-            raise FingerprintTaken(job.queue, job.fingerprint or "", rival)
+            raise FingerprintTaken(queue=job.queue, fingerprint=job.fingerprint or "", job_id=rival)
 
 
 _SOUND = "ok"

@@ -80,7 +80,9 @@ def _plan(
             answers.append(Inserted(id=rival, is_new=False))
             continue
         if rival is not None and job.on_conflict == "raise":
-            raise FingerprintTaken(job.lane.queue, job.fingerprint or "", rival)
+            raise FingerprintTaken(
+                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+            )
         if rival is not None:
             steps.append(_Replace(rival=rival, by=job.id))
         steps.append(job)

@@ -31,7 +31,7 @@ def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) 
     """Write the moves by the transition table, keep their failures, and hint at them."""
     for step in moves:
         if not allows(operation, Status(step.job.status), step.after):
-            raise IllegalTransition(step.job.id, operation, step.job.status)
+            raise IllegalTransition(job_id=step.job.id, operation=operation, status=step.job.status)
     now = transaction.now
     transaction.write_rows(
         "move_jobs",

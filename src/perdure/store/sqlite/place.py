@@ -52,19 +52,21 @@ class SqlitePlace(Value):
                 )
 
     def unreachable(self, reason: str, advice: str) -> StoreUnreachable:
-        return StoreUnreachable(self.url, reason, f"{advice}.")
+        return StoreUnreachable(url=self.url, reason=reason, advice=f"{advice}.")
 
 
 def place_at(url: str) -> SqlitePlace:
     """Read ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, and the options behind it."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or parts.path[:1] not in ("", "/"):
-        raise InvalidStoreUrl(url, "the path follows three slashes: sqlite:///work.db")
+        raise InvalidStoreUrl(url=url, reason="the path follows three slashes: sqlite:///work.db")
     if parts.fragment:
-        raise InvalidStoreUrl(url, "a # in the path is written %23")
+        raise InvalidStoreUrl(url=url, reason="a # in the path is written %23")
     path = unquote(parts.path.removeprefix("/"))
     if path in ("", ":memory:"):
-        raise InvalidStoreUrl(url, _SHARED if path else f"it names no file, and {_SHARED}")
+        raise InvalidStoreUrl(
+            url=url, reason=_SHARED if path else f"it names no file, and {_SHARED}"
+        )
     options = _options_in(url, parts.query)
     return SqlitePlace(url=url, path=os.path.realpath(path), **options)
 
@@ -73,12 +75,16 @@ def _options_in(url: str, query: str) -> dict[str, str]:
     options = dict(_OPTIONS)
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _OPTIONS:
-            raise InvalidStoreUrl(url, f"there is no option {name!r}, only {', '.join(_OPTIONS)}")
+            raise InvalidStoreUrl(
+                url=url, reason=f"there is no option {name!r}, only {', '.join(_OPTIONS)}"
+            )
         options[name] = value
     if not is_identifier(options["prefix"]):
-        raise InvalidStoreUrl(url, "prefix takes letters, digits and _, not starting with a digit")
+        raise InvalidStoreUrl(
+            url=url, reason="prefix takes letters, digits and _, not starting with a digit"
+        )
     if options["prefix"].lower().startswith("sqlite_"):
-        raise InvalidStoreUrl(url, "a prefix of sqlite_ is reserved by SQLite")
+        raise InvalidStoreUrl(url=url, reason="a prefix of sqlite_ is reserved by SQLite")
     if options["synchronous"] not in _SYNCHRONOUS:
-        raise InvalidStoreUrl(url, f"synchronous takes {' or '.join(_SYNCHRONOUS)}")
+        raise InvalidStoreUrl(url=url, reason=f"synchronous takes {' or '.join(_SYNCHRONOUS)}")
     return options

@@ -80,7 +80,7 @@ class SqliteRuns(RunStore):
         def save(transaction: Transaction) -> None:
             held = transaction.rows("claim_states", ids=as_json([claim.id]))
             if not any(epoch == claim.epoch for _, _, epoch, _ in held):
-                raise StaleClaim(claim.id, claim.epoch)
+                raise StaleClaim(job_id=claim.id, epoch=claim.epoch)
             transaction.write(
                 "save_step", id=claim.id, owner=owner, step=step.name, value=step.value
             )

@@ -21,7 +21,7 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
     existing = _find(transaction, run)
     if existing is not None:
         if run.on_existing == "fail":
-            raise RunExists(run.id, existing.flow, existing.status)
+            raise RunExists(run_id=run.id, flow=existing.flow, status=existing.status)
         if run.on_existing == "use_existing":
             return Submitted(run=existing, is_new=False)
         remove_run(transaction, run.namespace, run.id)

@@ -232,7 +232,7 @@ def _begin_writing(connection: sqlite3.Connection, place: SqlitePlace) -> None:
         if has_rows and kind is not KeptDefinition
     ]
     if full:
-        raise StoreNotEmpty(place.url, full)
+        raise StoreNotEmpty(url=place.url, tables=full)
 
 
 def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[Kept]) -> None:

@@ -1,0 +1,257 @@
+"""Diagnostics as data: errors, faults and findings are values, rendered once per interface.
+
+Declare a code next to the code that uses it, together with its message template::
+
+    UNKNOWN_TASK = declare(
+        "flow.unknown_task", "unknown task {name!r}[; did you mean {nearest:or}?]", "Pass `tasks`"
+    )
+    faults.append(UNKNOWN_TASK.fault(("nodes", id, "task"), name=name, nearest=near(name, known)))
+
+In a template, ``{field}`` inserts an argument, ``{count:job|jobs}`` a count with its noun, and
+``{names:or}`` or ``{names:and}`` a list in words. A part in ``[brackets]`` is dropped if one of its
+fields is missing or empty. A `name` in backticks is a parameter, which each interface spells in its
+own way (``retries=...``, ``retries:``, ``--retries``). Programs match on codes and arguments; no
+code ever parses a rendered message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar
+
+Path = tuple[str | int, ...]
+
+MESSAGE_MAX = 20_000
+"""An argument may quote what came from outside, which may be of any length."""
+
+VALUE_MAX = 300
+
+
+class Severity(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """Possibly intended."""
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A suggested operation. ``asks`` names the arguments that the user must supply."""
+
+    operation: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    asks: tuple[str, ...] = ()
+
+
+# Dataclasses, not msgspec structs: ``perdure --help`` imports errors but must not load msgspec.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    code: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(Diagnostic):
+    """A problem in what a caller passed or an author wrote, with the path to it."""
+
+    where: Path = ()
+
+    def under(self, *place: str | int) -> Fault:
+        """Return this fault with its path prefixed by ``place``."""
+        return replace(self, where=(*place, *self.where))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Diagnostic):
+    """An observation, such as why a run is waiting or what a health check found."""
+
+    about: str = ""
+    """The node, queue, worker or table concerned; empty for the whole run or store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A stable name for one kind of diagnostic, with the sentence that people read."""
+
+    name: str
+    sentence: str
+    remedy: str = ""
+
+    _declared: ClassVar[dict[str, Code]] = {}
+
+    def fault(self, where: Path = (), /, *actions: Action, **args: Any) -> Fault:
+        return Fault(code=self.name, where=where, args=args, actions=actions)
+
+    def finding(
+        self,
+        about: str = "",
+        /,
+        *actions: Action,
+        severity: Severity = Severity.ERROR,
+        **args: Any,
+    ) -> Finding:
+        return Finding(code=self.name, about=about, args=args, actions=actions, severity=severity)
+
+
+def declare(name: str, sentence: str, remedy: str = "") -> Code:
+    if name in Code._declared:
+        raise ValueError(f"code {name!r} is declared twice")
+    code = Code._declared[name] = Code(name, sentence, remedy)
+    return code
+
+
+def declared() -> Mapping[str, Code]:
+    """Return all codes declared so far; ``docs/reference/errors.md`` is generated from them."""
+    return Code._declared
+
+
+class Renderer:
+    """Renders names, values and actions for one interface: Python, YAML, CLI or HTTP."""
+
+    def name(self, argument: str) -> str:
+        return argument
+
+    def value(self, value: Any) -> str:
+        match value:
+            case datetime():
+                return value.isoformat(sep=" ", timespec="seconds")
+            case timedelta():
+                return span_text(value)
+            case float():
+                return f"{value:g}"
+            case list() | tuple() | set() | frozenset():
+                return ", ".join(map(safe_repr, value))
+            case _:
+                return str(value)
+
+    def action(self, action: Action) -> str:
+        raise NotImplementedError
+
+
+class PythonRenderer(Renderer):
+    """Addresses Python code: parameters as keywords, actions as calls of the client."""
+
+    def name(self, argument: str) -> str:
+        return f"{argument}=..."
+
+    def action(self, action: Action) -> str:
+        from perdure.actions import python_call  # imported with the first advice, not with errors
+
+        return python_call(action)
+
+
+PYTHON = PythonRenderer()
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_PART = re.compile(r"`(?P<name>\w+)`|\{(?P<field>\w+)(?P<repr>!r)?(?::(?P<spec>[^}]*))?\}")
+
+
+def render(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
+    """Return the message, the remedy and the suggested actions as text. Never raises."""
+    code = Code._declared.get(diagnostic.code)
+    if code is None:  # sent by a newer server
+        return truncate(f"{diagnostic.code} {safe_repr(dict(diagnostic.args))}")
+    text = _fill(code.sentence, diagnostic.args, renderer)
+    remedy = _fill(code.remedy, diagnostic.args, renderer)
+    if remedy:
+        text = f"{text}{'' if text.endswith(('.', '?')) else '.'} {remedy}"
+    if diagnostic.actions:
+        text += ": " + " or ".join(renderer.action(each) for each in diagnostic.actions)
+    return truncate(text)
+
+
+def message(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
+    """Return the sentence alone, for interfaces that show remedy and actions elsewhere."""
+    code = Code._declared.get(diagnostic.code)
+    return (
+        render(diagnostic, renderer)
+        if code is None
+        else _filled(code.sentence, diagnostic, renderer)
+    )
+
+
+def remedy(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
+    code = Code._declared.get(diagnostic.code)
+    return "" if code is None else _filled(code.remedy, diagnostic, renderer)
+
+
+def as_data(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> dict[str, Any]:
+    """Return the payload for ``--json``, HTTP and MCP: the diagnostic plus its rendered message."""
+    import msgspec
+
+    data: dict[str, Any] = msgspec.to_builtins(diagnostic, enc_hook=safe_repr)
+    return {**data, "message": render(diagnostic, renderer)}
+
+
+def near(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
+    """Return the known names that resemble a misspelled one."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    return tuple(get_close_matches(name, sorted(known), n=most))
+
+
+def safe_repr(value: Any) -> str:
+    """``repr``, bounded; the type's name where that fails. The value may be anything."""
+    try:
+        text = repr(value)
+    except Exception:  # nested too deep, or a class of the caller's that fails at it
+        return f"<{type(value).__name__}>"
+    return truncate(text, VALUE_MAX)
+
+
+def truncate(text: str, most: int = MESSAGE_MAX) -> str:
+    """Keep both ends: the start says what it is about, the end how it went."""
+    half = most // 2 - 3
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+def span_text(span: timedelta) -> str:
+    """A duration the way people write one: ``1h30m``, ``5s``, ``250ms``."""
+    left = round(abs(span) / timedelta(milliseconds=1))
+    text = ""
+    for unit, size in _UNITS_MS:
+        count, left = divmod(left, size)
+        if count:
+            text += f"{count}{unit}"
+    return f"{'-' if span < timedelta(0) else ''}{text or '0s'}"
+
+
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+
+
+def _filled(template: str, diagnostic: Diagnostic, renderer: Renderer) -> str:
+    return truncate(_fill(template, diagnostic.args, renderer))
+
+
+def _fill(template: str, args: Mapping[str, Any], renderer: Renderer) -> str:
+    def optional(found: re.Match[str]) -> str:
+        fields = [part["field"] for part in _PART.finditer(found[1]) if part["field"]]
+        is_missing = any(_is_empty(args.get(each)) for each in fields)
+        return "" if is_missing else found[1]
+
+    def part(found: re.Match[str]) -> str:
+        if found["name"]:
+            return renderer.name(found["name"])
+        value, spec = args.get(found["field"]), found["spec"]
+        try:
+            if spec in ("or", "and"):
+                shown = list(map(safe_repr, value or ()))
+                return f" {spec} ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+            if spec:
+                one, many = spec.split("|")
+                return f"{value} {one if value == 1 else many}"
+            return safe_repr(value) if found["repr"] else renderer.value(value)
+        except Exception:  # a message must not fail because a value cannot be shown
+            return f"<{type(value).__name__}>"
+
+    # Only the template is scanned for groups and fields. Values are inserted verbatim.
+    return _PART.sub(part, _OPTIONAL.sub(optional, template))
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | tuple | list | Mapping) and not value)

@@ -1,0 +1,216 @@
+"""Argument checks: one function per shape of argument, one code per way to be wrong.
+
+Each takes what the caller passed and the name of the parameter, and returns the value to use. What
+cannot be used is refused with :class:`~perdure.errors.InvalidInput` before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from perdure.diagnostics import declare, near, safe_repr
+from perdure.errors import InvalidInput
+from perdure.model.duration import DURATION_MAX, parse_duration
+from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
+from perdure.model.moment import EARLIEST, LATEST, is_storable
+
+NAME_MAX = 200
+TEXT_MAX = 10_000
+TAGS_MAX = 20
+
+WRONG_TYPE = declare("argument.type", "{name} must be {expected} (got {value})")
+OUT_OF_RANGE = declare("argument.range", "{name} must be {expected} (got {value})")
+NOT_A_CHOICE = declare(
+    "argument.choice", "{name} must be one of {choices} (got {value})[; did you mean {nearest:or}?]"
+)
+INVALID_NAME = declare(
+    "argument.name",
+    "{name} must be a string of 1 to {most} characters (got {value})"
+    "[; it must not contain {unstorable}]",
+)
+INVALID_DURATION = declare(
+    "argument.duration",
+    "{name} must be a duration (got {value})",
+    'Pass seconds, a timedelta or text such as "30s", "5m" or "1h30m"',
+)
+NEGATIVE = declare("argument.negative", "{name} must not be negative (got {value})")
+NOT_POSITIVE = declare("argument.not_positive", "{name} must be greater than zero (got {value})")
+NAIVE = declare(
+    "argument.naive", "{name} needs a time zone (got {value})", "Pass datetime(..., tzinfo=UTC)"
+)
+TOO_MANY = declare("argument.too_many", "{name} has {count}, more than the {most} allowed")
+TOO_LONG = declare(
+    "argument.too_long", "{name} has {length} characters, more than the {most} allowed"
+)
+EXCLUSIVE = declare("argument.exclusive", "{names:and} are mutually exclusive", "Pass one of them")
+UNKNOWN = declare(
+    "argument.unknown",
+    "there is no {noun} {name!r}[; did you mean {nearest:or}?][; known: {known}]",
+)
+
+# What no database can store: the zero character and halves of surrogate pairs.
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+
+T = TypeVar("T")
+
+
+def name(value: Any, parameter: str, most: int = NAME_MAX) -> str:
+    """Names and ids: short, and storable in every database."""
+    unstorable = _UNSTORABLE.search(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or not value or len(value) > most or unstorable:
+        raise InvalidInput(
+            INVALID_NAME.fault(
+                (parameter,),
+                name=parameter,
+                most=most,
+                value=safe_repr(value),
+                unstorable=unstorable and safe_repr(unstorable[0]),
+            )
+        )
+    return value
+
+
+def text(value: Any, parameter: str, most: int = TEXT_MAX) -> str:
+    """Free text for people, such as a reason or a note; may be empty."""
+    if not isinstance(value, str) or _UNSTORABLE.search(value):
+        raise wrong_type(value, parameter, "a string without NUL characters")
+    if len(value) > most:
+        raise InvalidInput(
+            TOO_LONG.fault((parameter,), name=parameter, length=len(value), most=most)
+        )
+    return value
+
+
+def flag(value: Any, parameter: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type(value, parameter, "True or False")
+    return value
+
+
+def choice(value: Any, parameter: str, choices: Iterable[T]) -> T:
+    known = tuple(choices)
+    for each in known:
+        if type(value) in (str, type(each)) and value == each:
+            return each
+    names = tuple(str(each) for each in known)
+    nearest = near(value, names, 1) if isinstance(value, str) else ()
+    raise InvalidInput(
+        NOT_A_CHOICE.fault(
+            (parameter,), name=parameter, choices=names, value=safe_repr(value), nearest=nearest
+        )
+    )
+
+
+def integer(value: Any, parameter: str, least: int | None = None, most: int | None = None) -> int:
+    """An integer in a range; a bool is not a number here."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type(value, parameter, "an integer")
+    if (least is not None and value < least) or (most is not None and value > most):
+        expected = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise InvalidInput(
+            OUT_OF_RANGE.fault((parameter,), name=parameter, expected=expected, value=value)
+        )
+    return value
+
+
+def priority(value: Any, parameter: str = "priority") -> int:
+    return integer(value, parameter, PRIORITY_MIN, PRIORITY_MAX)
+
+
+def span(value: Any, parameter: str, *, is_positive: bool = False) -> timedelta:
+    """A duration: seconds, a timedelta, or text such as ``"1h30m"``. Not negative, and bounded."""
+    found = parse_duration(value)
+    if found is None:
+        raise InvalidInput(
+            INVALID_DURATION.fault((parameter,), name=parameter, value=safe_repr(value))
+        )
+    if found < timedelta(0):
+        raise InvalidInput(NEGATIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
+    if is_positive and not found:
+        raise InvalidInput(NOT_POSITIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
+    if found > DURATION_MAX:
+        raise InvalidInput(
+            OUT_OF_RANGE.fault(
+                (parameter,),
+                name=parameter,
+                expected=f"at most {DURATION_MAX.days} days",
+                value=safe_repr(value),
+            )
+        )
+    return found
+
+
+def moment(value: Any, parameter: str) -> datetime:
+    """An aware datetime that every database can store, in UTC."""
+    if not isinstance(value, datetime):
+        raise wrong_type(value, parameter, "a datetime")
+    if value.utcoffset() is None:
+        raise InvalidInput(NAIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
+    if not is_storable(value):
+        raise InvalidInput(
+            OUT_OF_RANGE.fault(
+                (parameter,),
+                name=parameter,
+                expected=f"between the years {EARLIEST.year} and {LATEST.year}",
+                value=safe_repr(value),
+            )
+        )
+    return value.astimezone(UTC)
+
+
+def listed(values: Any, parameter: str, of: str, most: int | None = None) -> tuple[Any, ...]:
+    """Several values; a single string is refused, since it would be taken for its letters."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise wrong_type(values, parameter, f"a list of {of}")
+    found = tuple(values)
+    if most is not None and len(found) > most:
+        raise InvalidInput(
+            TOO_MANY.fault((parameter,), name=parameter, count=len(found), most=most)
+        )
+    return found
+
+
+def names(values: Any, parameter: str, most: int | None = None) -> tuple[str, ...]:
+    """Several names, each once, in the order given."""
+    found = listed(values, parameter, "strings", most)
+    return tuple(
+        dict.fromkeys(name(each, f"{parameter}[{index}]") for index, each in enumerate(found))
+    )
+
+
+def tags(values: Any, parameter: str = "tags") -> tuple[str, ...]:
+    return tuple(sorted(names(values, parameter, TAGS_MAX)))
+
+
+def mapping(value: Any, parameter: str, of: str) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong_type(value, parameter, f"a mapping of {of}")
+    return dict(value)
+
+
+def at_most_one(**given: Any) -> None:
+    """Refuse parameters that exclude each other."""
+    present = tuple(each for each, value in given.items() if value is not None)
+    if len(present) > 1:
+        raise InvalidInput(EXCLUSIVE.fault((present[1],), names=present))
+
+
+def known(value: str, noun: str, names: Collection[str]) -> str:
+    """Refuse a name that is not among those that exist, and suggest the nearest."""
+    if value not in names:
+        nearest = near(value, names)
+        listed = () if nearest else tuple(sorted(names))[:12]
+        raise InvalidInput(
+            UNKNOWN.fault((value,), noun=noun, name=value, nearest=nearest, known=listed)
+        )
+    return value
+
+
+def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:
+    fault = WRONG_TYPE.fault(
+        (parameter,), name=parameter, expected=expected, value=safe_repr(value)
+    )
+    return InvalidInput(fault)

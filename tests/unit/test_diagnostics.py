@@ -1,0 +1,189 @@
+"""Diagnostics: declared codes, and how they are rendered."""
+
+from __future__ import annotations
+
+import string
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure import public  # declares every code of the library
+from perdure.actions import SPELLINGS, cli_command, python_call
+from perdure.diagnostics import (
+    MESSAGE_MAX,
+    Action,
+    Diagnostic,
+    Renderer,
+    as_data,
+    declare,
+    declared,
+    near,
+    render,
+    safe_repr,
+    span_text,
+)
+
+assert public.__all__
+
+PLAIN = declare(
+    "test.plain", "a {thing!r} of {size}[, until {until}][; try {nearest:or}]", "Pass `it`"
+)
+COUNTED = declare("test.counted", "{count:job waits|jobs wait} in {queue!r}")
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+    __str__ = __repr__
+
+
+class TestRender:
+    def test_fills_in_arguments_and_drops_groups_without_theirs(self) -> None:
+        assert (
+            render(PLAIN.fault(thing="box", size=3, until=None, nearest=()))
+            == "a 'box' of 3. Pass it=..."
+        )
+        until = datetime(2031, 5, 17, 14, 30, tzinfo=UTC)
+        assert (
+            render(PLAIN.fault(thing="box", size=3, until=until, nearest=("a", "b")))
+            == "a 'box' of 3, until 2031-05-17 14:30:00+00:00; try 'a' or 'b'. Pass it=..."
+        )
+
+    @pytest.mark.parametrize(
+        "count, text",
+        [(1, "1 job waits in 'a'"), (0, "0 jobs wait in 'a'"), (7, "7 jobs wait in 'a'")],
+    )
+    def test_counts(self, count: int, text: str) -> None:
+        assert render(COUNTED.finding(count=count, queue="a")) == text
+
+    def test_never_reads_a_value_as_a_template(self) -> None:
+        told = render(PLAIN.fault(thing="{size} [x] `it`", size="{thing}", nearest=("[{size}]",)))
+
+        assert told == "a '{size} [x] `it`' of {thing}; try '[{size}]'. Pass it=..."
+
+    def test_is_bounded_and_never_fails(self) -> None:
+        assert len(render(PLAIN.fault(thing="x" * 100_000, size="y" * 100_000))) <= MESSAGE_MAX
+        assert "<Unshowable>" in render(PLAIN.fault(thing=Unshowable(), size=Unshowable()))
+        assert (
+            render(Diagnostic(code="of.a.newer.server", args={"a": 1}))
+            == "of.a.newer.server {'a': 1}"
+        )
+
+    @given(
+        code=st.sampled_from(sorted(declared())),
+        values=st.dictionaries(
+            st.text(string.ascii_lowercase, min_size=1, max_size=6),
+            st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.tuples(st.text()))
+            | st.just(Unshowable()),
+        ),
+    )
+    def test_renders_every_declared_code_whatever_the_arguments(
+        self, code: str, values: dict[str, Any]
+    ) -> None:
+        assert isinstance(render(Diagnostic(code=code, args=values)), str)
+
+    def test_ends_with_the_suggested_actions(self) -> None:
+        retry = Action("runs.retry", {"id": "o'1"})
+        told = render(COUNTED.finding("", retry, count=1, queue="a"))
+
+        assert told == """1 job waits in 'a': client.retry("o'1")"""
+
+
+class TestDeclare:
+    def test_refuses_a_second_code_of_one_name(self) -> None:
+        with pytest.raises(ValueError, match="declared twice"):
+            declare("test.plain", "again")
+
+
+class TestFault:
+    def test_knows_the_path_to_it(self) -> None:
+        fault = PLAIN.fault(("task",), thing="x").under("nodes", 3)
+
+        assert (fault.code, fault.where) == ("test.plain", ("nodes", 3, "task"))
+
+
+class TestAsData:
+    def test_has_code_arguments_actions_and_the_message(self) -> None:
+        fault = PLAIN.fault(("a", 1), Action("runs.get", {"id": "r"}), thing=Unshowable(), size=1)
+
+        assert as_data(fault) == {
+            "code": "test.plain",
+            "args": {"thing": "<Unshowable>", "size": 1},
+            "actions": ({"operation": "runs.get", "args": {"id": "r"}, "asks": ()},),
+            "severity": "error",
+            "where": ("a", 1),
+            "message": "a <Unshowable> of 1. Pass it=...: client.run('r')",
+        }
+
+
+class TestActions:
+    @pytest.mark.parametrize(
+        "action, call, command",
+        [
+            (
+                Action("runs.retry", {"id": "a b"}),
+                "client.retry('a b')",
+                "perdure runs retry 'a b'",
+            ),
+            (
+                Action("runs.fork", {"id": "r"}, ("after",)),
+                "client.fork('r', after=...)",
+                "perdure runs fork r --after NODE",
+            ),
+            (
+                Action("runs.signal", {"name": "paid", "id": "r"}, ("payload",)),
+                "client.signal('r', 'paid', ...)",
+                "perdure signal r paid",
+            ),
+            (
+                Action(
+                    "approvals.decide",
+                    {"id": "r/ask", "decision": "approve", "roles": ["a", "b"]},
+                    ("by",),
+                ),
+                "client.decide('r/ask', 'approve', roles=['a', 'b'], by=...)",
+                "perdure decide r/ask approve --role a --role b --by NAME",
+            ),
+            (
+                Action("worker.run", {"queues": ["a", "b"]}, ("module",)),
+                "Worker(..., queues=['a', 'b'])",
+                "perdure worker MODULE --queues a,b",
+            ),
+        ],
+    )
+    def test_are_spelled_for_each_interface(self, action: Action, call: str, command: str) -> None:
+        assert python_call(action) == call
+        assert cli_command(action, " --store x.db") == f"{command} --store x.db"
+
+    def test_of_every_operation_can_be_spelled(self) -> None:
+        for operation in SPELLINGS:
+            assert python_call(Action(operation))
+            assert cli_command(Action(operation)).startswith("perdure ")
+
+
+class TestTexts:
+    @pytest.mark.parametrize(
+        "span, text",
+        [
+            (timedelta(0), "0s"),
+            (timedelta(milliseconds=250), "250ms"),
+            (timedelta(hours=1, minutes=30), "1h30m"),
+            (timedelta(days=2, seconds=5), "2d5s"),
+            (timedelta(seconds=-5), "-5s"),
+        ],
+    )
+    def test_of_durations(self, span: timedelta, text: str) -> None:
+        assert span_text(span) == text
+        assert Renderer().value(span) == text
+
+    def test_of_values_are_bounded(self) -> None:
+        assert len(safe_repr("x" * 10_000)) <= 300
+        assert safe_repr(Unshowable()) == "<Unshowable>"
+
+    def test_of_names_that_are_near(self) -> None:
+        assert near("emial", ["email", "fetch"]) == ("email",)
+        assert near("nothing", ["email"]) == ()
