@@ -185,6 +185,8 @@ def as_data(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> dict[str, An
     import msgspec
 
     data: dict[str, Any] = msgspec.to_builtins(diagnostic, enc_hook=safe_repr)
+    for action, found in zip(diagnostic.actions, data["actions"], strict=True):
+        found["rendered"] = renderer.action(action)
     return {**data, "message": render(diagnostic, renderer)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from perdure import Client
 from perdure.cli.exits import EXIT_CODES, ExitCode
+from tests.cli import sample_flows
 from tests.cli.commands import Answer, Commands
 from tests.cli.processes import run_cli
 
@@ -22,6 +24,50 @@ def assert_told(answer: Answer, exit_code: int, *words: str) -> None:
     [line] = answer.error.splitlines()
     assert line.startswith("perdure: ")
     assert all(word in line for word in words), line
+
+
+class TestJson:
+    def test_has_code_arguments_and_actions_with_their_commands(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        answer = perdure("runs", "show", "nope", "--json")
+
+        assert (answer.exit_code, answer.out) == (1, "")
+        assert json.loads(answer.error)["error"] == {
+            "code": "run.not_found",
+            "args": {"run_id": "nope", "what": "run"},
+            "actions": [],
+            "severity": "error",
+            "message": "run 'nope' not found. It may have been pruned",
+            "faults": [
+                {
+                    "code": "run.not_found",
+                    "args": {"run_id": "nope", "what": "run"},
+                    "actions": [],
+                    "severity": "error",
+                    "where": [],
+                    "message": "run 'nope' not found. It may have been pruned",
+                }
+            ],
+        }
+
+    def test_of_one_command_does_not_outlast_it(self, perdure: Commands, client: Client) -> None:
+        perdure("runs", "show", "nope", "--json")
+
+        assert_told(perdure("runs", "show", "nope"), 1, "run 'nope' not found")
+
+    def test_suggests_commands(self, perdure: Commands, client: Client) -> None:
+        client.submit(sample_flows.orders, 5, id="order-5")
+        client.cancel("order-5")
+
+        answer = perdure("runs", "pause", "order-5", "--json")
+
+        error = json.loads(answer.error)["error"]
+        assert error["code"] == "run.ended"
+        retry, fork = error["actions"]
+        assert (retry["operation"], retry["args"]) == ("runs.retry", {"id": "order-5"})
+        assert retry["rendered"].startswith("perdure runs retry order-5")
+        assert (fork["operation"], fork["asks"]) == ("runs.fork", ["after"])
 
 
 class TestExitCodes:

@@ -113,7 +113,14 @@ class TestAsData:
         assert as_data(fault) == {
             "code": "test.plain",
             "args": {"thing": "<Unshowable>", "size": 1},
-            "actions": ({"operation": "runs.get", "args": {"id": "r"}, "asks": ()},),
+            "actions": (
+                {
+                    "operation": "runs.get",
+                    "args": {"id": "r"},
+                    "asks": (),
+                    "rendered": "client.run('r')",
+                },
+            ),
             "severity": "error",
             "where": ("a", 1),
             "message": "a <Unshowable> of 1. Pass it=...: client.run('r')",

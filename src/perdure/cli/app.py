@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from perdure.cli.exits import EXIT_CODES
+from perdure.cli.exits import EXIT_CODES, note_json
 from perdure.cli.lazy_group import Entry, LazyGroup
 
 
@@ -110,4 +110,4 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
     ] = False,
 ) -> None:
-    pass
+    note_json(False)  # a command that has --json says otherwise

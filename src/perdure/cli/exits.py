@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 
 import typer
 
 from perdure.cli.renderer import CliRenderer
+from perdure.diagnostics import as_data
 from perdure.errors import InvalidInput, PerdureError, StoreError
 
 
@@ -38,8 +40,21 @@ def tell(text: str) -> None:
     sys.stderr.write(f"perdure: {text}\n")
 
 
+_wants_json: ContextVar[bool] = ContextVar("wants_json", default=False)
+
+
+def note_json(value: bool) -> bool:
+    """Callback of ``--json``: errors of this command are JSON too."""
+    _wants_json.set(value)
+    return value
+
+
 def tell_error(error: PerdureError, options: str = "") -> None:
-    tell(error_line(error, options))
+    """One line on stderr: for people, or with ``--json`` an object for programs."""
+    if _wants_json.get():
+        sys.stderr.write(f"{_error_json(error, options)}\n")
+    else:
+        tell(error_line(error, options))
 
 
 def error_line(error: PerdureError, options: str = "") -> str:
@@ -48,13 +63,27 @@ def error_line(error: PerdureError, options: str = "") -> str:
     return " ".join(text.split())  # messages of database drivers have several lines
 
 
+def _error_json(error: PerdureError, options: str) -> str:
+    import msgspec
+
+    renderer = CliRenderer(options)
+    whole = {
+        **as_data(error.diagnostic, renderer),
+        "message": error_line(error, options),
+        "faults": [as_data(each, renderer) for each in error.faults],
+    }
+    return msgspec.json.encode({"error": whole}).decode()
+
+
 @contextmanager
-def errors_told(report: Callable[[str], object] = tell, *, options: str = "") -> Iterator[None]:
+def errors_told(
+    report: Callable[[PerdureError, str], object] = tell_error, *, options: str = ""
+) -> Iterator[None]:
     """Turn expected errors into one line on stderr and an exit code."""
     try:
         yield
     except PerdureError as error:
-        report(error_line(error, options))
+        report(error, options)
         raise typer.Exit(exit_code_of(error)) from error
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from interrupt

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.exits import errors_told
+from perdure.cli.exits import errors_told, note_json
 from perdure.errors import InvalidInput, without_password
 from perdure.model.job import DEFAULT_NAMESPACE
 
@@ -41,7 +41,7 @@ AppOption = Annotated[
     str | None,
     typer.Option(metavar="MODULE[:NAME]", help="Of a file: where the tasks, kinds and flows are."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.", callback=note_json)]
 ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who does it; kept in the run's log.")
 ]

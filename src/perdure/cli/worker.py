@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.exits import ExitCode, errors_told, tell
+from perdure.cli.exits import ExitCode, error_line, errors_told, tell_error
 from perdure.cli.options import STORE_VARIABLE, StoreOption, as_names, required
 from perdure.errors import InvalidInput
 
@@ -66,7 +66,9 @@ def worker(
 
     set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
     log = logging.getLogger("perdure.cli")
-    with errors_told(log.error if as_json else tell):
+    with errors_told(
+        (lambda error, options: log.error(error_line(error, options))) if as_json else tell_error
+    ):
         made = _made(target, store)
         made.adjust(
             queues=as_names(queues),
