@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pytest
 
 import perdure
-from perdure import errors, public
 from perdure.cli.exits import ExitCode
 from perdure.cli.logs import _LEVELS
 from perdure.client.context import Context
@@ -25,6 +24,7 @@ from perdure.store.postgres import address
 from perdure.store.sqlite import place
 from perdure.worker import events
 from perdure.worker.stats import WorkerStats
+from tests.docs import errors_page
 from tests.docs.acting import command_named
 from tests.docs.pages import ROOT, page
 from tests.postgres_server import WHEEL_REQUIREMENT
@@ -123,19 +123,8 @@ class TestSettings:
 
 
 class TestErrors:
-    def test_every_error_is_there_with_what_it_is(self) -> None:
-        rows = [row for heading in headings_of_errors() for row in ERRORS.table_under(heading)]
-
-        shown = {unquoted(row[0]): NAME.findall(row[1]) for row in rows}
-        assert shown == {
-            kind.__name__: [base.__name__ for base in public_bases(kind)] for kind in error_types()
-        }
-
-    def test_an_error_is_exported_unless_the_page_says_otherwise(self) -> None:
-        rows = [row for heading in headings_of_errors() for row in ERRORS.table_under(heading)]
-
-        hidden = {unquoted(row[0]) for row in rows if "in `perdure.errors`" in row[2]}
-        assert {kind.__name__ for kind in error_types()} - set(public.__all__) == hidden
+    def test_are_listed_as_they_are_declared(self) -> None:
+        assert ERRORS.text == errors_page.page(), "python -m tests.docs.errors_page --write"
 
 
 class TestEvents:
@@ -285,30 +274,6 @@ def is_signature_of(kind: type, call: str) -> bool:
     wanted = [repr(each.default) for each in named if each.default is not REQUIRED]
     same = all(a in (b, "...") for a, b in zip(defaults, wanted, strict=True))
     return names == [each.name for each in named] and same
-
-
-def headings_of_errors() -> list[str]:
-    return [line[3:] for line in ERRORS.prose if line.startswith("## ")]
-
-
-def error_types() -> list[type[errors.PerdureError]]:
-    found = [each for each in vars(errors).values() if inspect.isclass(each)]
-    return [
-        each
-        for each in found
-        if issubclass(each, errors.PerdureError)
-        and each is not errors.PerdureError
-        and not each.__name__.startswith("_")
-    ]
-
-
-def public_bases(kind: type) -> list[type]:
-    """The bases, where a private one stands for its own."""
-    return [
-        base
-        for each in kind.__bases__
-        for base in (public_bases(each) if each.__name__.startswith("_") else [each])
-    ]
 
 
 def event_types() -> list[type[events.WorkerEvent]]:
