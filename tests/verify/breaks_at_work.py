@@ -382,7 +382,7 @@ AT_WORK: list[Case] = [
     (complete_with_something_live, "I8", "completed_when_done"),
     (leave_a_job_of_an_ended_run, "I8", "jobs_match"),
     (leave_a_wait_of_an_ended_run, "I8", "waits_match"),
-    (leave_events_of_a_run_that_is_gone, "I8", "strays"),
+    (leave_events_of_a_run_that_is_gone, "I8", "orphans"),
     (end_a_job_without_a_time, "I8", "is_whole"),
     (count_an_attempt_too_many, "I9", "attempts_follow"),
     (jump_an_attempt, "I9", "attempts_follow"),

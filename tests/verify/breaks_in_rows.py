@@ -180,7 +180,7 @@ IN_ROWS: list[Case] = [
     (garble_an_output, "I2", "values_are_json"),
     (lose_the_output_of_a_job, "I2", "is_whole"),
     (lose_the_output_of_a_job_that_signs, "I2", "output_is_current"),
-    (have_two_live_jobs_of_one_fingerprint, "I2", "twins"),
+    (have_two_live_jobs_of_one_fingerprint, "I2", "shared_fingerprints"),
     (hide_a_stale_output, "I3", "output_is_current"),
     (give_a_flow_another_definition, "I5", "has_definition"),
     (garble_a_definition, "I5", "has_definition"),

@@ -76,7 +76,7 @@ ROWS: list[Row] = [
         "a run's row is deleted",
         "DELETE FROM perdure_runs WHERE id = 'asking'",
         "I8",
-        "strays",
+        "orphans",
     ),
     (
         "a snapshot is of another state",
@@ -317,7 +317,7 @@ ROWS: list[Row] = [
         "DROP INDEX perdure_jobs_fingerprint; UPDATE perdure_jobs SET fingerprint = 'same',"
         " queue = 'q' WHERE id IN ('{idle}', '{later}')",
         "I2",
-        "twins",
+        "shared_fingerprints",
     ),
     (
         "a stale output is hidden",

@@ -18,8 +18,8 @@ from perdure.model.job import Job
 from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitKind
 from perdure.rules.serving import is_live
 from perdure.store.contract import EventsAfter, Store
+from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import GRACE, Finding, VerifySettings
-from perdure.verify.inside.reads import JobDetails, inside_of
 from perdure.verify.redecide import LogValues, Redecided, Redeciding
 from perdure.verify.replay import Replay, replayed
 
@@ -61,9 +61,9 @@ class RunView:
         self.jobs: list[Job] | None = None
         """None: the run has ended, kept changing while it was read, or cannot be folded."""
         self.waits: list[Wait] = []
-        self.details: Mapping[JobId, JobDetails] | None = None
+        self.details: Mapping[JobId, JobColumns] | None = None
         """Of its jobs, as they are stored; None where the store does not tell."""
-        self.held: frozenset[str] | None = None
+        self.suspended: frozenset[str] | None = None
         """Keys of waits that are kept from becoming due; None where the store does not tell."""
         self.children: dict[str, Run | None] = {}
         """Runs that it waits for."""
@@ -129,7 +129,6 @@ class Loader:
     def __init__(self, store: Store, settings: VerifySettings) -> None:
         self._store = store
         self._settings = settings
-        self.inside = inside_of(store)
         self._graphs: dict[tuple[str, str, str], Graph | str] = {}
         self._manned: dict[str, bool] = {}
 
@@ -227,9 +226,9 @@ class Loader:
         run = view.run
         jobs = await self._store.queries.run_jobs(run.namespace, run.id)
         view.waits = await self._store.queries.run_waits(run.namespace, run.id)
-        if self.inside is not None:
-            view.details = await self.inside.jobs_of(run.namespace, run.id)
-            view.held = await self.inside.held_waits(run.namespace, run.id)
+        if (audit := self._store.audit) is not None:
+            view.details = await audit.jobs_of_run(run.namespace, run.id)
+            view.suspended = await audit.suspended_waits(run.namespace, run.id)
         names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
         asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
         children = await self._store.queries.run_states(asked) if asked else []

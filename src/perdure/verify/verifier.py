@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -17,8 +26,8 @@ from perdure.model.run import ENDED, Run, RunFilter, Wait, WaitFilter
 from perdure.model.schedule import Schedule, TickResult
 from perdure.model.value import Value
 from perdure.store.contract import Store
+from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import Counts, Finding, VerifySettings
-from perdure.verify.inside.reads import JobDetails
 from perdure.verify.load import Loader, RunView
 from perdure.verify.rules import approvals, decisions, family, fold, jobs, live, log, progress
 from perdure.verify.rules import schedules_limits as limits
@@ -88,7 +97,7 @@ class Verifier:
 
     async def findings(self) -> AsyncIterator[Finding]:
         """Everything that is wrong, as it is found."""
-        for part in (self._runs, self._jobs, self._waits, self._schedules, self._inside):
+        for part in (self._runs, self._jobs, self._waits, self._schedules, self._rest):
             async for finding in _readable(part.__name__.strip("_"), part()):
                 yield finding
         for rule in self._store_rules:
@@ -132,21 +141,20 @@ class Verifier:
 
         A job that cannot be listed keeps nobody from the others, where the store tells its id.
         """
-        namespace, inside = self._settings.namespace, self._loader.inside
+        namespace, audit = self._settings.namespace, self._store.audit
 
         async def listed(before: JobId | None, limit: int) -> list[Job]:
             return await self._store.queries.list_jobs(
                 JobFilter(namespace=namespace, before=before), limit
             )
 
-        next_job = None if inside is None or namespace is not None else inside.job_before
-        async for page in _pages(listed, next_job):
-            yield page
-        if inside is None:
+        if audit is None:
+            async for page in _pages(listed, None):
+                yield page
             return
-        async for page in _pages(inside.dropped_jobs, None):
-            if isinstance(page, list) and namespace is not None:
-                page = [job for job in page if job.namespace == namespace]
+        async for page in _pages(listed, partial(audit.job_before, namespace)):
+            yield page
+        async for page in _pages(partial(audit.hidden_jobs, namespace), None):
             yield page
 
     async def _judged(self, page: list[Job]) -> AsyncIterator[Finding]:
@@ -155,8 +163,8 @@ class Verifier:
         now = await self._store.now()
         for first in range(0, len(page), DETAILS):
             some = page[first : first + DETAILS]
-            inside = self._loader.inside
-            details = {} if inside is None else await inside.jobs([job.id for job in some])
+            audit = self._store.audit
+            details = {} if audit is None else await audit.jobs([job.id for job in some])
             for job in some:
                 view = jobs.JobView(job, states.get(job.id), self._settings)
                 view.now, view.details = now, _unmoved(job, details.get(job.id))
@@ -220,9 +228,9 @@ class Verifier:
             for finding in asked(view, limits.SCHEDULE_RULES):
                 yield finding
 
-    async def _schedule_times(self) -> dict[tuple[str, str], datetime | None]:
-        inside = self._loader.inside
-        return {} if inside is None else await inside.schedule_times()
+    async def _schedule_times(self) -> Mapping[tuple[str, str], datetime | None]:
+        audit = self._store.audit
+        return {} if audit is None else await audit.schedule_times(self._settings.namespace)
 
     async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
         started = [r for r in schedule.state.history if r.result is TickResult.STARTED]
@@ -233,24 +241,27 @@ class Verifier:
         states = await self._store.queries.job_states(ids) if ids else {}
         return there | {str(id): id in states for id in ids}
 
-    async def _inside(self) -> AsyncIterator[Finding]:
-        """What only the inside of a store shows."""
-        inside, only = self._loader.inside, self._settings.namespace
-        if inside is None:
+    async def _rest(self) -> AsyncIterator[Finding]:
+        """What belongs to no run, job, wait or schedule."""
+        audit, namespace = self._store.audit, self._settings.namespace
+        if audit is None:
             return
-        for text in await inside.strays() if only is None else ():  # they belong to no namespace
-            yield Finding(invariant="I8", rule="strays", text=f"left behind: {text}")
-        for namespace, queue, fingerprint, count in await inside.twins():
-            if only in (None, namespace):
-                shared = f"of queue {queue!r} share fingerprint {fingerprint!r}"
-                text = f"{count} unfinished jobs {shared}"
-                yield Finding(invariant="I2", rule="twins", text=text, namespace=namespace)
+        for orphan in await audit.orphans() if namespace is None else ():  # they are of none
+            text = f"left behind in {orphan.table}: rows of {orphan.owner}, which is gone"
+            yield Finding(invariant="I8", rule="orphans", text=text)
+        for shared in await audit.shared_fingerprints(namespace):
+            text = (
+                f"{shared.count} unfinished jobs of queue {shared.queue!r} share fingerprint "
+                f"{shared.fingerprint!r}"
+            )
+            yield Finding(
+                invariant="I2", rule="shared_fingerprints", text=text, namespace=shared.namespace
+            )
         now = await self._store.now()
-        for limit in await inside.limits():
-            if only in (None, limit.namespace):
-                view = limits.LimitView(limit, now, self._settings.closed_max)
-                for finding in asked(view, limits.LIMIT_RULES):
-                    yield finding
+        for limit in await audit.limits(namespace):
+            view = limits.LimitView(limit, now, self._settings.closed_max)
+            for finding in asked(view, limits.LIMIT_RULES):
+                yield finding
 
     def _count(self, **more: int) -> None:
         fields = {name: getattr(self.counts, name) + count for name, count in more.items()}
@@ -301,7 +312,7 @@ async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Fi
         yield Finding(invariant="log", rule="readable_parts", text=text)
 
 
-def _unmoved(job: Job, details: JobDetails | None) -> JobDetails | None:
+def _unmoved(job: Job, details: JobColumns | None) -> JobColumns | None:
     """The details of a job, if they are of the moment at which it was listed."""
     if details is None or (details.status, details.epoch) != (job.status, job.epoch):
         return None
@@ -365,7 +376,7 @@ async def pages_of_waits(store: Store, namespace: str | None = None) -> AsyncIte
 
 
 async def _pages(
-    listed: Callable[[JobId | None, int], Awaitable[list[Job]]],
+    listed: Callable[[JobId | None, int], Awaitable[Sequence[Job]]],
     job_before: Callable[[JobId | None], Awaitable[JobId | None]] | None,
 ) -> AsyncIterator[list[Job] | Unlisted]:
     before, limit = None, JOBS
@@ -384,5 +395,5 @@ async def _pages(
             continue
         if not page:
             return
-        yield page
+        yield list(page)
         before = page[-1].id

@@ -86,6 +86,11 @@ TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 
 # Statements that read all rows of a table, or of a partial index, and why they may.
 READ_ALL_ON_PURPOSE = {
+    "audit_limits": "looks at all limits, for the verifier",
+    "hidden_jobs": "looks through all jobs, for the verifier",
+    "orphans": "looks through all tables, for the verifier",
+    "schedule_times": "lists a small table",
+    "shared_fingerprints": "looks at the jobs that are not over, for the verifier",
     "applied": "a small table",
     "count_ended_jobs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",

@@ -23,6 +23,11 @@ PREFIX = "perdure_"
 
 # Statements that look at all jobs of a kind, or at all rows of a small table, and why they may.
 SCANS_ON_PURPOSE = {
+    "audit_limits": "looks at all limits, for the verifier",
+    "hidden_jobs": "looks through all jobs, for the verifier",
+    "orphans": "looks through all tables, for the verifier",
+    "schedule_times": "lists a small table",
+    "shared_fingerprints": "looks at the jobs that are not over, for the verifier",
     "count_ended_jobs": "counts for an operator what pruning would remove",
     "count_ended_runs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",

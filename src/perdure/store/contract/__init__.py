@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract.admin import AdminStore
+from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, LaneRequest
 from perdure.store.contract.maintenance import SURVEY_LANES_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
@@ -27,6 +28,7 @@ __all__ = [
     "PARTS",
     "SURVEY_LANES_MAX",
     "AdminStore",
+    "AuditStore",
     "ClaimRequest",
     "EventsAfter",
     "EventsBefore",
@@ -62,6 +64,8 @@ class Store(Protocol):
     schedules: ScheduleStore
     transfer: TransferStore | None
     """None where contents do not outlive the process."""
+    audit: AuditStore | None
+    """None where a store shows only what the other parts do."""
 
     @property
     @abstractmethod

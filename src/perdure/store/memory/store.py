@@ -11,6 +11,7 @@ from perdure.errors import InvalidInput, InvalidStoreUrl
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.memory.admin import MemoryAdmin
+from perdure.store.memory.audit import MemoryAudit
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.queries import MemoryQueries
@@ -38,6 +39,7 @@ class MemoryStore(Store):
         self.maintenance = MemoryMaintenance(self._session)
         self.schedules = MemorySchedules(self._session)
         self.transfer = None
+        self.audit = MemoryAudit(self._session)
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ from perdure.store.sql.statements import load_statements
 
 PACKAGE = "perdure.store.postgres"
 _FILES = (
+    "audit",
     "claims",
     "commits",
     "effects",

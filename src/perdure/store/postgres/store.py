@@ -14,6 +14,7 @@ from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import PostgresAdmin
+from perdure.store.postgres.audit import PostgresAudit
 from perdure.store.postgres.connections import Connection
 from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.maintenance import PostgresMaintenance
@@ -47,6 +48,7 @@ class PostgresStore(Store):
         self.maintenance = PostgresMaintenance(session)
         self.schedules = PostgresSchedules(session)
         self.transfer = PostgresTransfer(session)
+        self.audit = PostgresAudit(session)
 
     @property
     def url(self) -> str:

@@ -22,6 +22,7 @@ _FILES = (
     "reads",
     "housekeeping",
     "insight",
+    "audit",
 )
 
 ROWS_MAX = 64

@@ -10,6 +10,7 @@ from perdure.clock import Clock, system_clock
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
 from perdure.store.sqlite.admin import SqliteAdmin
+from perdure.store.sqlite.audit import SqliteAudit
 from perdure.store.sqlite.database import close_database, open_database
 from perdure.store.sqlite.jobs import SqliteJobs
 from perdure.store.sqlite.maintenance import SqliteMaintenance
@@ -39,6 +40,7 @@ class SqliteStore(Store):
         self.maintenance = SqliteMaintenance(session)
         self.schedules = SqliteSchedules(session)
         self.transfer = SqliteTransfer(session)
+        self.audit = SqliteAudit(session)
 
     @property
     def url(self) -> str:

@@ -14,8 +14,8 @@ from perdure.model.lane import Lane
 from perdure.model.run import LiveKind, Wait, WaitKind
 from perdure.rules.decision import Schedule
 from perdure.rules.rank import rank_of
+from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import Finding
-from perdure.verify.inside.reads import JobDetails
 from perdure.verify.load import RunView, decoded, is_json
 from perdure.verify.redecide import Opened
 
@@ -108,7 +108,7 @@ def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
 
 
 def _job_faults(
-    view: RunView, job: Job, details: JobDetails | None, schedule: Schedule
+    view: RunView, job: Job, details: JobColumns | None, schedule: Schedule
 ) -> Iterator[str]:
     call = schedule.call
     pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]

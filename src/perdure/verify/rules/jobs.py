@@ -12,8 +12,8 @@ from perdure.model.duration import DURATION_MAX
 from perdure.model.job import FINISHED, HELD, Job, JobState, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.policy import decode_policy
+from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import Finding, VerifySettings
-from perdure.verify.inside.reads import JobDetails
 from perdure.verify.load import decoded, late_by
 
 ROUNDING_SECONDS = 0.01
@@ -28,7 +28,7 @@ class JobView:
         self.settings = settings
         self.now = job.created_at
         self.grace: timedelta | None = None
-        self.details: JobDetails | None = None
+        self.details: JobColumns | None = None
         """As it is stored; None where the store does not tell."""
 
     @property

@@ -96,12 +96,12 @@ def parked_in_a_pause(view: RunView) -> Iterator[Finding]:
             continue
         key = "" if job.node is None else job.node.key
         yield view.finding("I7", "parked_in_a_pause", text, key=key, job=job.id)
-    if view.held is None:
+    if view.suspended is None:
         return
     for wait in view.waits:
         if _is_given_up(view, wait):
             continue
-        if (wait.key in view.held) is not is_paused:
+        if (wait.key in view.suspended) is not is_paused:
             which = "paused, and its wait may become due" if is_paused else "not paused, and"
             text = f"the run is {which}{'' if is_paused else ' its wait is kept from being due'}"
             yield view.finding("I7", "parked_in_a_pause", text, key=wait.key)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from perdure.model.schedule import Schedule, TickResult
 from perdure.rules.timetable import next_tick
+from perdure.store.contract.audit import LimitColumns
 from perdure.verify.finding import Finding
-from perdure.verify.inside.reads import LimitDetails
 from perdure.verify.load import late_by
 
 AHEAD_MAX = timedelta(hours=1)
@@ -103,7 +103,7 @@ SCHEDULE_RULES = (
 
 
 class LimitView:
-    def __init__(self, limit: LimitDetails, now: datetime, closed_max: timedelta) -> None:
+    def __init__(self, limit: LimitColumns, now: datetime, closed_max: timedelta) -> None:
         self.limit = limit
         self.now = now
         self.closed_max = closed_max
