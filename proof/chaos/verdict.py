@@ -15,7 +15,7 @@ from perdure.client.client import JOBS_PAGE_MAX
 from perdure.client.runs import RUNS_PAGE_MAX
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.verify import Counts
+from perdure.verify import Counts, finding_text
 from proof.chaos.clients import named
 from proof.chaos.faults import FaultRecord
 from proof.chaos.journal import Answer, Ask, by_answer, read_asks
@@ -156,7 +156,7 @@ async def judge(store: Store, record: ChaosRecord) -> Verdict:
     verifier = EvidenceVerifier(store, record.evidence_log, EvidenceSettings(limits=LIMITS))
     await store.open()
     try:
-        checked = [str(finding) async for finding in verifier.findings()]
+        checked = [finding_text(finding) async for finding in verifier.findings()]
     finally:
         await store.close()
     async with AsyncClient(store) as client:

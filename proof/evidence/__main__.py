@@ -12,6 +12,7 @@ import sys
 
 from perdure.errors import PerdureError
 from perdure.store.opening import require_store, store_at
+from perdure.verify import finding_text
 from proof.evidence.rules import EvidenceSettings, EvidenceVerifier
 
 
@@ -37,7 +38,7 @@ async def _verified(url: str, log: str, *, is_pruned: bool) -> int:
         verifier = EvidenceVerifier(store, log, EvidenceSettings(allows_pruned=is_pruned))
         async for finding in verifier.findings():
             is_sound = False
-            print(finding)
+            print(finding_text(finding))
     finally:
         await store.close()
     print(verifier.counts, verifier.evidence_counts, sep="\n")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.ids import JobId, RunId
@@ -27,7 +28,8 @@ from perdure.model.limit import LimitRule
 from perdure.model.run import RunFilter, RunStatus
 from perdure.model.value import Value
 from perdure.store.contract import Store
-from perdure.verify import ExtraRules, Finding, Verifier, VerifySettings
+from perdure.verify import ExtraRules, Verifier, VerifySettings
+from perdure.verify.finding import contradiction
 from perdure.verify.load import RunView, decoded
 from perdure.verify.replay import Step, origins
 from perdure.verify.rules.jobs import JobView
@@ -43,7 +45,6 @@ BATCH = 500
 
 _NONCE = re.compile(NONCE_PATTERN)
 _BROUGHT = (events.SignalReceived, events.NodeReported, events.ApprovalAnswered)
-_LOST = "accepted, as its client was told, and it is not there"
 
 T = TypeVar("T")
 
@@ -127,6 +128,109 @@ async def verify_with_evidence(
     return [each async for each in EvidenceVerifier(store, log, settings).findings()]
 
 
+OUTPUTS_HAVE_EXECUTIONS_UNWITNESSED = declare(
+    "evidence.outputs_have_executions.unwitnessed",
+    "committed, but the evidence has no execution of it",
+)
+OUTPUTS_HAVE_EXECUTIONS_SEVERAL = declare(
+    "evidence.outputs_have_executions.several",
+    "the output is of {own_count} of its {executions_count} executions, not of one",
+)
+OUTPUTS_HAVE_EXECUTIONS_COMMITTED_ELSEWHERE = declare(
+    "evidence.outputs_have_executions.committed_elsewhere",
+    "the output of execution {nonce} is committed for {other!r} too",
+)
+NO_STALE_OUTPUT = declare(
+    "evidence.no_stale_output",
+    "the output of epoch {epoch} ({nonce}, worker {worker}) was committed after worker "
+    "{after_worker} had claimed epoch {after_epoch}",
+)
+COMMITTED_IN_ONE_EVENT = declare(
+    "evidence.committed_in_one_event", "execution {nonce} was committed before, by event {first}"
+)
+ACTS_ARE_KEPT_REPEATED = declare(
+    "evidence.acts_are_kept.repeated",
+    "{act} {nonce} happened once, but is in the log {count} times",
+)
+ACTS_ARE_KEPT_MISSING = declare(
+    "evidence.acts_are_kept.missing", "{act} {nonce} was confirmed, but is not in the log"
+)
+ACTS_ARE_KEPT_REFUSED = declare(
+    "evidence.acts_are_kept.refused", "{act} {nonce} was refused with {error}, but is in the log"
+)
+CANCELS_ARE_KEPT = declare(
+    "evidence.cancels_are_kept", "a cancel was confirmed, but is not in the log"
+)
+DECIDED_BY_THOSE_WHO_DID = declare(
+    "evidence.decided_by_those_who_did",
+    "{by!r} was told that the answer counts, but it is not in the log",
+)
+ENDS_ARE_KEPT = declare(
+    "evidence.ends_are_kept", "a client was told that it is {status}, but by its log it never was"
+)
+AS_EXPECTED_STATUS = declare(
+    "evidence.as_expected.status", "it is {status} instead of {expected_status}"
+)
+AS_EXPECTED_RESULT = declare(
+    "evidence.as_expected.result", "its result is {result!r} instead of {expected_result!r}"
+)
+IS_COUNTED = declare(
+    "evidence.is_counted", "worker {worker} holds it, but it does not count under limit {limit!r}"
+)
+ENDS_ARE_FINAL = declare(
+    "evidence.ends_are_final", "a client was told that it is {status}, but it is {job_status}"
+)
+OUTPUT_IS_CURRENT_UNWITNESSED = declare(
+    "evidence.output_is_current.unwitnessed", "completed, but the evidence has no execution of it"
+)
+OUTPUT_IS_CURRENT_SEVERAL = declare(
+    "evidence.output_is_current.several",
+    "the output is of {own_count} of its {executions_count} executions, not of one",
+)
+OUTPUT_IS_CURRENT_EPOCH = declare(
+    "evidence.output_is_current.epoch",
+    "its output is of epoch {epoch} ({nonce}, worker {worker}), but its row is of epoch "
+    "{job_epoch}",
+)
+OUTPUT_IS_CURRENT_ATTEMPT = declare(
+    "evidence.output_is_current.attempt",
+    "its output is of attempt {attempt}, its row of attempt {job_attempt}",
+)
+EXPECTED_IS_THERE = declare("evidence.expected_is_there", "expected, but does not exist")
+ACCEPTED_RUN = declare("evidence.accepted.run", "accepted, but does not exist")
+ACCEPTED_JOB = declare("evidence.accepted.job", "accepted, but does not exist")
+ACCEPTED_NAMESPACE = declare(
+    "evidence.accepted.namespace", "accepted in namespace {namespace!r}, but it is in {found!r}"
+)
+REFUSED = declare("evidence.refused", "refused with {error}, but it exists")
+READABLE = declare("evidence.readable", "line {number} of the evidence log cannot be read")
+ATTEMPTS_FOLLOW_TOO_MANY = declare(
+    "evidence.attempts_follow.too_many",
+    "attempt {attempt} under epoch {epoch}, with {lost} earlier attempts requeued",
+)
+ATTEMPTS_FOLLOW_JUMP = declare(
+    "evidence.attempts_follow.jump",
+    "attempt {attempt} under epoch {epoch}, then attempt {each_attempt} under epoch "
+    "{each_epoch}: too few claims in between",
+)
+KEYS_ARE_STABLE_SPLIT = declare(
+    "evidence.keys_are_stable.split", "its executions were given {count} different idempotency keys"
+)
+KEYS_ARE_STABLE_SHARED = declare(
+    "evidence.keys_are_stable.shared",
+    "idempotency key {shared!r} was given to {count} different parts or jobs",
+)
+LIMITS_HOLD_AT_ONCE = declare(
+    "evidence.limits_hold.at_once",
+    "{inside_count} executions at once under limit {limit!r}, which allows {live_max}, at "
+    "{at}: {nonces}",
+)
+LIMITS_HOLD_STARTS = declare(
+    "evidence.limits_hold.starts",
+    "more than {most} starts within {window} s under limit {limit!r}: {found}",
+)
+
+
 class EvidenceRules:
     """The rules about one evidence log. Each yields what contradicts it."""
 
@@ -185,38 +289,53 @@ class EvidenceRules:
                 yield from self._output(view, step, run, key)
 
     def _output(self, view: RunView, step: Step, run: str, key: str) -> Iterator[Finding]:
-        rule, number = "outputs_have_executions", step.number
+        number = step.number
         executions = self._index.executions_of(view.run.namespace, run, key)
         if not executions:
-            text = "committed, and no witness saw it executed"
-            yield view.finding("I2", rule, text, number, key=key)
+            yield view.finding("I2", OUTPUTS_HAVE_EXECUTIONS_UNWITNESSED, number, key=key)
             return
         if not self._index.is_signed(step.before.flow, Key.parse(key).node):
             return
         signed = nonces_in(view.value_of(step.stored))
         own = [each for each in executions if each.nonce in signed]
         if len(own) != 1:
-            found = f"{len(own)} of its {len(executions)} executions"
-            text = f"the committed output is of {found}, instead of one"
-            yield view.finding("I2", rule, text, number, key=key)
+            yield view.finding(
+                "I2",
+                OUTPUTS_HAVE_EXECUTIONS_SEVERAL,
+                number,
+                key=key,
+                own_count=len(own),
+                executions_count=len(executions),
+            )
             return
         [committed] = own
         if other := self._index.commit(committed.nonce, f"{run}:{key}"):
-            text = f"the output of execution {committed.nonce} is committed for {other!r} too"
-            yield view.finding("I2", rule, text, number, key=key)
+            yield view.finding(
+                "I2",
+                OUTPUTS_HAVE_EXECUTIONS_COMMITTED_ELSEWHERE,
+                number,
+                key=key,
+                nonce=committed.nonce,
+                other=other,
+            )
         later = [
             each
             for each in executions
             if each.job == committed.job and each.epoch > committed.epoch
         ]
         if later:
-            text = (
-                f"the output of epoch {committed.epoch} ({committed.nonce}, worker "
-                f"{committed.worker}) was committed after epoch {later[-1].epoch} of the same job "
-                f"was claimed by worker {later[-1].worker}"
-            )
+            after = later[-1]
             yield view.finding(
-                "I3", "no_stale_output", text, number, key=committed.key, job=committed.job
+                "I3",
+                NO_STALE_OUTPUT,
+                number,
+                key=committed.key,
+                job=committed.job,
+                epoch=committed.epoch,
+                nonce=committed.nonce,
+                worker=committed.worker,
+                after_worker=after.worker,
+                after_epoch=after.epoch,
             )
 
     def committed_in_one_event(self, view: RunView) -> Iterator[Finding]:
@@ -230,9 +349,15 @@ class EvidenceRules:
                 continue
             for nonce in nonces_in(view.value_of(step.stored)):
                 if (key, nonce) in first:
-                    text = f"execution {nonce} was committed before, by event {first[key, nonce]}"
                     numbers = (first[key, nonce], step.number)
-                    yield view.finding("I2", "committed_in_one_event", text, *numbers, key=key)
+                    yield view.finding(
+                        "I2",
+                        COMMITTED_IN_ONE_EVENT,
+                        *numbers,
+                        key=key,
+                        nonce=nonce,
+                        first=first[key, nonce],
+                    )
                 first[key, nonce] = step.number
 
     # Runs: acts of clients (I1, I12), ends (I8), results (I10)
@@ -253,17 +378,33 @@ class EvidenceRules:
             elif isinstance(step.event, events.ReportIgnored):
                 ignored.add(step.event.key)
         for act in acts:
-            count, told = seen[act.nonce], f"{act.act} {act.nonce} was"
-            if count > 1:
-                invariant, text = "I2", f"{told} done once, and is in the log {count} times"
-            elif not act.errors and not count and act.key not in ignored:
-                invariant, text = "I1", f"{told} answered as done, and is not in the log"
-            elif act.errors and count and UNCLEAR.isdisjoint(act.errors):
-                invariant, text = "I12", f"{told} refused with {act.errors[0]}, and is in the log"
-            else:
-                continue
+            count = seen[act.nonce]
             numbers = (places[act.nonce],) if act.nonce in places else ()
-            yield view.finding(invariant, "acts_are_kept", text, *numbers, key=act.key)
+            if count > 1:
+                yield view.finding(
+                    "I2",
+                    ACTS_ARE_KEPT_REPEATED,
+                    *numbers,
+                    key=act.key,
+                    act=act.act,
+                    nonce=act.nonce,
+                    count=count,
+                )
+            elif not act.errors and not count and act.key not in ignored:
+                yield view.finding(
+                    "I1", ACTS_ARE_KEPT_MISSING, *numbers, key=act.key, act=act.act, nonce=act.nonce
+                )
+            elif act.errors and count and UNCLEAR.isdisjoint(act.errors):
+                error = act.errors[0]
+                yield view.finding(
+                    "I12",
+                    ACTS_ARE_KEPT_REFUSED,
+                    *numbers,
+                    key=act.key,
+                    act=act.act,
+                    nonce=act.nonce,
+                    error=error,
+                )
 
     def cancels_are_kept(self, view: RunView) -> Iterator[Finding]:
         """A run whose cancel was answered as done was cancelled, or is being undone for it."""
@@ -272,7 +413,7 @@ class EvidenceRules:
         for step in view.replay.steps:
             if isinstance(step.event, events.RunCancelled | events.CompensationStarted):
                 return
-        yield view.finding("I1", "cancels_are_kept", "a cancel was done, and is not in the log")
+        yield view.finding("I1", CANCELS_ARE_KEPT)
 
     def decided_by_those_who_did(self, view: RunView) -> Iterator[Finding]:
         """Whoever was told that their answer counts is in the log with it."""
@@ -284,16 +425,14 @@ class EvidenceRules:
         for act in self._acts_on(view):
             is_told = act.act == "decide" and act.by and not act.errors
             if is_told and (act.key, act.by) not in answers:
-                text = f"{act.by!r} was told that the answer counts, and it is not in the log"
-                yield view.finding("I1", "decided_by_those_who_did", text, key=act.key)
+                yield view.finding("I1", DECIDED_BY_THOSE_WHO_DID, key=act.key, by=act.by)
 
     def ends_are_kept(self, view: RunView) -> Iterator[Finding]:
         """Whoever was told how a run ended finds that in its log, also if it was retried since."""
         ends = {str(step.after.status) for step in view.replay.steps if step.after.is_ended}
         for status in self._index.ends_told(view.run.namespace, run=view.run.id):
             if status not in ends:
-                text = f"a client was told that it is {status}, and by its log it never was"
-                yield view.finding("I8", "ends_are_kept", text)
+                yield view.finding("I8", ENDS_ARE_KEPT, status=status)
 
     def as_expected(self, view: RunView) -> Iterator[Finding]:
         """A run ends as it is known to end, whoever executed it."""
@@ -301,16 +440,26 @@ class EvidenceRules:
         if expected is None:
             return
         if view.state.status is not expected.status:
-            text = f"it is {view.state.status} instead of {expected.status}"
-            yield view.finding("I10", "as_expected", text, view.state.number)
+            yield view.finding(
+                "I10",
+                AS_EXPECTED_STATUS,
+                view.state.number,
+                status=view.state.status,
+                expected_status=expected.status,
+            )
             return
         if expected.result is ANY_RESULT or expected.status is not RunStatus.COMPLETED:
             return
         stored = {event.number: event for event in view.events}.get(view.state.result_ref)
         result = None if stored is None else msgspec.json.decode(view.value_of(stored) or b"null")
         if result != expected.result:
-            text = f"its result is {result!r} instead of {expected.result!r}"
-            yield view.finding("I10", "as_expected", text, view.state.result_ref)
+            yield view.finding(
+                "I10",
+                AS_EXPECTED_RESULT,
+                view.state.result_ref,
+                result=result,
+                expected_result=expected.result,
+            )
 
     def _acts_on(self, view: RunView) -> list[Act]:
         return self._index.acts_on(view.run.namespace, view.run.id)
@@ -330,8 +479,7 @@ class EvidenceRules:
         checked = {rule.key for rule in self._settings.limits}
         for key in self._index.limits_of("", job.task):
             if key in checked and key not in details.limit_keys:
-                text = f"worker {job.worker} holds it, and it does not count under limit {key!r}"
-                yield view.finding("I11", "is_counted", text)
+                yield view.finding("I11", IS_COUNTED, worker=job.worker, limit=key)
 
     def ends_are_final(self, view: JobView) -> Iterator[Finding]:
         """Whoever was told how a job ended was told for good, unless it was retried."""
@@ -341,40 +489,47 @@ class EvidenceRules:
             return
         for status in self._index.ends_told(job.namespace, job=job.id):
             if status != job.status:
-                text = f"a client was told that it is {status}, and it is {job.status}"
-                yield view.finding("I8", "ends_are_final", text)
+                yield view.finding("I8", ENDS_ARE_FINAL, status=status, job_status=job.status)
 
     def output_is_current(self, view: JobView) -> Iterator[Finding]:
         """A holder's own outcome leaves the epoch: that of the row is the one that may write."""
-        job, index, rule = view.job, self._index, "output_is_current"
+        job, index = view.job, self._index
         if not view.is_plain or job.status is not Status.COMPLETED or view.state is None:
             return
         if not index.is_witnessed("", job.task):
             return
         executions = index.executions_of_job(job.id)
         if not executions:
-            yield view.finding("I2", rule, "completed, and no witness saw it executed")
+            yield view.finding("I2", OUTPUT_IS_CURRENT_UNWITNESSED)
             return
         if not index.is_signed("", job.task):
             return
         signed = nonces_in(decoded(view.state.output, self._settings))
         own = [each for each in executions if each.nonce in signed]
         if len(own) != 1:
-            found = f"{len(own)} of its {len(executions)} executions"
-            yield view.finding("I2", rule, f"its output is of {found}, instead of one")
+            yield view.finding(
+                "I2",
+                OUTPUT_IS_CURRENT_SEVERAL,
+                own_count=len(own),
+                executions_count=len(executions),
+            )
             return
         [committed] = own
         started_at = None if job.started_at is None else job.started_at.timestamp()
         index.commit(committed.nonce, f"job {job.id}", started_at)
         if committed.epoch != job.epoch:
-            text = (
-                f"its output is of epoch {committed.epoch} ({committed.nonce}, worker "
-                f"{committed.worker}), and its row is of epoch {job.epoch}"
+            yield view.finding(
+                "I3",
+                OUTPUT_IS_CURRENT_EPOCH,
+                epoch=committed.epoch,
+                nonce=committed.nonce,
+                worker=committed.worker,
+                job_epoch=job.epoch,
             )
-            yield view.finding("I3", rule, text)
         elif committed.attempt != job.attempt:
-            text = f"its output is of attempt {committed.attempt}, its row of attempt {job.attempt}"
-            yield view.finding("I9", rule, text)
+            yield view.finding(
+                "I9", OUTPUT_IS_CURRENT_ATTEMPT, attempt=committed.attempt, job_attempt=job.attempt
+            )
 
     # The store: what was accepted is there, what was refused left no trace (I1, I12)
 
@@ -383,8 +538,7 @@ class EvidenceRules:
             return
         for id in sorted(self._settings.expected):
             if not await store.queries.list_runs(RunFilter(id=RunId(id)), 1):
-                text = "expected to be there, and it is not"
-                yield Finding(invariant="I1", rule="expected_is_there", text=text, run=id)
+                yield contradiction("I1", EXPECTED_IS_THERE, run=id)
 
     async def accepted(self, store: Store) -> AsyncIterator[Finding]:
         """Everything that a client was told is accepted is there, or was pruned if that may be."""
@@ -395,27 +549,31 @@ class EvidenceRules:
             runs = await store.queries.run_states(places) if places else []
             for (namespace, id), run in zip(places, runs, strict=True):
                 if run is None:
-                    yield _finding("I1", "accepted", _LOST, namespace, run=id)
+                    yield contradiction("I1", ACCEPTED_RUN, namespace=namespace, run=id)
             jobs = [(namespace, JobId(job)) for namespace, _, job in batch if job]
             states = await store.queries.job_states([job for _, job in jobs]) if jobs else {}
             for namespace, job in jobs:
                 if job not in states:
-                    yield _finding("I1", "accepted", _LOST, namespace, job=job)
+                    yield contradiction("I1", ACCEPTED_JOB, namespace=namespace, job=job)
                 elif (found := self._index.namespace_of(job)) not in (None, namespace):
-                    text = f"accepted in namespace {namespace!r}, and it is in {found!r}"
-                    yield _finding("I1", "accepted", text, namespace, job=job)
+                    yield contradiction(
+                        "I1", ACCEPTED_NAMESPACE, namespace=namespace, job=job, found=found
+                    )
 
     async def refused(self, store: Store) -> AsyncIterator[Finding]:
         for namespace, run, job, errors in self._index.refused_only():
             if CLEAR not in errors.split():
                 continue
-            text = f"refused with {errors.split()[0]}, and it is there"
             if run:
                 [found] = await store.queries.run_states([(namespace, RunId(run))])
-                if found is not None:
-                    yield _finding("I12", "refused", text, namespace, run=run)
-            elif JobId(job) in await store.queries.job_states([JobId(job)]):
-                yield _finding("I12", "refused", text, namespace, job=job)
+                is_there = found is not None
+            else:
+                is_there = JobId(job) in await store.queries.job_states([JobId(job)])
+            if is_there:
+                error = errors.split()[0]
+                yield contradiction(
+                    "I12", REFUSED, namespace=namespace, run=run, job=job, error=error
+                )
 
     # What the log says by itself: attempts (I9), limits (I11), idempotency keys (I2)
 
@@ -423,8 +581,7 @@ class EvidenceRules:
         """Only the last line may have been cut short, by the end of its writer."""
         for number in self._index.unreadable:
             if number != self._index.last_line:
-                text = f"line {number} of the evidence log cannot be read"
-                yield Finding(invariant="log", rule="readable", text=text)
+                yield contradiction("log", READABLE, number=number)
 
     async def attempts_follow(self, _: Store) -> AsyncIterator[Finding]:
         """A claim counts one attempt at most, and one that was given back counts none.
@@ -441,30 +598,38 @@ class EvidenceRules:
                     at < each.began_at and attempt < each.attempt for at, attempt in given_back
                 )
                 if not 1 <= each.attempt <= each.epoch - lost:
-                    text = (
-                        f"attempt {each.attempt} under epoch {each.epoch}, with {lost} of the "
-                        "attempts before it given back"
+                    yield contradiction(
+                        "I9",
+                        ATTEMPTS_FOLLOW_TOO_MANY,
+                        **_place(each),
+                        attempt=each.attempt,
+                        epoch=each.epoch,
+                        lost=lost,
                     )
-                    yield _of_execution("I9", "attempts_follow", text, each)
                 if before is not None and (before.run, before.key) == (each.run, each.key):
                     claims = each.epoch - before.epoch
                     if claims and each.attempt > before.attempt + claims:
-                        text = (
-                            f"attempt {before.attempt} under epoch {before.epoch}, then attempt "
-                            f"{each.attempt} under epoch {each.epoch}: so many were not claimed in "
-                            "between"
+                        yield contradiction(
+                            "I9",
+                            ATTEMPTS_FOLLOW_JUMP,
+                            **_place(each),
+                            attempt=before.attempt,
+                            epoch=before.epoch,
+                            each_attempt=each.attempt,
+                            each_epoch=each.epoch,
                         )
-                        yield _of_execution("I9", "attempts_follow", text, each)
                 before = each
 
     async def keys_are_stable(self, _: Store) -> AsyncIterator[Finding]:
         """All executions of one part have one idempotency key, and no other part has it."""
         for namespace, run, key, count in self._index.split_keys():
-            text = f"its executions were given {count} different idempotency keys"
-            yield _finding("I2", "keys_are_stable", text, namespace, run=run, key=key)
+            yield contradiction(
+                "I2", KEYS_ARE_STABLE_SPLIT, namespace=namespace, run=run, key=key, count=count
+            )
         for namespace, shared, count in self._index.shared_keys():
-            text = f"idempotency key {shared!r} was given to {count} different parts or jobs"
-            yield _finding("I2", "keys_are_stable", text, namespace)
+            yield contradiction(
+                "I2", KEYS_ARE_STABLE_SHARED, namespace=namespace, shared=shared, count=count
+            )
 
     async def limits_hold(self, _: Store) -> AsyncIterator[Finding]:
         for rule in self._settings.limits:
@@ -482,11 +647,16 @@ class EvidenceRules:
                 continue
             inside.add(nonce)
             if len(inside) > rule.live_max:
-                text = (
-                    f"{len(inside)} executions at once under limit {rule.key!r}, which allows "
-                    f"{rule.live_max}, at {at:.6f}: {', '.join(sorted(inside))}"
+                nonces, limit = tuple(sorted(inside)), rule.key
+                yield contradiction(
+                    "I11",
+                    LIMITS_HOLD_AT_ONCE,
+                    inside_count=len(inside),
+                    limit=limit,
+                    live_max=rule.live_max,
+                    at=f"{at:.6f}",
+                    nonces=nonces,
                 )
-                yield Finding(invariant="I11", rule="limits_hold", text=text)
                 return  # one finding a limit: the rest would say the same
 
     def _in_windows(self, rule: LimitRule) -> Iterator[Finding]:
@@ -502,11 +672,10 @@ class EvidenceRules:
                 starts = self._index.beginnings(rule.key)
                 found = _crowd(starts, most, window - slack.total_seconds())
             if found:
-                text = (
-                    f"{most + 1} starts within {window} s under limit {rule.key!r}, which allows "
-                    f"{most}: {', '.join(found)}"
+                limit = rule.key
+                yield contradiction(
+                    "I11", LIMITS_HOLD_STARTS, most=most, window=window, limit=limit, found=found
                 )
-                yield Finding(invariant="I11", rule="limits_hold", text=text)
 
     def _judged(self, key: str) -> Judged:
         """How much a limit was judged on: one that was not cannot pass for one that held."""
@@ -549,12 +718,8 @@ def _crowd(starts: Iterator[tuple[float, str]], most: int, window: float) -> lis
     return []
 
 
-def _finding(invariant: str, rule: str, text: str, namespace: str, **place: Any) -> Finding:
-    return Finding(invariant=invariant, rule=rule, text=text, namespace=namespace, **place)
-
-
-def _of_execution(invariant: str, rule: str, text: str, at: WitnessedExecution) -> Finding:
-    return _finding(invariant, rule, text, at.namespace, run=at.run, key=at.key, job=at.job)
+def _place(at: WitnessedExecution) -> dict[str, Any]:
+    return {"namespace": at.namespace, "run": at.run, "key": at.key, "job": at.job}
 
 
 def _batches(rows: Iterable[T]) -> Iterator[list[T]]:

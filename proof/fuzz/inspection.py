@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perdure.store.contract import Store
-from perdure.verify import Finding, verify_store
+from perdure.verify import Finding, finding_text, verify_store
 from proof.fuzz.contents import contents
 from proof.fuzz.leaks import look_for_secrets
 
@@ -20,4 +20,4 @@ async def inspect_store(
     """Everything that was accepted was written whole, and nothing of it tells a secret."""
     look_for_secrets("the store", await contents(url, is_all=True), url)
     findings = [finding for finding in await verify_store(store) if not is_excused(finding)]
-    assert not findings, "\n".join(map(str, findings))
+    assert not findings, "\n".join(map(finding_text, findings))

@@ -141,9 +141,13 @@ async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
             await client.submit(flow, who, id=f"{who}-{flow}")
         await client.schedule(who, "chain", every="1h", input=who)
     await client.submit(gone, 1, id="victim-gone")
-    return lambda finding: (
-        not (finding.run.startswith("good") or finding.key == "good" or finding.job in jobs["good"])
-    )
+
+    def is_spoilt(finding: Finding) -> bool:
+        args = finding.args
+        is_good_run = args.get("run", "").startswith("good") or args.get("schedule") == "good"
+        return not is_good_run and args.get("job") not in jobs["good"]
+
+    return is_spoilt
 
 
 async def good_ones_go_on(store: Store, client: AsyncClient, clock: ManualClock) -> Running:

@@ -14,7 +14,7 @@ FINDING_MAX = 160
 SHOWN_MAX = 70
 ILL_MAX = 3
 """Seeds that fail with no mutant at work, before the hunt for it is given up."""
-_CHECKED = re.compile(r"(checker: I\d+ \w+)")
+_CHECKED = re.compile(r"(verifier: I\d+ [\w.]+)")
 
 
 @dataclass(frozen=True)

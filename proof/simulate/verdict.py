@@ -20,6 +20,7 @@ from perdure.model.payload import PlainCodec, from_json
 from perdure.model.run import RunStatus
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import StoredRun
+from perdure.verify import finding_text
 from proof.evidence import EvidenceSettings, verify_with_evidence
 from proof.simulate.caretaker import held, left_over
 from proof.simulate.parts import Reading, Unfinished, Wrong, follow_all
@@ -74,7 +75,7 @@ async def checked(world: World) -> list[str]:
         found = await verify_with_evidence(world.plain_store(), list(world.witness.lines), settings)
     finally:
         world.loop.alone = None
-    return [f"checker: {finding}" for finding in found]
+    return [f"verifier: {finding_text(finding)}" for finding in found]
 
 
 def _lost(world: World, asked: Asked) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.clock import system_clock
+from perdure.diagnostics import Finding
 from perdure.model.event import Event, StoredEvent, decode_event, encode_event
 from perdure.model.ids import JobId, RunId
 from perdure.model.run import RunState, Snapshot
@@ -178,6 +179,11 @@ def copied(store: Store) -> MemoryStore:
     for name, schedule in source.schedules.by_place.items():
         target.schedules.put(name, schedule)
     return copy
+
+
+def rule_of(finding: Finding) -> str:
+    """The rule that found it: codes are named ``verify.rule`` or ``verify.rule.case``."""
+    return finding.code.split(".")[1]
 
 
 Break = Callable[[Broken], None]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
 
+from perdure.diagnostics import declared
 from perdure.model.ids import RunId
 from perdure.store.memory.store import MemoryStore
+from perdure.verify import finding_text
 from perdure.verify.rules import jobs, schedules_limits
 from perdure.verify.verifier import RUN_RULES
 from proof.evidence import EvidenceSettings, verify_with_evidence
@@ -18,8 +21,11 @@ from tests.verify.breaks_at_work import AT_WORK, change_schedule
 from tests.verify.breaks_in_logs import IN_LOGS
 from tests.verify.breaks_in_rows import IN_ROWS
 from tests.verify.breaks_of_decisions import DECISIONS
-from tests.verify.broken import NAMESPACE, Break, Broken, Case
+from tests.verify.broken import NAMESPACE, Break, Broken, Case, rule_of
 from tests.verify.history import Made, Maker
+
+FIELD = re.compile(r"{(\w+)")
+"""In the template of a message."""
 
 CASES = [*IN_LOGS, *AT_WORK, *IN_ROWS, *DECISIONS]
 
@@ -56,9 +62,11 @@ async def test_catches(made: Made, act: Break, invariant: str, rule: str) -> Non
 
     findings = await verify_with_evidence(broken.store, broken.lines, broken.settings)
 
-    found = {(finding.invariant, finding.rule) for finding in findings}
-    assert (invariant, rule) in found, [str(finding) for finding in findings]
-    assert not any("could not be asked" in finding.text for finding in findings)
+    found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}
+    assert (invariant, rule) in found, [finding_text(finding) for finding in findings]
+    assert "rule_failed" not in {rule for _, rule in found}
+    for finding in findings:
+        assert set(FIELD.findall(declared()[finding.code].sentence)) <= finding.args.keys()
 
 
 def test_every_invariant_has_something_that_breaks_it() -> None:

@@ -45,7 +45,7 @@ async def test_an_attempt_that_was_given_back_before_must_not_count() -> None:
 
     [finding] = await findings_in(lines)
 
-    assert finding.invariant == "I9"
+    assert finding.code == "evidence.attempts_follow.too_many"
 
 
 async def findings_in(lines: list[Line]) -> list[Finding]:

@@ -31,7 +31,7 @@ def test_says_what_is_wrong(
     EvidenceLog(log).accepted(run="lost")
 
     assert main([waiting, str(log)]) == 1
-    assert "I1 accepted: run 'lost'" in capsys.readouterr().out
+    assert "I1 evidence.accepted.run: run 'lost'" in capsys.readouterr().out
     assert main([waiting, str(log), "--pruned"]) == 0
 
 

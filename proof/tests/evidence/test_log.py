@@ -111,7 +111,7 @@ class TestWitness:
         in_the_middle = await verify_with_evidence(store, path)
 
         assert at_the_end == []
-        assert [(each.invariant, each.rule) for each in in_the_middle] == [("log", "readable")]
+        assert [each.code for each in in_the_middle] == ["evidence.readable"]
 
 
 class TestInBodies:
@@ -218,7 +218,7 @@ class TestEnds:
         before = await verify_with_evidence(store, witness.lines)
         witness.acted("retry", "", job.id)
 
-        assert [(each.invariant, each.rule) for each in before] == [("I8", "ends_are_final")]
+        assert [each.code for each in before] == ["evidence.ends_are_final"]
         assert await verify_with_evidence(store, witness.lines) == []
 
 
@@ -239,4 +239,5 @@ class TestUnclearAnswers:
         lines = [Accepted(at=0, namespace="default", run="gone")]
 
         assert await verify_with_evidence(store, lines, EvidenceSettings(allows_pruned=True)) == []
-        assert [each.run for each in await verify_with_evidence(store, lines)] == ["gone"]
+        [finding] = await verify_with_evidence(store, lines)
+        assert (finding.code, finding.args["run"]) == ("evidence.accepted.run", "gone")

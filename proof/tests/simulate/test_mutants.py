@@ -58,7 +58,9 @@ def test_is_found_out(name: str) -> None:
 
 
 def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
-    rule = "checker: I2 acts_are_kept: run 'order-1', event 4: is in the log twice"
+    rule = (
+        "verifier: I2 evidence.acts_are_kept.repeated: run 'order-1', event 4: is in the log twice"
+    )
     catches = [
         Catch("got_away", None, "not in 300 seeds"),
         Catch("late", 215, rule),
@@ -68,6 +70,6 @@ def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
     assert list(table(catches)) == [
         "mutant    seeds  found out by",
         "soon          3  a body ran twice",
-        "late        215  checker: I2 acts_are_kept",
+        "late        215  verifier: I2 evidence.acts_are_kept.repeated",
         "got_away   none  not in 300 seeds",
     ]

@@ -38,6 +38,7 @@ def verify(
     from msgspec.structs import asdict
 
     from perdure.cli import present
+    from perdure.diagnostics import as_data
     from perdure.verify import VerifySettings
 
     with errors_told():
@@ -49,7 +50,8 @@ def verify(
         url = shared_store(store)
         found, counts = asyncio.run(_verified(url, settings, is_told=not as_json))
     if as_json:
-        typer.echo(present.as_json({"findings": found, "counts": counts}))
+        fields = [as_data(finding) for finding in found]
+        typer.echo(present.as_json({"findings": fields, "counts": counts}))
     else:
         looked_at = ", ".join(
             f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(counts).items()
@@ -67,7 +69,7 @@ async def _verified(
     from perdure.model.job import JobFilter
     from perdure.model.run import RunFilter
     from perdure.store.opening import store_at
-    from perdure.verify import Verifier
+    from perdure.verify import Verifier, finding_text
 
     store = store_at(url)
     await store.open()
@@ -82,7 +84,7 @@ async def _verified(
             async for finding in verifier.findings():
                 found.append(finding)
                 if is_told:
-                    typer.echo(str(finding))
+                    typer.echo(finding_text(finding))
     finally:
         await store.close()
     return found, verifier.counts

@@ -8,7 +8,16 @@ contradicts the invariants I1 to I12. It writes nothing. ``perdure verify`` is i
 
 from __future__ import annotations
 
-from perdure.verify.finding import Counts, Finding, VerifySettings
+from perdure.diagnostics import Finding
+from perdure.verify.finding import Counts, VerifySettings, finding_text
 from perdure.verify.verifier import ExtraRules, Verifier, verify_store
 
-__all__ = ["Counts", "ExtraRules", "Finding", "Verifier", "VerifySettings", "verify_store"]
+__all__ = [
+    "Counts",
+    "ExtraRules",
+    "Finding",
+    "Verifier",
+    "VerifySettings",
+    "finding_text",
+    "verify_store",
+]

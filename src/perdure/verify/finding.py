@@ -1,9 +1,12 @@
-"""What a verification is told, and what it found: each finding names one contradiction."""
+"""What a verification is told, and what it found: each finding is one contradiction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
+from perdure.diagnostics import Code, Finding, message
 from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
 
@@ -24,31 +27,44 @@ class VerifySettings(Value):
     """The one that the clients and workers of this store use."""
 
 
-class Finding(Value, omit_defaults=True):
-    """One thing that must not be so. ``text`` says what contradicts what."""
+def contradiction(
+    invariant: str,
+    code: Code,
+    *,
+    namespace: str = "",
+    run: str = "",
+    key: str = "",
+    schedule: str = "",
+    job: str = "",
+    events: Sequence[int] = (),
+    **args: Any,
+) -> Finding:
+    """A finding with its place: ``run``, ``key``, ``job`` … are arguments where they are known.
 
-    invariant: str
-    """As the design page numbers them: ``I1`` to ``I12``; ``log`` for a log that cannot be used."""
-    rule: str
-    """The name of the check that it did not pass."""
-    text: str
-    namespace: str = ""
-    run: str = ""
-    key: str = ""
-    """The part of the run, or the schedule."""
-    job: str = ""
-    numbers: tuple[int, ...] = ()
-    """The events that it is about."""
+    ``invariant`` is as the design page numbers them: ``I1`` to ``I12``; ``log`` for what cannot be
+    read.
+    """
+    place: dict[str, Any] = {
+        "run": run,
+        "key": key,
+        "schedule": schedule,
+        "job": job,
+        "events": tuple(events),
+    }
+    known: dict[str, Any] = {name: value for name, value in place.items() if value}
+    about = ", ".join(
+        f"event {', '.join(map(str, events))}" if name == "events" else f"{name} {value!r}"
+        for name, value in known.items()
+    )
+    if namespace:
+        known["namespace"] = namespace
+    return code.finding(about, invariant=invariant, **known, **args)
 
-    def __str__(self) -> str:
-        places = [
-            f"run {self.run!r}" if self.run else "",
-            f"key {self.key!r}" if self.key else "",
-            f"job {self.job}" if self.job else "",
-            f"event {', '.join(map(str, self.numbers))}" if self.numbers else "",
-        ]
-        place = ", ".join(each for each in places if each)
-        return f"{self.invariant} {self.rule}: {f'{place}: ' if place else ''}{self.text}"
+
+def finding_text(finding: Finding) -> str:
+    """``I7 verify.waits_match.missing: run 'order-7', key 'go': waits according to …``"""
+    about = f"{finding.about}: " if finding.about else ""
+    return f"{finding.args['invariant']} {finding.code}: {about}{message(finding)}"
 
 
 class Counts(Value):

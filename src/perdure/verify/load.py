@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import Code, Finding, declare
 from perdure.errors import StoreError
 from perdure.model.event import StoredEvent
 from perdure.model.graph import Graph
@@ -19,7 +20,7 @@ from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilt
 from perdure.rules.serving import is_live
 from perdure.store.contract import EventsAfter, Store
 from perdure.store.contract.audit import JobColumns
-from perdure.verify.finding import GRACE, Finding, VerifySettings
+from perdure.verify.finding import GRACE, VerifySettings, contradiction
 from perdure.verify.redecide import LogValues, Redecided, Redeciding
 from perdure.verify.replay import Replay, replayed
 
@@ -81,16 +82,9 @@ class RunView:
         values = LogValues(self.events, self.settings.codec)
         return Redeciding(self.run.id, self.replay, self.graphs, values).redecided()
 
-    def finding(self, invariant: str, rule: str, text: str, *numbers: int, **place: Any) -> Finding:
-        return Finding(
-            invariant=invariant,
-            rule=rule,
-            text=text,
-            namespace=self.run.namespace,
-            run=self.run.id,
-            numbers=numbers,
-            **place,
-        )
+    def finding(self, invariant: str, code: Code, *numbers: int, **args: Any) -> Finding:
+        namespace, run = self.run.namespace, self.run.id
+        return contradiction(invariant, code, namespace=namespace, run=run, events=numbers, **args)
 
     def late_by(self, due_at: datetime | None) -> timedelta | None:
         return late_by(due_at, self.now, self.grace)
@@ -287,11 +281,9 @@ def _parsed(data: bytes, text: str) -> Graph | str:
     return graph if graph.text == text else f"is that of {graph.text}"
 
 
+LOADABLE = declare("verify.loadable", "cannot be loaded: {reason}")
+
+
 def _unreadable(run: Run, error: Exception) -> Finding:
-    return Finding(
-        invariant="I4",
-        rule="loadable",
-        text=f"it cannot be loaded: {type(error).__name__}: {error}",
-        namespace=run.namespace,
-        run=run.id,
-    )
+    reason = f"{type(error).__name__}: {error}"
+    return contradiction("I4", LOADABLE, namespace=run.namespace, run=run.id, reason=reason)

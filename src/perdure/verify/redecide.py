@@ -7,13 +7,15 @@ waits and which jobs each decision asked for, and thus what of them must be stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from perdure.diagnostics import Code, declare
 from perdure.errors import ValueMissing
 from perdure.model import event as events
 from perdure.model.event import Event, StoredEvent, Then
@@ -39,13 +41,34 @@ class Opened(Value):
     """How much earlier it may be due: reminders make up for having been late."""
 
 
+VALUE_MISSING = declare(
+    "verify.as_decided.value_missing",
+    "{event} needs the value of event {needed}, which has none",
+)
+IMPOSSIBLE = declare("verify.as_decided.impossible", "{event} cannot have happened: {error}")
+NOTHING_FOLLOWS = declare(
+    "verify.as_decided.nothing_follows", "nothing follows from {event}, in the state before it"
+)
+OTHER_EVENT = declare(
+    "verify.as_decided.other_event", "the rules say {decided}, the log has {stored}"
+)
+OTHER_VALUE = declare("verify.as_decided.other_value", "the rules give {event} another value")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the log and the rules part: nothing behind it was looked at."""
+
+    code: Code
+    number: int
+    args: Mapping[str, Any]
+
+
 class Redecided:
     """What came of deciding a log anew."""
 
     def __init__(self) -> None:
-        self.fault = ""
-        """Where the log and the rules part: nothing behind it was looked at."""
-        self.number = 0
+        self.fault: Difference | None = None
         self.opened: dict[str, Opened] = {}
         """The latest wait of each key that has had one."""
         self.scheduled: dict[str, Schedule] = {}
@@ -83,15 +106,14 @@ class Redeciding:
 
     def redecided(self) -> Redecided:
         place = 0
-        while place < len(self._steps) and not self._found.fault:
+        while place < len(self._steps) and self._found.fault is None:
             step = self._steps[place]
             try:
                 decision = self._decision_at(place)
             except ValueMissing as error:
-                numbers = ", ".join(map(str, error.numbers))
-                self._part(step, f"it needs the value of event {numbers}, which has none")
+                self._part(VALUE_MISSING, step, needed=error.numbers)
             except Exception as error:  # a log that was tampered with may lead anywhere
-                self._part(step, f"it cannot have come about: {type(error).__name__}: {error}")
+                self._part(IMPOSSIBLE, step, error=f"{type(error).__name__}: {error}")
             else:
                 place = self._compared(place, decision)
         return self._found
@@ -164,18 +186,19 @@ class Redeciding:
         if decision is None:
             return place + 1
         if not decision.events:
-            self._part(first, "nothing follows from it, as the run was then")
+            self._part(NOTHING_FOLLOWS, first)
         for event, value in decision.events:
             if place >= first.number and self._ends_at(place):
                 break
             step = self._steps[place] if place < len(self._steps) else None
             if step is None or not _is_same(step.event, event):
-                is_there = "nothing" if step is None else _told(step.event)
+                stored = "nothing" if step is None else _told(step.event)
                 number = len(self._steps) if step is None else step.number
-                self._part_at(number, f"the rules say {_told(event)}, the log has {is_there}")
+                args = {"decided": _told(event), "stored": stored}
+                self._found.fault = Difference(OTHER_EVENT, number, args)
                 return place
             if not self._has_value(step, value):
-                self._part(step, "its value is not what the rules give")
+                self._part(OTHER_VALUE, step)
                 return place
             place += 1
         self._take(first, decision)
@@ -212,11 +235,8 @@ class Redeciding:
             return timedelta(0)
         return max(timedelta(0), now - (before.at + before.wait.delay - before.sooner))
 
-    def _part(self, step: Step, text: str) -> None:
-        self._part_at(step.number, f"{_told(step.event)}: {text}")
-
-    def _part_at(self, number: int, text: str) -> None:
-        self._found.fault, self._found.number = text, number
+    def _part(self, code: Code, step: Step, **args: Any) -> None:
+        self._found.fault = Difference(code, step.number, {"event": _told(step.event), **args})
 
 
 def _is_same(stored: Event, decided: Event) -> bool:

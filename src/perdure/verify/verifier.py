@@ -15,10 +15,11 @@ from collections.abc import (
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from perdure.diagnostics import Code, Finding, declare
 from perdure.errors import StoreError
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job, JobFilter
@@ -27,7 +28,7 @@ from perdure.model.schedule import Schedule, TickResult
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.store.contract.audit import JobColumns
-from perdure.verify.finding import Counts, Finding, VerifySettings
+from perdure.verify.finding import Counts, VerifySettings, contradiction
 from perdure.verify.load import Loader, RunView
 from perdure.verify.rules import approvals, decisions, family, fold, jobs, live, log, progress
 from perdure.verify.rules import schedules_limits as limits
@@ -61,6 +62,21 @@ DETAILS = 50
 """Jobs whose inputs are in memory at once."""
 _SAME_ID = 10_000
 """Namespaces that may have a run of one id."""
+
+LISTABLE = declare("verify.listable", "cannot be listed: {reason}")
+HAS_RUN = declare("verify.has_run", "a {what} of a run that does not exist")
+SCHEDULES_ARE_READABLE = declare(
+    "verify.schedules_are_readable", "cannot be read, so it starts nothing: {reason}"
+)
+ORPHANS = declare("verify.orphans", "rows of {owner} in {table} were left behind")
+SHARED_FINGERPRINTS = declare(
+    "verify.shared_fingerprints",
+    "{count:unfinished job|unfinished jobs} of queue {queue!r} share fingerprint {fingerprint!r}",
+)
+RULE_FAILED = declare("verify.rule_failed", "rule {rule} failed: {reason}")
+READABLE_PARTS = declare(
+    "verify.readable_parts", "the remaining {part} could not be read: {reason}"
+)
 
 Place = tuple[str, RunId]
 
@@ -124,8 +140,7 @@ class Verifier:
     async def _jobs(self) -> AsyncIterator[Finding]:
         async for page in self._pages_of_jobs():
             if isinstance(page, Unlisted):
-                text = f"it cannot be listed: {page.reason}"
-                yield Finding(invariant="I7", rule="listable", text=text, job=page.job)
+                yield contradiction("I7", LISTABLE, job=page.job, reason=page.reason)
                 continue
             self._count(jobs=len(page))
             async for finding in self._judged(page):
@@ -185,10 +200,7 @@ class Verifier:
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
                 if await self._is_stray(namespace, id, what):
-                    text = f"a {what} of a run that is not there"
-                    yield Finding(
-                        invariant="I7", rule="has_run", text=text, namespace=namespace, run=id
-                    )
+                    yield contradiction("I7", HAS_RUN, namespace=namespace, run=id, what=what)
             elif run.status in ENDED:
                 view = await self._loader.leftovers(run)
                 for finding in () if view is None else asked(view, LEFTOVER_RULES):
@@ -205,13 +217,12 @@ class Verifier:
 
     async def _schedules(self) -> AsyncIterator[Finding]:
         for broken in await self._store.schedules.unreadable(self._settings.namespace):
-            text = f"schedule: it cannot be read, so it starts nothing: {broken.reason}"
-            yield Finding(
-                invariant="I7",
-                rule="schedules_are_readable",
-                text=text,
+            yield contradiction(
+                "I7",
+                SCHEDULES_ARE_READABLE,
                 namespace=broken.namespace,
-                key=broken.name,
+                schedule=broken.name,
+                reason=broken.reason,
             )
         before = await self._schedule_times()
         found = await self._store.schedules.list(self._settings.namespace)
@@ -247,16 +258,9 @@ class Verifier:
         if audit is None:
             return
         for orphan in await audit.orphans() if namespace is None else ():  # they are of none
-            text = f"left behind in {orphan.table}: rows of {orphan.owner}, which is gone"
-            yield Finding(invariant="I8", rule="orphans", text=text)
+            yield contradiction("I8", ORPHANS, table=orphan.table, owner=orphan.owner)
         for shared in await audit.shared_fingerprints(namespace):
-            text = (
-                f"{shared.count} unfinished jobs of queue {shared.queue!r} share fingerprint "
-                f"{shared.fingerprint!r}"
-            )
-            yield Finding(
-                invariant="I2", rule="shared_fingerprints", text=text, namespace=shared.namespace
-            )
+            yield contradiction("I2", SHARED_FINGERPRINTS, **asdict(shared))
         now = await self._store.now()
         for limit in await audit.limits(namespace):
             view = limits.LimitView(limit, now, self._settings.closed_max)
@@ -283,7 +287,7 @@ async def verify_store(store: Store, settings: VerifySettings | None = None) -> 
 class View(Protocol):
     """What a rule may look at, and by which it says what it found."""
 
-    def finding(self, invariant: str, rule: str, text: str) -> Finding: ...
+    def finding(self, invariant: str, code: Code, **args: Any) -> Finding: ...
 
 
 V = TypeVar("V", bound=View)
@@ -295,9 +299,8 @@ def asked(view: V, rules: Iterable[Callable[[V], Iterable[Finding]]]) -> Iterato
         try:
             yield from rule(view)
         except Exception as error:
-            name = getattr(rule, "__name__", repr(rule))
-            text = f"the rule could not be asked: {type(error).__name__}: {error}"
-            yield view.finding("log", name, text)
+            name, reason = getattr(rule, "__name__", repr(rule)), f"{type(error).__name__}: {error}"
+            yield view.finding("log", RULE_FAILED, rule=name, reason=reason)
 
 
 async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
@@ -308,8 +311,8 @@ async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Fi
     except StoreError:
         raise  # nobody answers: that is no fault of what is kept
     except Exception as error:
-        text = f"the rest of the {name} could not be read: {type(error).__name__}: {error}"
-        yield Finding(invariant="log", rule="readable_parts", text=text)
+        reason = f"{type(error).__name__}: {error}"
+        yield contradiction("log", READABLE_PARTS, part=name, reason=reason)
 
 
 def _unmoved(job: Job, details: JobColumns | None) -> JobColumns | None:

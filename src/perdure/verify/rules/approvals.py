@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.graph import APPROVE, ApprovalNode, Graph, SignalNode
 from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import AnswerState, ApprovalState, RunState
-from perdure.verify.finding import Finding
 from perdure.verify.load import RunView
 from perdure.verify.replay import Step
 
 _NOBODY = ApprovalState()
+
+
+SIGNALS_TAKEN_ONCE_NOT_A_SIGNAL = declare(
+    "verify.signals_taken_once.not_a_signal", "consumed event {ref} as a signal, which it is not"
+)
+SIGNALS_TAKEN_ONCE_TAKEN_BEFORE = declare(
+    "verify.signals_taken_once.taken_before",
+    "consumed the signal of event {ref}, as event {taken} had already",
+)
 
 
 def signals_taken_once(view: RunView) -> Iterator[Finding]:
@@ -25,14 +34,29 @@ def signals_taken_once(view: RunView) -> Iterator[Finding]:
         signal = view.replay.steps[event.ref - 1].event if 0 < event.ref < step.number else None
         numbers = (event.ref, step.number)
         if not isinstance(signal, events.SignalReceived):
-            text = f"took event {event.ref} as a signal, which is none"
-            yield view.finding("I2", "signals_taken_once", text, *numbers, key=event.node)
+            yield view.finding(
+                "I2", SIGNALS_TAKEN_ONCE_NOT_A_SIGNAL, *numbers, key=event.node, ref=event.ref
+            )
             continue
         if event.ref in taken:
-            text = f"took the signal of event {event.ref}, as event {taken[event.ref]} had done"
-            yield view.finding("I2", "signals_taken_once", text, *numbers, key=event.node)
+            yield view.finding(
+                "I2",
+                SIGNALS_TAKEN_ONCE_TAKEN_BEFORE,
+                *numbers,
+                key=event.node,
+                ref=event.ref,
+                taken=taken[event.ref],
+            )
         taken[event.ref] = step.number
         yield from _in_order(view, step, event, signal)
+
+
+SIGNALS_TAKEN_ONCE_OTHER_NAME = declare(
+    "verify.signals_taken_once.other_name", "waits for signal {signal!r}, but consumed {name!r}"
+)
+SIGNALS_IN_ORDER = declare(
+    "verify.signals_in_order", "consumed the signal of event {ref} before that of event {oldest}"
+)
 
 
 def _in_order(
@@ -43,13 +67,35 @@ def _in_order(
     if not isinstance(node, SignalNode):
         return
     if node.signal != signal.name:
-        text = f"waits for signal {node.signal!r}, and took {signal.name!r}"
         numbers = (event.ref, step.number)
-        yield view.finding("I2", "signals_taken_once", text, *numbers, key=event.node)
+        yield view.finding(
+            "I2",
+            SIGNALS_TAKEN_ONCE_OTHER_NAME,
+            *numbers,
+            key=event.node,
+            signal=node.signal,
+            name=signal.name,
+        )
     oldest = min(step.before.mail.get(signal.name, (event.ref,)))
     if node.where is None and oldest < event.ref:
-        text = f"took the signal of event {event.ref} before that of event {oldest}"
-        yield view.finding("I2", "signals_in_order", text, oldest, step.number, key=event.node)
+        yield view.finding(
+            "I2",
+            SIGNALS_IN_ORDER,
+            oldest,
+            step.number,
+            key=event.node,
+            ref=event.ref,
+            oldest=oldest,
+        )
+
+
+REPORTS_COUNT_ONCE_REPEATED = declare(
+    "verify.reports_count_once.repeated", "the report with token {token!r} was already applied"
+)
+REPORTS_COUNT_ONCE_AFTER_LAST = declare(
+    "verify.reports_count_once.after_last",
+    "a final report ({status}) after the final report of event {first}",
+)
 
 
 def reports_count_once(view: RunView) -> Iterator[Finding]:
@@ -59,12 +105,35 @@ def reports_count_once(view: RunView) -> Iterator[Finding]:
         if not isinstance(event, events.NodeReported):
             continue
         if event.token and event.token in before.reports.get(event.key, ()):
-            text = f"the report with token {event.token!r} was taken before"
-            yield view.finding("I2", "reports_count_once", text, step.number, key=event.key)
+            yield view.finding(
+                "I2", REPORTS_COUNT_ONCE_REPEATED, step.number, key=event.key, token=event.token
+            )
         if ReportStatus(event.status) in LAST and event.key in before.early:
             first = before.early[event.key]
-            text = f"a last report ({event.status}), though that of event {first} came before it"
-            yield view.finding("I2", "reports_count_once", text, first, step.number, key=event.key)
+            yield view.finding(
+                "I2",
+                REPORTS_COUNT_ONCE_AFTER_LAST,
+                first,
+                step.number,
+                key=event.key,
+                status=event.status,
+                first=first,
+            )
+
+
+APPROVALS_BY_DECIDERS_NOT_A_DECIDER = declare(
+    "verify.approvals_by_deciders.not_a_decider",
+    "answered by {by!r} for {stands_for}; the deciders are {may}",
+)
+APPROVALS_BY_DECIDERS_UNKNOWN_ANSWER = declare(
+    "verify.approvals_by_deciders.unknown_answer",
+    "answered {decision!r}; the answers are {answers}",
+)
+APPROVALS_BY_DECIDERS_TWICE = declare("verify.approvals_by_deciders.twice", "{by!r} answered twice")
+APPROVALS_BY_DECIDERS_AFTER_DECISION = declare(
+    "verify.approvals_by_deciders.after_decision",
+    "{by!r} answered after it was decided: {decided!r}",
+)
 
 
 def approvals_by_deciders(view: RunView) -> Iterator[Finding]:
@@ -77,24 +146,49 @@ def approvals_by_deciders(view: RunView) -> Iterator[Finding]:
         if node is None:
             continue
         state = step.before.approvals.get(node.id, _NOBODY)
-        for fault in _faults(node, state, event):
-            yield view.finding("I2", "approvals_by_deciders", fault, step.number, key=node.id)
+        number, id = step.number, node.id
+        deciders = {*node.deciders, *state.deciders}
+        if deciders and not (event.stands_for and deciders.issuperset(event.stands_for)):
+            may = tuple(sorted(deciders))
+            yield view.finding(
+                "I2",
+                APPROVALS_BY_DECIDERS_NOT_A_DECIDER,
+                number,
+                key=id,
+                by=event.by,
+                stands_for=event.stands_for,
+                may=may,
+            )
+        if event.decision not in node.answers:
+            yield view.finding(
+                "I2",
+                APPROVALS_BY_DECIDERS_UNKNOWN_ANSWER,
+                number,
+                key=id,
+                decision=event.decision,
+                answers=node.answers,
+            )
+        if any(each.by == event.by for each in state.answers):
+            yield view.finding("I2", APPROVALS_BY_DECIDERS_TWICE, number, key=id, by=event.by)
+        decided = decided_by(node, state.answers)
+        if decided is not None:
+            yield view.finding(
+                "I2",
+                APPROVALS_BY_DECIDERS_AFTER_DECISION,
+                number,
+                key=id,
+                by=event.by,
+                decided=decided,
+            )
 
 
-def _faults(
-    node: ApprovalNode, state: ApprovalState, event: events.ApprovalAnswered
-) -> Iterator[str]:
-    deciders = {*node.deciders, *state.deciders}
-    if deciders and not (event.stands_for and deciders.issuperset(event.stands_for)):
-        may = ", ".join(sorted(deciders))
-        yield f"answered by {event.by!r} for {list(event.stands_for)}; those who may are {may}"
-    if event.decision not in node.answers:
-        yield f"answered {event.decision!r}; the answers are {', '.join(node.answers)}"
-    if any(each.by == event.by for each in state.answers):
-        yield f"{event.by!r} answered twice"
-    decided = decided_by(node, state.answers)
-    if decided is not None:
-        yield f"{event.by!r} answered after it was decided: {decided!r}"
+APPROVALS_AS_DECIDED_UNDECIDED = declare(
+    "verify.approvals_as_decided.undecided",
+    "continued as decided with {answers_count:answer|answers}, which decide nothing",
+)
+APPROVALS_AS_DECIDED_APPROVED = declare(
+    "verify.approvals_as_decided.approved", "failed as rejected, but the answers approve"
+)
 
 
 def approvals_as_decided(view: RunView) -> Iterator[Finding]:
@@ -112,11 +206,15 @@ def approvals_as_decided(view: RunView) -> Iterator[Finding]:
         answers = step.before.approvals.get(id, _NOBODY).answers
         decided = decided_by(node, answers)
         if decided is None:
-            text = f"went on as decided with {len(answers)} answers, which decide nothing"
-            yield view.finding("I2", "approvals_as_decided", text, step.number, key=id)
+            yield view.finding(
+                "I2",
+                APPROVALS_AS_DECIDED_UNDECIDED,
+                step.number,
+                key=id,
+                answers_count=len(answers),
+            )
         elif isinstance(event, events.NodeFailed) and decided == APPROVE:
-            text = "failed as rejected, and the answers approve"
-            yield view.finding("I2", "approvals_as_decided", text, step.number, key=id)
+            yield view.finding("I2", APPROVALS_AS_DECIDED_APPROVED, step.number, key=id)
 
 
 def decided_by(node: ApprovalNode, answers: tuple[AnswerState, ...]) -> str | None:

@@ -7,15 +7,13 @@ from datetime import timedelta
 
 import msgspec
 
+from perdure.diagnostics import Finding, declare
 from perdure.engine.new_jobs import call_of
 from perdure.model.duration import nearest_duration
-from perdure.model.job import FINISHED, Job
+from perdure.model.job import FINISHED
 from perdure.model.lane import Lane
 from perdure.model.run import LiveKind, Wait, WaitKind
-from perdure.rules.decision import Schedule
 from perdure.rules.rank import rank_of
-from perdure.store.contract.audit import JobColumns
-from perdure.verify.finding import Finding
 from perdure.verify.load import RunView, decoded, is_json
 from perdure.verify.redecide import Opened
 
@@ -28,9 +26,23 @@ IN_ONE_COMMIT = timedelta(seconds=60)
 
 def as_decided(view: RunView) -> Iterator[Finding]:
     """Deciding anew upon what happened gives the events that are there."""
-    found = view.redecided
-    if found.fault:
-        yield view.finding("I10", "as_decided", found.fault, found.number)
+    fault = view.redecided.fault
+    if fault is not None:
+        yield view.finding("I10", fault.code, fault.number, **fault.args)
+
+
+WAITS_AS_OPENED_DIFFERS = declare(
+    "verify.waits_as_opened.differs",
+    "the {name} of its wait is {kept!r}, but it was opened with {asked!r}",
+)
+WAITS_AS_OPENED_DETAIL = declare(
+    "verify.waits_as_opened.detail",
+    "the detail of its wait is {detail!r}, which is not what it was opened with",
+)
+WAITS_AS_OPENED_DUE = declare(
+    "verify.waits_as_opened.due",
+    "its wait is due at {due_at}, but it was opened at {at}[ for {wanted}][ to last {delay}]",
+)
 
 
 def waits_as_opened(view: RunView) -> Iterator[Finding]:
@@ -41,24 +53,30 @@ def waits_as_opened(view: RunView) -> Iterator[Finding]:
         opened = view.redecided.opened.get(wait.key)
         if opened is None or view.state.live.get(wait.key) in (None, LiveKind.JOB):
             continue  # which is told elsewhere
-        for fault in _faults(view, wait, opened):
-            yield view.finding("I7", "waits_as_opened", fault, key=wait.key)
-
-
-def _faults(view: RunView, wait: Wait, opened: Opened) -> Iterator[str]:
-    wanted = opened.wait
-    pairs = (
-        ("kind", wait.kind, wanted.kind),
-        ("name", wait.name, wanted.name),
-        ("deciders", wait.deciders, wanted.deciders),
-    )
-    for name, kept, asked in pairs:
-        if kept != asked:
-            yield f"the {name} of its wait is {kept!r}, it was opened with {asked!r}"
-    if not _same_json(view, wait.detail, wanted.detail):
-        yield f"the detail of its wait is {wait.detail[:80]!r}, not what it was opened with"
-    if wanted.kind is not WaitKind.CHILD and not _is_due_in_time(wait, opened):
-        yield f"its wait is due at {wait.due_at}; {_told(opened)}"
+        wanted = opened.wait
+        pairs = (
+            ("kind", wait.kind, wanted.kind),
+            ("name", wait.name, wanted.name),
+            ("deciders", wait.deciders, wanted.deciders),
+        )
+        for name, kept, asked in pairs:
+            if kept != asked:
+                yield view.finding(
+                    "I7", WAITS_AS_OPENED_DIFFERS, key=wait.key, name=name, kept=kept, asked=asked
+                )
+        if not _same_json(view, wait.detail, wanted.detail):
+            yield view.finding("I7", WAITS_AS_OPENED_DETAIL, key=wait.key, detail=wait.detail[:80])
+        if wanted.kind is not WaitKind.CHILD and not _is_due_in_time(wait, opened):
+            due_at, delay = wanted.due_at, wanted.delay
+            yield view.finding(
+                "I7",
+                WAITS_AS_OPENED_DUE,
+                key=wait.key,
+                due_at=wait.due_at,
+                at=opened.at,
+                wanted=due_at,
+                delay=delay,
+            )
 
 
 def _same_json(view: RunView, kept: bytes | None, asked: bytes) -> bool:
@@ -84,13 +102,17 @@ def _is_due_in_time(wait: Wait, opened: Opened) -> bool:
     return earliest <= wait.due_at <= opened.at + delay + IN_ONE_COMMIT
 
 
-def _told(opened: Opened) -> str:
-    wanted = opened.wait
-    if wanted.due_at is not None:
-        return f"it was opened for {wanted.due_at}"
-    if wanted.delay is None:
-        return "it was opened to be due at no time"
-    return f"it was opened at {opened.at} for {wanted.delay}"
+JOBS_AS_SCHEDULED_DIFFERS = declare(
+    "verify.jobs_as_scheduled.differs",
+    "the {name} of its job is {kept!r}, but {asked!r} was scheduled",
+)
+JOBS_AS_SCHEDULED_RANK = declare(
+    "verify.jobs_as_scheduled.rank",
+    "the rank of its job is {stored}, but {rank} by its time and priority",
+)
+JOBS_AS_SCHEDULED_INPUT = declare(
+    "verify.jobs_as_scheduled.input", "the input of its job is not what was scheduled"
+)
 
 
 def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
@@ -102,40 +124,42 @@ def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
         if schedule is None or view.state.live.get(schedule.key.text) is not LiveKind.JOB:
             continue  # which is told elsewhere
         details = None if view.details is None else view.details.get(job.id)
-        for fault in _job_faults(view, job, details, schedule):
-            where = {"key": schedule.key.text, "job": job.id}
-            yield view.finding("I7", "jobs_as_scheduled", fault, **where)
-
-
-def _job_faults(
-    view: RunView, job: Job, details: JobColumns | None, schedule: Schedule
-) -> Iterator[str]:
-    call = schedule.call
-    pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
-    if details is not None:
-        wanted = Lane(
-            queue=call.queue,
-            task=call.task,
-            tags=call.tags,
-            flow=f"{view.state.flow}@{view.state.version}",
-        )
-        policy = None if call.policy is None else call.policy.encode()
-        pairs += [
-            ("queue", details.queue, call.queue),
-            ("task", details.task, call.task),
-            ("lane", details.lane, wanted.text),
-            ("policy", details.policy, policy),
-        ]
-    for name, kept, asked in pairs:
-        if kept != asked:
-            yield f"the {name} of its job is {kept!r}, it was asked for with {asked!r}"
-    if details is not None and job.status not in FINISHED:
-        aging = timedelta(milliseconds=view.state.aging_ms)
-        rank = rank_of(job.ready_at, job.priority, aging)
+        key, call = schedule.key.text, schedule.call
+        pairs: list[tuple[str, object, object]] = [("priority", job.priority, call.priority)]
+        if details is not None:
+            lane = Lane(
+                queue=call.queue,
+                task=call.task,
+                tags=call.tags,
+                flow=f"{view.state.flow}@{view.state.version}",
+            )
+            policy = None if call.policy is None else call.policy.encode()
+            pairs += [
+                ("queue", details.queue, call.queue),
+                ("task", details.task, call.task),
+                ("lane", details.lane, lane.text),
+                ("policy", details.policy, policy),
+            ]
+        for name, kept, asked in pairs:
+            if kept != asked:
+                yield view.finding(
+                    "I7",
+                    JOBS_AS_SCHEDULED_DIFFERS,
+                    key=key,
+                    job=job.id,
+                    name=name,
+                    kept=kept,
+                    asked=asked,
+                )
+        if details is None or job.status in FINISHED:
+            continue
+        rank = rank_of(job.ready_at, job.priority, timedelta(milliseconds=view.state.aging_ms))
         if abs(details.rank - rank) > RANK_ROUNDING:
-            yield f"the rank of its job is {details.rank}, by its time and priority it is {rank}"
+            yield view.finding(
+                "I7", JOBS_AS_SCHEDULED_RANK, key=key, job=job.id, stored=details.rank, rank=rank
+            )
         if not _same_json(view, details.input, call_of(schedule)):
-            yield "the input of its job is not what it was asked for with"
+            yield view.finding("I7", JOBS_AS_SCHEDULED_INPUT, key=key, job=job.id)
 
 
 RULES = (as_decided, waits_as_opened, jobs_as_scheduled)

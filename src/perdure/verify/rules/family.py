@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perdure.diagnostics import Finding, declare
 from perdure.model.event import Parent
 from perdure.model.run import ENDED, LiveKind, WaitKind
-from perdure.verify.finding import Finding
 from perdure.verify.load import RunView
+
+HAS_PARENT = declare("verify.has_parent", "a child of run {run_id!r}, which does not exist")
 
 
 def has_parent(view: RunView) -> Iterator[Finding]:
     """A child is removed with its parent, not after it."""
     if view.run.parent is not None and view.parent is None:
-        text = f"a child of run {view.run.parent.run!r}, which is not there"
-        yield view.finding("I7", "has_parent", text, key=view.run.parent.key)
+        yield view.finding("I7", HAS_PARENT, key=view.run.parent.key, run_id=view.run.parent.run)
+
+
+IS_AWAITED = declare(
+    "verify.is_awaited",
+    "{status}, but its parent, run {run_id!r} ({parent_status}), has no wait for it",
+)
 
 
 def is_awaited(view: RunView) -> Iterator[Finding]:
@@ -23,11 +30,23 @@ def is_awaited(view: RunView) -> Iterator[Finding]:
     if parent is None or view.run.status in ENDED or view.awaited_by_parent:
         return
     if view.parent is not None:
-        text = (
-            f"{view.run.status}, and its parent, run {parent.run!r} ({view.parent.status}), has no "
-            "wait for it: nobody will hear of its end, and nobody cancels it"
+        yield view.finding(
+            "I7",
+            IS_AWAITED,
+            key=parent.key,
+            status=view.run.status,
+            run_id=parent.run,
+            parent_status=view.parent.status,
         )
-        yield view.finding("I7", "is_awaited", text, key=parent.key)
+
+
+CHILDREN_ARE_THERE_MISSING = declare(
+    "verify.children_are_there.missing", "waits for run {name!r}, which does not exist"
+)
+CHILDREN_ARE_THERE_ENDED = declare(
+    "verify.children_are_there.ended",
+    "waits for run {name!r}, which is {status}, but the wait is not due",
+)
 
 
 def children_are_there(view: RunView) -> Iterator[Finding]:
@@ -40,11 +59,14 @@ def children_are_there(view: RunView) -> Iterator[Finding]:
         child = view.children.get(wait.name)
         is_due = wait.due_at is not None and wait.due_at <= view.now
         if child is None and not is_due:
-            text = f"waits for run {wait.name!r}, which is not there"
-            yield view.finding("I7", "children_are_there", text, key=wait.key)
+            yield view.finding("I7", CHILDREN_ARE_THERE_MISSING, key=wait.key, name=wait.name)
         elif child is not None and child.status in ENDED and not is_due:
-            text = f"waits for run {wait.name!r}, which is {child.status}: the wait is not due"
-            yield view.finding("I7", "children_are_there", text, key=wait.key)
+            yield view.finding(
+                "I7", CHILDREN_ARE_THERE_ENDED, key=wait.key, name=wait.name, status=child.status
+            )
+
+
+CHILDREN_KNOW = declare("verify.children_know", "waits for run {id!r}, whose parent is {parent!r}")
 
 
 def children_know(view: RunView) -> Iterator[Finding]:
@@ -55,8 +77,7 @@ def children_know(view: RunView) -> Iterator[Finding]:
             continue
         wanted = Parent(run=view.run.id, key=key)
         if child.parent != wanted:
-            text = f"waits for run {child.id!r}, whose parent is {child.parent!r}"
-            yield view.finding("I7", "children_know", text, key=key)
+            yield view.finding("I7", CHILDREN_KNOW, key=key, id=child.id, parent=child.parent)
 
 
 RULES = (has_parent, is_awaited, children_are_there, children_know)

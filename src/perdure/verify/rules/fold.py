@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from perdure.diagnostics import Finding, declare
 from perdure.engine.new_jobs import summary_of
 from perdure.model import event as events
 from perdure.model.run import LiveKind, RunStatus
 from perdure.rules.snapshot import FORMAT, restore
-from perdure.verify.finding import Finding
 from perdure.verify.load import RunView, is_json
 from perdure.verify.replay import Step
 
@@ -26,10 +26,17 @@ _SUMMARISED = frozenset(
 """In other states a summary is not kept up to date."""
 
 
+FOLDABLE = declare("verify.foldable", "the log cannot be folded any further: {fault}")
+
+
 def foldable(view: RunView) -> Iterator[Finding]:
     if view.replay.fault:
-        text = f"the log cannot be folded further: {view.replay.fault}"
-        yield view.finding("I5", "foldable", text, view.replay.fault_number)
+        yield view.finding("I5", FOLDABLE, view.replay.fault_number, fault=view.replay.fault)
+
+
+ROW_AGREES = declare(
+    "verify.row_agrees", "{name} is {kept} in the run's row, but {folded} according to its events"
+)
 
 
 def row_agrees(view: RunView) -> Iterator[Finding]:
@@ -45,8 +52,20 @@ def row_agrees(view: RunView) -> Iterator[Finding]:
     )
     for name, kept, folded in pairs:
         if kept != folded:
-            text = f"{name} is {kept!s} in the run's row, and {folded!s} by its events"
-            yield view.finding("I5", "row_agrees", text, state.number)
+            yield view.finding("I5", ROW_AGREES, state.number, name=name, kept=kept, folded=folded)
+
+
+ENDED_IN_TIME_NO_END_IN_ROW = declare(
+    "verify.ended_in_time.no_end_in_row", "{event} ended the run, but its row has no end time"
+)
+ENDED_IN_TIME_NO_ENDING_EVENT = declare(
+    "verify.ended_in_time.no_ending_event",
+    "the row ended at {finished_at}, but no event ended the run",
+)
+ENDED_IN_TIME_OTHER_TIME = declare(
+    "verify.ended_in_time.other_time",
+    "the row ended at {finished_at}, but the event that ended the run is of {at}",
+)
 
 
 def ended_in_time(view: RunView) -> Iterator[Finding]:
@@ -56,14 +75,21 @@ def ended_in_time(view: RunView) -> Iterator[Finding]:
     run, ended = view.run, _ending(view)
     if run.finished_at is None:
         if ended is not None:
-            text = f"{type(ended.event).__name__} ended the run, whose row has no end"
-            yield view.finding("I5", "ended_in_time", text, ended.number)
+            yield view.finding(
+                "I5", ENDED_IN_TIME_NO_END_IN_ROW, ended.number, event=type(ended.event).__name__
+            )
     elif ended is None:
-        text = f"the row ended at {run.finished_at}, and no event ended it"
-        yield view.finding("I5", "ended_in_time", text, view.state.number)
+        yield view.finding(
+            "I5", ENDED_IN_TIME_NO_ENDING_EVENT, view.state.number, finished_at=run.finished_at
+        )
     elif ended.stored.at != run.finished_at:
-        text = f"the row ended at {run.finished_at}, by the event that ended it {ended.stored.at}"
-        yield view.finding("I5", "ended_in_time", text, ended.number)
+        yield view.finding(
+            "I5",
+            ENDED_IN_TIME_OTHER_TIME,
+            ended.number,
+            finished_at=run.finished_at,
+            at=ended.stored.at,
+        )
 
 
 def _ending(view: RunView) -> Step | None:
@@ -77,18 +103,35 @@ def _ending(view: RunView) -> Step | None:
     return found
 
 
+SUMMARISED_UNREADABLE = declare(
+    "verify.summarised.unreadable", "the row's summary {summary!r} cannot be read"
+)
+SUMMARISED_DIFFERS = declare(
+    "verify.summarised.differs",
+    "the row's summary is {summary!r}, but {wanted!r} according to the events",
+)
+
+
 def summarised(view: RunView) -> Iterator[Finding]:
     """What the row says of why it is so is what the events say."""
     if view.run.summary and not is_json(view.run.summary):
-        text = f"the row's summary {view.run.summary[:80]!r} cannot be read"
-        yield view.finding("I5", "summarised", text, view.state.number)
+        yield view.finding(
+            "I5", SUMMARISED_UNREADABLE, view.state.number, summary=view.run.summary[:80]
+        )
         return
     if view.replay.fault or view.state.status not in _SUMMARISED:
         return
     wanted = summary_of(view.state)
     if msgspec.json.decode(view.run.summary or b"{}") != msgspec.json.decode(wanted):
-        text = f"the row's summary is {view.run.summary!r}, by the events it is {wanted!r}"
-        yield view.finding("I5", "summarised", text, view.state.number)
+        yield view.finding(
+            "I5", SUMMARISED_DIFFERS, view.state.number, summary=view.run.summary, wanted=wanted
+        )
+
+
+STARTED_ONCE_TWICE = declare("verify.started_once.twice", "{event} starts one key several times")
+STARTED_ONCE_HAS_JOB = declare(
+    "verify.started_once.has_job", "{event} starts a key that already has a job"
+)
 
 
 def started_once(view: RunView) -> Iterator[Finding]:
@@ -96,14 +139,20 @@ def started_once(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
         started = getattr(step.event, "then", events.NOTHING).started
         if len(set(started)) < len(started):
-            text = f"{type(step.event).__name__} starts one key several times"
-            yield view.finding("I2", "started_once", text, step.number)
+            yield view.finding(
+                "I2", STARTED_ONCE_TWICE, step.number, event=type(step.event).__name__
+            )
         if isinstance(step.event, _LETTING_GO):
             continue
         for key in started:
             if step.before.live.get(key) is LiveKind.JOB:
-                text = f"{type(step.event).__name__} starts it, which has a job already"
-                yield view.finding("I2", "started_once", text, step.number, key=key)
+                yield view.finding(
+                    "I2",
+                    STARTED_ONCE_HAS_JOB,
+                    step.number,
+                    key=key,
+                    event=type(step.event).__name__,
+                )
 
 
 _LETTING_GO = (
@@ -115,12 +164,30 @@ _LETTING_GO = (
 """What ends jobs, and may start the same keys again."""
 
 
+COUNTED = declare(
+    "verify.counted", "{jobs:job|jobs} started and not ended, for {live:live key|live keys}"
+)
+
+
 def counted(view: RunView) -> Iterator[Finding]:
     """As many jobs were started and have not ended as keys with a job are live."""
     live = sum(1 for kind in view.state.live.values() if kind is LiveKind.JOB)
     if live != view.state.jobs:
-        text = f"{view.state.jobs} jobs were started and have not ended, for {live} live keys"
-        yield view.finding("I2", "counted", text, view.state.number)
+        yield view.finding("I2", COUNTED, view.state.number, jobs=view.state.jobs, live=live)
+
+
+SNAPSHOT_AGREES_AHEAD = declare(
+    "verify.snapshot_agrees.ahead",
+    "the snapshot is of event {number}, but the last event of the run is {run_number}",
+)
+SNAPSHOT_AGREES_UNREADABLE = declare(
+    "verify.snapshot_agrees.unreadable",
+    "the snapshot cannot be read or does not match its checksum",
+)
+SNAPSHOT_AGREES_DIFFERS = declare(
+    "verify.snapshot_agrees.differs",
+    "{name} is {stored!r} in the snapshot, but {computed!r} according to the events up to it",
+)
 
 
 def snapshot_agrees(view: RunView) -> Iterator[Finding]:
@@ -130,24 +197,29 @@ def snapshot_agrees(view: RunView) -> Iterator[Finding]:
         return
     number = snapshot.number
     if number > view.run.number:
-        text = f"the snapshot is of event {number}, the run has {view.run.number}"
-        yield view.finding("I5", "snapshot_agrees", text, number)
+        yield view.finding(
+            "I5", SNAPSHOT_AGREES_AHEAD, number, number=number, run_number=view.run.number
+        )
         return
     kept = restore(snapshot)
     if kept is None:
         if _is_of_this_format(snapshot.data):
-            text = "the snapshot cannot be read, or is not what its checksum says"
-            yield view.finding("I5", "snapshot_agrees", text, number)
+            yield view.finding("I5", SNAPSHOT_AGREES_UNREADABLE, number)
         return
     if (folded := view.replay.state_at(number)) is None:
         return
     for name in folded.__struct_fields__:
-        if getattr(kept, name) != getattr(folded, name):
-            text = (
-                f"{name} is {getattr(kept, name)!r} in the snapshot, and "
-                f"{getattr(folded, name)!r} by the events up to it"
+        stored, computed = getattr(kept, name), getattr(folded, name)
+        if stored != computed:
+            yield view.finding(
+                "I5", SNAPSHOT_AGREES_DIFFERS, number, name=name, stored=stored, computed=computed
             )
-            yield view.finding("I5", "snapshot_agrees", text, number)
+
+
+TAIL_AGREES = declare(
+    "verify.tail_agrees",
+    "the event loaded after the snapshot of event {after} differs from the one in the log",
+)
 
 
 def tail_agrees(view: RunView) -> Iterator[Finding]:
@@ -156,8 +228,7 @@ def tail_agrees(view: RunView) -> Iterator[Finding]:
     known = [event for event in view.events if event.number > after]
     for told, event in zip(view.tail, known, strict=False):
         if told != event:
-            text = f"after the snapshot of event {after} another event is loaded than from the log"
-            yield view.finding("I5", "tail_agrees", text, event.number)
+            yield view.finding("I5", TAIL_AGREES, event.number, after=after)
             return
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import Code, Finding, declare
 from perdure.model.duration import DURATION_MAX
 from perdure.model.job import FINISHED, HELD, Job, JobState, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.policy import decode_policy
 from perdure.store.contract.audit import JobColumns
-from perdure.verify.finding import Finding, VerifySettings
+from perdure.verify.finding import VerifySettings, contradiction
 from perdure.verify.load import decoded, late_by
 
 ROUNDING_SECONDS = 0.01
@@ -35,34 +36,65 @@ class JobView:
     def is_plain(self) -> bool:
         return self.job.node is None
 
-    def finding(self, invariant: str, rule: str, text: str) -> Finding:
-        where: dict[str, Any] = {"namespace": self.job.namespace, "job": self.job.id}
-        if self.job.node is not None:
-            where |= {"run": self.job.node.run, "key": self.job.node.key}
-        return Finding(invariant=invariant, rule=rule, text=text, **where)
+    def finding(self, invariant: str, code: Code, **args: Any) -> Finding:
+        node = self.job.node
+        return contradiction(
+            invariant,
+            code,
+            namespace=self.job.namespace,
+            run="" if node is None else node.run,
+            key="" if node is None else node.key,
+            job=self.job.id,
+            **args,
+        )
 
     def late_by(self, due_at: datetime | None) -> timedelta | None:
         return late_by(due_at, self.now, self.grace)
+
+
+IS_WHOLE_NO_LEASE = declare("verify.is_whole.no_lease", "{status} without a lease")
+IS_WHOLE_LEASE = declare("verify.is_whole.lease", "{status}, but has a lease until {lease_until}")
+IS_WHOLE_NO_HOLDER = declare("verify.is_whole.no_holder", "{status}, but no worker holds it")
+IS_WHOLE_NO_END = declare("verify.is_whole.no_end", "{status} without an end time")
+IS_WHOLE_END = declare("verify.is_whole.end", "{status}, but ended at {finished_at}")
+IS_WHOLE_NO_OUTPUT = declare("verify.is_whole.no_output", "completed without an output")
+IS_WHOLE_ATTEMPT = declare(
+    "verify.is_whole.attempt",
+    "attempt {attempt} of a job that was claimed at most {epoch:time|times}",
+)
 
 
 def is_whole(view: JobView) -> Iterator[Finding]:
     """Held jobs have a lease and a holder, finished ones an end, others neither."""
     job = view.job
     is_held, is_finished = job.status in HELD, job.status in FINISHED
-    if is_held is not (job.lease_until is not None):
-        lease = "no lease" if is_held else f"a lease until {job.lease_until}"
-        yield view.finding("I7", "is_whole", f"it is {job.status} and has {lease}")
+    if is_held and job.lease_until is None:
+        yield view.finding("I7", IS_WHOLE_NO_LEASE, status=job.status)
+    if not is_held and job.lease_until is not None:
+        yield view.finding("I7", IS_WHOLE_LEASE, status=job.status, lease_until=job.lease_until)
     if is_held and job.worker is None:
-        yield view.finding("I7", "is_whole", f"it is {job.status} and nobody holds it")
-    if is_finished is not (job.finished_at is not None):
-        end = "no end" if is_finished else f"ended at {job.finished_at}"
-        yield view.finding("I8", "is_whole", f"it is {job.status} and has {end}")
+        yield view.finding("I7", IS_WHOLE_NO_HOLDER, status=job.status)
+    if is_finished and job.finished_at is None:
+        yield view.finding("I8", IS_WHOLE_NO_END, status=job.status)
+    if not is_finished and job.finished_at is not None:
+        yield view.finding("I8", IS_WHOLE_END, status=job.status, finished_at=job.finished_at)
     state = view.state
     if state is not None and state.status is Status.COMPLETED and state.output is None:
-        yield view.finding("I2", "is_whole", "it is completed and has no output")
+        yield view.finding("I2", IS_WHOLE_NO_OUTPUT)
     if job.attempt > job.epoch:
-        text = f"attempt {job.attempt} of a job that was claimed {job.epoch} times at most"
-        yield view.finding("I9", "is_whole", text)
+        yield view.finding("I9", IS_WHOLE_ATTEMPT, attempt=job.attempt, epoch=job.epoch)
+
+
+JOBS_IN_TIME_LEASE = declare(
+    "verify.jobs_in_time.lease",
+    "the lease of worker {worker} expired {late} ago, and no worker took the job over",
+)
+JOBS_IN_TIME_SCHEDULED = declare(
+    "verify.jobs_in_time.scheduled", "was scheduled for {late} ago, but is not waiting yet"
+)
+JOBS_IN_TIME_DEADLINE = declare(
+    "verify.jobs_in_time.deadline", "its deadline passed {late} ago, but it did not fail"
+)
 
 
 def jobs_in_time(view: JobView) -> Iterator[Finding]:
@@ -70,15 +102,27 @@ def jobs_in_time(view: JobView) -> Iterator[Finding]:
     if not view.is_plain:  # with its run
         return
     if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
-        text = f"the lease of worker {job.worker} ran out {late} ago, and nobody took the job over"
-        yield view.finding("I7", "jobs_in_time", text)
+        yield view.finding("I7", JOBS_IN_TIME_LEASE, worker=job.worker, late=late)
     if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
-        text = f"scheduled for {late} ago, and it does not wait yet"
-        yield view.finding("I7", "jobs_in_time", text)
+        yield view.finding("I7", JOBS_IN_TIME_SCHEDULED, late=late)
     is_unheld = job.status in (Status.WAITING, Status.SCHEDULED, Status.PAUSED)
     if is_unheld and (late := view.late_by(job.deadline_at)) is not None:
-        text = f"its deadline passed {late} ago, and it did not fail"
-        yield view.finding("I7", "jobs_in_time", text)
+        yield view.finding("I7", JOBS_IN_TIME_DEADLINE, late=late)
+
+
+IN_ITS_LANE_UNREADABLE = declare(
+    "verify.in_its_lane.unreadable",
+    "its partition {lane!r} cannot be read: no worker will claim it",
+)
+IN_ITS_LANE_OTHER_TASK = declare(
+    "verify.in_its_lane.other_task",
+    "its partition is for task {task!r} in queue {queue!r}, but the job is of task "
+    "{details_task!r} in queue {details_queue!r}",
+)
+IN_ITS_LANE_FLOW_WITHOUT_RUN = declare(
+    "verify.in_its_lane.flow_without_run",
+    "its partition is for flow {flow!r}, but it belongs to no run",
+)
 
 
 def in_its_lane(view: JobView) -> Iterator[Finding]:
@@ -88,17 +132,23 @@ def in_its_lane(view: JobView) -> Iterator[Finding]:
         return
     lane = Lane.parse(details.lane)
     if lane == UNREADABLE:
-        text = f"its lane {details.lane!r} cannot be read: nobody takes it"
-        yield view.finding("I7", "in_its_lane", text)
+        yield view.finding("I7", IN_ITS_LANE_UNREADABLE, lane=details.lane)
     elif (lane.queue, lane.task) != (details.queue, details.task):
-        text = (
-            f"its lane is of task {lane.task!r} in queue {lane.queue!r}, the job of task "
-            f"{details.task!r} in queue {details.queue!r}"
+        yield view.finding(
+            "I7",
+            IN_ITS_LANE_OTHER_TASK,
+            task=lane.task,
+            queue=lane.queue,
+            details_task=details.task,
+            details_queue=details.queue,
         )
-        yield view.finding("I7", "in_its_lane", text)
     elif view.is_plain and lane.flow:
-        text = f"its lane is of flow {lane.flow!r}, and it belongs to no run"
-        yield view.finding("I7", "in_its_lane", text)
+        yield view.finding("I7", IN_ITS_LANE_FLOW_WITHOUT_RUN, flow=lane.flow)
+
+
+IN_ITS_PLACE = declare(
+    "verify.in_its_place", "its rank {rank} is impossible for a job ready at {ready_at}"
+)
 
 
 def in_its_place(view: JobView) -> Iterator[Finding]:
@@ -112,8 +162,13 @@ def in_its_place(view: JobView) -> Iterator[Finding]:
     offset = details.rank - job.ready_at.timestamp()
     most = job.priority * DURATION_MAX.total_seconds()
     if not -ROUNDING_SECONDS <= offset <= most + ROUNDING_SECONDS:
-        text = f"its rank is {details.rank}, which no job ready at {job.ready_at} has"
-        yield view.finding("I7", "in_its_place", text)
+        yield view.finding("I7", IN_ITS_PLACE, rank=details.rank, ready_at=job.ready_at)
+
+
+CAN_BE_CALLED_INPUT = declare(
+    "verify.can_be_called.input", "its arguments are missing or cannot be read"
+)
+CAN_BE_CALLED_POLICY = declare("verify.can_be_called.policy", "its policy cannot be read: {error}")
 
 
 def can_be_called(view: JobView) -> Iterator[Finding]:
@@ -127,13 +182,12 @@ def can_be_called(view: JobView) -> Iterator[Finding]:
     except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
         is_call = False
     if not is_call:
-        text = "what it is to be called with is not there, or cannot be read"
-        yield view.finding("I1", "can_be_called", text)
+        yield view.finding("I1", CAN_BE_CALLED_INPUT)
     try:
         if details.policy is not None:
             decode_policy(details.policy)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        yield view.finding("I1", "can_be_called", f"its policy cannot be read: {error}")
+        yield view.finding("I1", CAN_BE_CALLED_POLICY, error=error)
 
 
 RULES = (is_whole, jobs_in_time, in_its_lane, in_its_place, can_be_called)

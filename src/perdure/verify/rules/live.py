@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from perdure.diagnostics import Finding, declare
 from perdure.model.job import FINISHED, HELD, Job, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
-from perdure.verify.finding import Finding
 from perdure.verify.load import NOT_STORED, RunView
+
+JOBS_MATCH_MISSING = declare("verify.jobs_match.missing", "live, but no job would execute it")
+JOBS_MATCH_SEVERAL = declare("verify.jobs_match.several", "{count:job|jobs} would execute it")
 
 
 def jobs_match(view: RunView) -> Iterator[Finding]:
@@ -19,22 +22,53 @@ def jobs_match(view: RunView) -> Iterator[Finding]:
     wanted = {key for key, kind in view.state.live.items() if kind is LiveKind.JOB}
     counts = Counter(job.node.key for job in view.jobs if job.node is not None)
     for key in sorted(wanted - counts.keys()):
-        text = "live, and there is no job that would execute it: nobody will go on with it"
-        yield view.finding("I7", "jobs_match", text, key=key)
+        yield view.finding("I7", JOBS_MATCH_MISSING, key=key)
     for key, count in sorted(counts.items()):
         if key not in wanted:
             yield _extra_job(view, key)
         elif count > 1:
-            text = f"{count} jobs would execute it"
-            yield view.finding("I2", "jobs_match", text, key=key)
+            yield view.finding("I2", JOBS_MATCH_SEVERAL, key=key, count=count)
+
+
+JOBS_MATCH_EXTRA = declare(
+    "verify.jobs_match.extra",
+    "a job ({status}) of a key that is not live; the run is {state_status}",
+)
 
 
 def _extra_job(view: RunView, key: str) -> Finding:
     assert view.jobs is not None
     job = next(job for job in view.jobs if job.node is not None and job.node.key == key)
     is_ended = view.state.is_ended
-    text = f"a job ({job.status}) of a key that is not live; the run is {view.state.status}"
-    return view.finding("I8" if is_ended else "I7", "jobs_match", text, key=key, job=job.id)
+    return view.finding(
+        "I8" if is_ended else "I7",
+        JOBS_MATCH_EXTRA,
+        key=key,
+        job=job.id,
+        status=job.status,
+        state_status=view.state.status,
+    )
+
+
+WAITS_MATCH_BESIDE_JOB = declare(
+    "verify.waits_match.beside_job", "has both a job and a wait ({kind})"
+)
+WAITS_MATCH_MISSING = declare(
+    "verify.waits_match.missing",
+    "waits according to the log ({kind}), but has no wait: nothing will wake it",
+)
+WAITS_MATCH_OTHER_KIND = declare(
+    "verify.waits_match.other_kind",
+    "a {kind} according to the log, but its wait is of type {wait_kind}",
+)
+WAITS_MATCH_OTHER_CHILD = declare(
+    "verify.waits_match.other_child", "waits for run {children!r}, but its wait is for run {name!r}"
+)
+WAITS_MATCH_EXTRA = declare("verify.waits_match.extra", "a wait ({kind}) of a key that is not live")
+WAITS_MATCH_NEVER_DUE = declare(
+    "verify.waits_match.never_due",
+    "abandoned child {name!r} will not be canceled: the wait for it is never due",
+)
 
 
 def waits_match(view: RunView) -> Iterator[Finding]:
@@ -49,25 +83,32 @@ def waits_match(view: RunView) -> Iterator[Finding]:
         wait = waits.pop(key, None)
         if kind is LiveKind.JOB:
             if wait is not None and wait.kind is not WaitKind.CHILD:
-                text = f"has a job, and a wait ({wait.kind}) as well"
-                yield view.finding("I7", "waits_match", text, key=key)
+                yield view.finding("I7", WAITS_MATCH_BESIDE_JOB, key=key, kind=wait.kind)
         elif wait is None:
-            text = f"waits by the log ({kind}), and there is no wait: nothing will wake it"
-            yield view.finding("I7", "waits_match", text, key=key)
+            yield view.finding("I7", WAITS_MATCH_MISSING, key=key, kind=kind)
         elif (wait.kind is WaitKind.CHILD) is not (kind is LiveKind.CHILD):
-            text = f"a {kind} by the log, and its wait is for a {wait.kind}"
-            yield view.finding("I7", "waits_match", text, key=key)
+            yield view.finding(
+                "I7", WAITS_MATCH_OTHER_KIND, key=key, kind=kind, wait_kind=wait.kind
+            )
         elif kind is LiveKind.CHILD and wait.name != view.state.children.get(key):
-            text = f"waits for run {view.state.children.get(key)!r}, its wait is for {wait.name!r}"
-            yield view.finding("I7", "waits_match", text, key=key)
+            yield view.finding(
+                "I7",
+                WAITS_MATCH_OTHER_CHILD,
+                key=key,
+                children=view.state.children.get(key),
+                name=wait.name,
+            )
     for key, wait in waits.items():
         if wait.kind is not WaitKind.CHILD:
             invariant = "I8" if view.state.is_ended else "I7"
-            text = f"a wait ({wait.kind}) of a key that is not live"
-            yield view.finding(invariant, "waits_match", text, key=key)
+            yield view.finding(invariant, WAITS_MATCH_EXTRA, key=key, kind=wait.kind)
         elif wait.due_at is None:
-            text = f"nobody cancels child {wait.name!r}, given up: the wait for it is never due"
-            yield view.finding("I7", "waits_match", text, key=key)
+            yield view.finding("I7", WAITS_MATCH_NEVER_DUE, key=key, name=wait.name)
+
+
+WAITING_HOLDS_NOTHING = declare(
+    "verify.waiting_holds_nothing", "the run is {status}, but worker {worker} holds a job of it"
+)
 
 
 def waiting_holds_nothing(view: RunView) -> Iterator[Finding]:
@@ -76,9 +117,32 @@ def waiting_holds_nothing(view: RunView) -> Iterator[Finding]:
         return
     for job in view.jobs:
         if job.status in HELD:
-            text = f"the run is {view.run.status}, and worker {job.worker} holds a job of it"
             key = "" if job.node is None else job.node.key
-            yield view.finding("I6", "waiting_holds_nothing", text, key=key, job=job.id)
+            yield view.finding(
+                "I6",
+                WAITING_HOLDS_NOTHING,
+                key=key,
+                job=job.id,
+                status=view.run.status,
+                worker=job.worker,
+            )
+
+
+PARKED_IN_A_PAUSE_FINISHED = declare(
+    "verify.parked_in_a_pause.finished", "a finished job ({status}) of the run was left behind"
+)
+PARKED_IN_A_PAUSE_JOB = declare(
+    "verify.parked_in_a_pause.job", "the run is paused, but its job is {status}"
+)
+PARKED_IN_A_PAUSE_PARKED_JOB = declare(
+    "verify.parked_in_a_pause.parked_job", "the run is not paused, but its job is"
+)
+PARKED_IN_A_PAUSE_WAIT = declare(
+    "verify.parked_in_a_pause.wait", "the run is paused, but its wait may become due"
+)
+PARKED_IN_A_PAUSE_SUSPENDED_WAIT = declare(
+    "verify.parked_in_a_pause.suspended_wait", "the run is not paused, but its wait is suspended"
+)
 
 
 def parked_in_a_pause(view: RunView) -> Iterator[Finding]:
@@ -87,24 +151,24 @@ def parked_in_a_pause(view: RunView) -> Iterator[Finding]:
         return
     is_paused = view.state.is_paused
     for job in view.jobs:
-        if job.status in FINISHED:
-            text = f"a job of a run stays behind as {job.status}"
-        elif (job.status is Status.PAUSED) is not is_paused:
-            which = "paused" if is_paused else "not paused"
-            text = f"the run is {which}, and its job is {job.status}"
-        else:
-            continue
         key = "" if job.node is None else job.node.key
-        yield view.finding("I7", "parked_in_a_pause", text, key=key, job=job.id)
+        if job.status in FINISHED:
+            yield view.finding(
+                "I7", PARKED_IN_A_PAUSE_FINISHED, key=key, job=job.id, status=job.status
+            )
+        elif is_paused and job.status is not Status.PAUSED:
+            yield view.finding("I7", PARKED_IN_A_PAUSE_JOB, key=key, job=job.id, status=job.status)
+        elif not is_paused and job.status is Status.PAUSED:
+            yield view.finding("I7", PARKED_IN_A_PAUSE_PARKED_JOB, key=key, job=job.id)
     if view.suspended is None:
         return
     for wait in view.waits:
         if _is_given_up(view, wait):
             continue
-        if (wait.key in view.suspended) is not is_paused:
-            which = "paused, and its wait may become due" if is_paused else "not paused, and"
-            text = f"the run is {which}{'' if is_paused else ' its wait is kept from being due'}"
-            yield view.finding("I7", "parked_in_a_pause", text, key=wait.key)
+        if is_paused and wait.key not in view.suspended:
+            yield view.finding("I7", PARKED_IN_A_PAUSE_WAIT, key=wait.key)
+        if not is_paused and wait.key in view.suspended:
+            yield view.finding("I7", PARKED_IN_A_PAUSE_SUSPENDED_WAIT, key=wait.key)
 
 
 def _is_given_up(view: RunView, wait: Wait) -> bool:
@@ -114,6 +178,16 @@ def _is_given_up(view: RunView, wait: Wait) -> bool:
         and view.state.children.get(wait.key) == wait.name
     )
     return wait.kind is WaitKind.CHILD and not is_awaited
+
+
+IN_THEIR_LANES_UNREADABLE = declare(
+    "verify.in_their_lanes.unreadable",
+    "its partition {lane!r} cannot be read: no worker will claim it",
+)
+IN_THEIR_LANES_OTHER_FLOW = declare(
+    "verify.in_their_lanes.other_flow",
+    "its partition is for {flow!r}, but the run is of {wanted!r}: no worker will claim it",
+)
 
 
 def in_their_lanes(view: RunView) -> Iterator[Finding]:
@@ -128,30 +202,53 @@ def in_their_lanes(view: RunView) -> Iterator[Finding]:
         wanted = f"{view.state.flow}@{view.state.version}"
         lane = Lane.parse(details.lane)
         if lane == UNREADABLE:
-            fault = f"its lane {details.lane!r} cannot be read"
+            yield view.finding(
+                "I7", IN_THEIR_LANES_UNREADABLE, key=key, job=job.id, lane=details.lane
+            )
         elif lane.flow != wanted:
-            fault = f"its lane is for {lane.flow!r}, the run is of {wanted!r}: nobody takes it"
-        else:
-            continue
-        yield view.finding("I7", "in_their_lanes", fault, key=key, job=job.id)
+            yield view.finding(
+                "I7", IN_THEIR_LANES_OTHER_FLOW, key=key, job=job.id, flow=lane.flow, wanted=wanted
+            )
+
+
+HAS_DEFINITION = declare("verify.has_definition", "the definition of {flow}@{version} {fault}")
 
 
 def has_definition(view: RunView) -> Iterator[Finding]:
     """A run needs its flow's definition, to go on and to be retried or forked."""
     fault = view.definition_faults.get(view.state.version)
     if fault is not None:
-        text = f"the definition of {view.state.flow}@{view.state.version} {fault}"
-        yield view.finding("I7" if fault == NOT_STORED else "I5", "has_definition", text)
+        yield view.finding(
+            "I7" if fault == NOT_STORED else "I5",
+            HAS_DEFINITION,
+            flow=view.state.flow,
+            version=view.state.version,
+            fault=fault,
+        )
+
+
+RUNS_IN_TIME_LEASE = declare(
+    "verify.runs_in_time.lease",
+    "the lease of worker {worker} expired {late} ago, and no worker took the job over",
+)
+RUNS_IN_TIME_SCHEDULED = declare(
+    "verify.runs_in_time.scheduled", "was scheduled for {late} ago, but is not waiting yet"
+)
 
 
 def job_in_time(job: Job, view: RunView) -> Iterator[Finding]:
     key = "" if job.node is None else job.node.key
     if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
-        text = f"the lease of worker {job.worker} ran out {late} ago, and nobody took the job over"
-        yield view.finding("I7", "runs_in_time", text, key=key, job=job.id)
+        yield view.finding(
+            "I7", RUNS_IN_TIME_LEASE, key=key, job=job.id, worker=job.worker, late=late
+        )
     if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
-        text = f"scheduled for {late} ago, and it still does not wait"
-        yield view.finding("I7", "runs_in_time", text, key=key, job=job.id)
+        yield view.finding("I7", RUNS_IN_TIME_SCHEDULED, key=key, job=job.id, late=late)
+
+
+RUNS_IN_TIME_WAIT = declare(
+    "verify.runs_in_time.wait", "its wait ({kind}) was due {late} ago, and no worker processed it"
+)
 
 
 def runs_in_time(view: RunView) -> Iterator[Finding]:
@@ -165,8 +262,7 @@ def runs_in_time(view: RunView) -> Iterator[Finding]:
         is_kept = view.state.is_paused and not _is_given_up(view, wait)
         if late is None or is_kept or _waits_for_a_live_child(view, wait):
             continue
-        text = f"its wait ({wait.kind}) was due {late} ago, and nobody ended it"
-        yield view.finding("I7", "runs_in_time", text, key=wait.key)
+        yield view.finding("I7", RUNS_IN_TIME_WAIT, key=wait.key, kind=wait.kind, late=late)
 
 
 def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
 from perdure.model.key import Key
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
-from perdure.verify.finding import Finding
 from perdure.verify.load import RunView
 from perdure.verify.replay import Step
 
@@ -47,6 +47,9 @@ def ended_key(event: Event) -> str:
             return ""
 
 
+COMMITTED_ONCE = declare("verify.committed_once", "{event}, but event {ends} had already ended it")
+
+
 def committed_once(view: RunView) -> Iterator[Finding]:
     """No key ends twice, unless a retry or a fork started it again in between."""
     ends: dict[str, int] = {}
@@ -57,9 +60,15 @@ def committed_once(view: RunView) -> Iterator[Finding]:
         if not key:
             continue
         if key in ends:
-            text = f"{type(step.event).__name__}, though event {ends[key]} had ended it already"
             numbers = (ends[key], step.number)
-            yield view.finding("I2", "committed_once", text, *numbers, key=key)
+            yield view.finding(
+                "I2",
+                COMMITTED_ONCE,
+                *numbers,
+                key=key,
+                event=type(step.event).__name__,
+                ends=ends[key],
+            )
         ends[key] = step.number
 
 
@@ -80,6 +89,9 @@ def _still_ended(ends: dict[str, int], then: events.Then) -> dict[str, int]:
     return {text: number for text, number in ends.items() if not is_again(text)}
 
 
+WAS_LIVE = declare("verify.was_live", "{event} of a key that had no {wanted}[ but a {was}]")
+
+
 def was_live(view: RunView) -> Iterator[Finding]:
     """What ends, fails, pauses or is answered was live just before."""
     for step in view.replay.steps:
@@ -93,10 +105,15 @@ def was_live(view: RunView) -> Iterator[Finding]:
             continue
         wanted = " or ".join(sorted(kinds))
         was = step.before.live.get(keys[0])
-        text = f"{type(step.event).__name__} of a key that had no {wanted}"
-        if was is not None:
-            text += f" but a {was}"
-        yield view.finding("I2", "was_live", text, step.number, key=keys[0])
+        yield view.finding(
+            "I2",
+            WAS_LIVE,
+            step.number,
+            key=keys[0],
+            event=type(step.event).__name__,
+            wanted=wanted,
+            was=was,
+        )
 
 
 def _is_gathered(state: RunState, event: events.NodeCompleted) -> bool:
@@ -147,14 +164,16 @@ _LIVE_KEYS: dict[type, Find] = {
 }
 
 
+FINAL = declare("verify.final", "{event} after event {end} had ended the run")
+
+
 def final(view: RunView) -> Iterator[Finding]:
     """After the end comes an explicit retry, or a fork's own beginning, and nothing else."""
     for step in view.replay.steps:
         if not step.before.is_ended or _starts_anew(view, step):
             continue
         end = next(s.number for s in reversed(view.replay.steps[: step.number - 1]) if _ends(s))
-        text = f"{type(step.event).__name__} after event {end} had ended the run"
-        yield view.finding("I8", "final", text, end, step.number)
+        yield view.finding("I8", FINAL, end, step.number, event=type(step.event).__name__, end=end)
 
 
 def _ends(step: Step) -> bool:
@@ -175,11 +194,19 @@ def _starts_anew(view: RunView, step: Step) -> bool:
             return False
 
 
+RETRIED_WHEN_OVER = declare("verify.retried_when_over", "RunRetried while the run was {status}")
+
+
 def retried_when_over(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
         if isinstance(step.event, events.RunRetried) and not step.before.is_ended:
-            text = f"RunRetried of a run that was {step.before.status}"
-            yield view.finding("I8", "retried_when_over", text, step.number)
+            yield view.finding("I8", RETRIED_WHEN_OVER, step.number, status=step.before.status)
+
+
+FORKED_WHERE_IT_SAYS = declare(
+    "verify.forked_where_it_says",
+    "forked after event {number} of run {run_id!r}, but has {copied:event|events} from it",
+)
 
 
 def forked_where_it_says(view: RunView) -> Iterator[Finding]:
@@ -193,19 +220,29 @@ def forked_where_it_says(view: RunView) -> Iterator[Finding]:
             copied = step.number - 1 - changes
             if copied != step.event.origin.number:
                 origin = step.event.origin
-                text = (
-                    f"forked after event {origin.number} of run {origin.run!r}, and has {copied} "
-                    "events from before"
+                yield view.finding(
+                    "I8",
+                    FORKED_WHERE_IT_SAYS,
+                    step.number,
+                    number=origin.number,
+                    run_id=origin.run,
+                    copied=copied,
                 )
-                yield view.finding("I8", "forked_where_it_says", text, step.number)
         changes = 0
+
+
+NOTHING_IN_A_PAUSE = declare("verify.nothing_in_a_pause", "{event} while the run was paused")
 
 
 def nothing_in_a_pause(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
         if step.before.is_paused and not isinstance(step.event, _IN_A_PAUSE):
-            text = f"{type(step.event).__name__} while the run was paused"
-            yield view.finding("I8", "nothing_in_a_pause", text, step.number)
+            yield view.finding(
+                "I8", NOTHING_IN_A_PAUSE, step.number, event=type(step.event).__name__
+            )
+
+
+PAUSES_ALTERNATE = declare("verify.pauses_alternate", "{event} while the run was {was}")
 
 
 def pauses_alternate(view: RunView) -> Iterator[Finding]:
@@ -214,8 +251,17 @@ def pauses_alternate(view: RunView) -> Iterator[Finding]:
             should_be = isinstance(step.event, events.RunUnpaused)
             if step.before.is_paused is not should_be:
                 was = "paused already" if step.before.is_paused else "not paused"
-                text = f"{type(step.event).__name__} of a run that was {was}"
-                yield view.finding("I8", "pauses_alternate", text, step.number)
+                yield view.finding(
+                    "I8", PAUSES_ALTERNATE, step.number, event=type(step.event).__name__, was=was
+                )
+
+
+COMPLETED_WHEN_DONE_LIVE = declare(
+    "verify.completed_when_done.live", "RunCompleted while these were live: {live}"
+)
+COMPLETED_WHEN_DONE_FAILED = declare(
+    "verify.completed_when_done.failed", "RunCompleted after these had failed: {failed}"
+)
 
 
 def completed_when_done(view: RunView) -> Iterator[Finding]:
@@ -224,13 +270,24 @@ def completed_when_done(view: RunView) -> Iterator[Finding]:
         if not isinstance(step.event, events.RunCompleted):
             continue
         if step.before.live:
-            keys = ", ".join(sorted(step.before.live)[:5])
-            text = f"RunCompleted while these were live: {keys}"
-            yield view.finding("I8", "completed_when_done", text, step.number)
-        failed = [id for id, n in step.before.nodes.items() if n.status is NodeStatus.FAILED]
+            live = tuple(sorted(step.before.live)[:5])
+            yield view.finding("I8", COMPLETED_WHEN_DONE_LIVE, step.number, live=live)
+        nodes = step.before.nodes
+        failed = tuple(sorted(id for id in nodes if nodes[id].status is NodeStatus.FAILED)[:5])
         if failed:
-            text = f"RunCompleted though these had failed: {', '.join(sorted(failed)[:5])}"
-            yield view.finding("I8", "completed_when_done", text, step.number)
+            yield view.finding("I8", COMPLETED_WHEN_DONE_FAILED, step.number, failed=failed)
+
+
+OUTPUTS_ARE_THERE_NODE = declare(
+    "verify.outputs_are_there.node", "its output should be the value of event {ref}, which has none"
+)
+OUTPUTS_ARE_THERE_ITEM = declare(
+    "verify.outputs_are_there.item", "its output should be the value of event {ref}, which has none"
+)
+OUTPUTS_ARE_THERE_RESULT = declare(
+    "verify.outputs_are_there.result",
+    "the run's result should be the value of event {ref}, which has none",
+)
 
 
 def outputs_are_there(view: RunView) -> Iterator[Finding]:
@@ -238,17 +295,19 @@ def outputs_are_there(view: RunView) -> Iterator[Finding]:
     with_value = {event.number for event in view.events if event.value is not None}
     for id, node in view.state.nodes.items():
         if node.status is NodeStatus.COMPLETED and node.ref and node.ref not in with_value:
-            text = f"its output should be the value of event {node.ref}, which has none"
-            yield view.finding("I2", "outputs_are_there", text, node.ref, key=id)
+            yield view.finding("I2", OUTPUTS_ARE_THERE_NODE, node.ref, key=id, ref=node.ref)
     for id, progress in view.state.maps.items():
         for item, ref in progress.refs.items():
             if ref not in with_value:
-                text = f"its output should be the value of event {ref}, which has none"
-                yield view.finding("I2", "outputs_are_there", text, ref, key=f"{id}[{item}]")
+                yield view.finding("I2", OUTPUTS_ARE_THERE_ITEM, ref, key=f"{id}[{item}]", ref=ref)
     ref = view.state.result_ref
     if view.state.status is RunStatus.COMPLETED and ref and ref not in with_value:
-        text = f"the run's result should be the value of event {ref}, which has none"
-        yield view.finding("I2", "outputs_are_there", text, ref)
+        yield view.finding("I2", OUTPUTS_ARE_THERE_RESULT, ref, ref=ref)
+
+
+ATTEMPTS_COUNT_UP = declare(
+    "verify.attempts_count_up", "attempt {number} failed after attempt {before}"
+)
 
 
 def attempts_count_up(view: RunView) -> Iterator[Finding]:
@@ -259,8 +318,9 @@ def attempts_count_up(view: RunView) -> Iterator[Finding]:
             number, key = step.event.attempt, step.event.key
             before, at = last.get(key, (0, 0))
             if number <= before:
-                text = f"attempt {number} failed after attempt {before} had"
-                yield view.finding("I9", "attempts_count_up", text, at, step.number, key=key)
+                yield view.finding(
+                    "I9", ATTEMPTS_COUNT_UP, at, step.number, key=key, number=number, before=before
+                )
             last[key] = number, step.number
         for key in getattr(step.event, "then", events.NOTHING).started:
             last.pop(key, None)
