@@ -104,9 +104,9 @@ def code_tables() -> Iterator[str]:
 
 
 def shown(code: Code, own: set[str]) -> bool:
-    """Codes of tests are not the library's; an exception without a sentence is in its table."""
+    """Codes of tests and proofs are not the library's; a bare exception is in its table."""
     is_bare = code.name in own and code.sentence == "{message}"
-    return not code.name.startswith("test.") and not is_bare
+    return not code.name.startswith(("test.", "evidence.")) and not is_bare
 
 
 def exceptions() -> list[type[PerdureError]]:
