@@ -27,8 +27,13 @@ class Spelling:
 
 
 SPELLINGS: Mapping[str, Spelling] = {
+    # The command asks for a decision that is not given; ``--by`` is the login name.
     "approvals.decide": Spelling(
-        "client.decide", "decide", ("id", "decision"), {"by": "NAME"}, {"roles": "--role"}
+        "client.decide",
+        "decide",
+        ("id", "decision"),
+        {"by": "", "decision": ""},
+        {"roles": "--role"},
     ),
     "approvals.get": Spelling("client.approval", "inbox"),
     "approvals.list": Spelling("client.inbox", "inbox", ()),
@@ -37,6 +42,7 @@ SPELLINGS: Mapping[str, Spelling] = {
     "jobs.enable": Spelling("client.enable", "jobs enable"),
     "jobs.explain": Spelling("client.explain", "explain"),
     "jobs.get": Spelling("client.job", "jobs show"),
+    "jobs.list": Spelling("client.jobs", "jobs list", ()),
     "jobs.resume": Spelling("client.resume", "jobs resume"),
     "jobs.retry": Spelling("client.retry", "jobs retry"),
     "queues.resume": Spelling("client.resume_queue", "queues resume", ("name",)),
@@ -60,9 +66,11 @@ SPELLINGS: Mapping[str, Spelling] = {
 def python_call(action: Action) -> str:
     """The call: ``client.signal('order-42', 'paid', ...)``."""
     spelling = SPELLINGS[action.operation]
+    has_namespace = spelling.call.startswith("client.")  # the client's, which no call repeats
     given = [
         _python(value) if name in spelling.positional else f"{name}={_python(value)}"
         for name, value in _ordered(action, spelling)
+        if not (has_namespace and name == "namespace")
     ]
     return f"{spelling.call}({', '.join(given)})"
 

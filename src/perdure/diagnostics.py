@@ -55,6 +55,9 @@ class Diagnostic:
     actions: tuple[Action, ...] = ()
     severity: Severity = Severity.ERROR
 
+    def __str__(self) -> str:
+        return render(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Diagnostic):
@@ -127,6 +130,11 @@ class Renderer:
                 return f"{value:g}"
             case list() | tuple() | set() | frozenset():
                 return ", ".join(map(safe_repr, value))
+            case Mapping():
+                import json  # only messages with structured arguments need it
+
+                text = json.dumps(value, ensure_ascii=False, default=safe_repr)
+                return truncate(text, VALUE_MAX)
             case _:
                 return str(value)
 
@@ -214,7 +222,10 @@ def truncate(text: str, most: int = MESSAGE_MAX) -> str:
 
 def span_text(span: timedelta) -> str:
     """A duration the way people write one: ``1h30m``, ``5s``, ``250ms``."""
-    left = round(abs(span) / timedelta(milliseconds=1))
+    milliseconds = abs(span) / timedelta(milliseconds=1)
+    if 0 < milliseconds < 1:
+        return f"{'-' if span < timedelta(0) else ''}{milliseconds:.1g}ms"
+    left = round(milliseconds)
     text = ""
     for unit, size in _UNITS_MS:
         count, left = divmod(left, size)

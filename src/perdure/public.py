@@ -16,6 +16,7 @@ from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecor
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.task import task
 from perdure.client.waits import WaitRecord
+from perdure.diagnostics import Action, Fault, Finding, Severity
 from perdure.errors import (
     Aborted,
     AlreadyAnswered,
@@ -84,10 +85,10 @@ from perdure.errors import (
     WaitTimedOut,
 )
 from perdure.in_process.running import run_flow, run_flow_async
-from perdure.model.explanation import Explanation, Finding, FindingKind
+from perdure.model.explanation import Explanation
 from perdure.model.failure import Failure
 from perdure.model.flow import BuiltFlow
-from perdure.model.health import Health, Severity, Symptom
+from perdure.model.health import Health
 from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
@@ -107,6 +108,7 @@ from perdure.worker.worker import Worker
 __all__ = [
     "AbortOutcome",
     "Aborted",
+    "Action",
     "AlreadyAnswered",
     "AmbiguousRun",
     "Answer",
@@ -136,8 +138,8 @@ __all__ = [
     "EventRecord",
     "Explanation",
     "Failure",
+    "Fault",
     "Finding",
-    "FindingKind",
     "FingerprintTaken",
     "Flow",
     "FlowRuns",
@@ -217,7 +219,6 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreUnreachable",
-    "Symptom",
     "Task",
     "TaskError",
     "TemplateMissing",

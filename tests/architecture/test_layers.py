@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pictures",
         "verify",
         "store.opening",
+        "rules.explain",
         "rules.serving",
     },
     "__main__": {"cli"},

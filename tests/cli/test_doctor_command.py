@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
+from pathlib import Path
 
 from rich.console import Console
 
 from perdure import Client
 from perdure.cli.health_view import print_health
-from perdure.model.health import Health, Severity, Symptom
+from perdure.diagnostics import Action, Severity
+from perdure.model.health import Health
+from perdure.rules.health import QUEUE_UNSERVED, STORE
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
 
@@ -41,9 +45,14 @@ class TestExitCode:
 
 def test_advises_commands_that_find_the_same_store(url: str, client: Client) -> None:
     client.pause_queue("mail")
+    client.pause_queue("big mail")
+    with Client(url, namespace="team-a") as other:
+        other.pause_queue("mail")
 
-    shown = Commands(None)("doctor", "--store", url)
-    assert f"perdure queues resume mail --store {url}" in shown.out
+    shown = Commands(None)("doctor", "--store", url).out
+    assert f"perdure queues resume mail --store {url}" in shown
+    assert f"perdure queues resume 'big mail' --store {url}" in shown
+    assert f"perdure queues resume mail --namespace team-a --store {url}" in shown
 
 
 def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
@@ -52,24 +61,44 @@ def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
     shown = perdure("doctor", "--json")
     assert shown.exit_code == 1
     assert (shown.json["url"], shown.json["is_well"]) == (url, False)
-    [error] = [each for each in shown.json["symptoms"] if each["severity"] == "error"]
+    [error] = [each for each in shown.json["findings"] if each["severity"] == "error"]
     assert error == {
+        "code": "health.no_worker",
+        "args": {},
+        "actions": [
+            {
+                "operation": "worker.run",
+                "args": {},
+                "asks": ["module"],
+                "rendered": "perdure worker MODULE",
+            }
+        ],
         "severity": "error",
         "about": "workers",
-        "text": "there is work, and no worker is live",
-        "help": "perdure worker MODULE",
+        "message": "there is work, and no worker is live",
+        "remedy": "Start a worker",
     }
+
+
+def test_gives_a_store_that_cannot_be_used_as_a_finding(tmp_path: Path) -> None:
+    shown = Commands(None)("doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/work.db")
+
+    assert shown.exit_code == 3
+    [error] = shown.json["findings"]
+    assert (error["about"], error["severity"]) == ("store", "error")
+    assert error["code"].startswith("store.")
 
 
 HEALTH = Health(
     url="sqlite:///work.db",
-    symptoms=(
-        Symptom(severity=Severity.OK, about="store", text="it answers in 0.3 ms"),
-        Symptom(
-            severity=Severity.ERROR,
-            about="jobs",
-            text="jobs wait in queue 'slow', which no live worker that has orders@v1 serves",
-            help="perdure worker MODULE --queues slow",
+    findings=(
+        STORE.finding("store", severity=Severity.OK, latency=timedelta(microseconds=300)),
+        QUEUE_UNSERVED.finding(
+            "jobs",
+            Action("worker.run", {"queues": ("slow",)}, ("module",)),
+            queue="slow",
+            task="pack",
+            flow="orders@v1",
         ),
     ),
 )
@@ -85,9 +114,9 @@ class TestPicture:
     def test_in_a_wide_terminal(self) -> None:
         assert printed(72) == [
             "sqlite:///work.db",
-            "ok      store     it answers in 0.3 ms",
+            "ok      store     the store answers in 0.3ms",
             "error   jobs      jobs wait in queue 'slow', which no live worker that",
-            "                  has orders@v1 serves",
+            "                  has task 'pack' of orders@v1 serves",
             "                  perdure worker MODULE --queues slow",
             "1 error",
         ]
@@ -96,10 +125,11 @@ class TestPicture:
         assert printed(40) == [
             "sqlite:///work.db",
             "ok      store",
-            "  it answers in 0.3 ms",
+            "  the store answers in 0.3ms",
             "error   jobs",
             "  jobs wait in queue 'slow', which no",
-            "  live worker that has orders@v1 serves",
+            "  live worker that has task 'pack' of",
+            "  orders@v1 serves",
             "    perdure worker MODULE --queues slow",
             "1 error",
         ]

@@ -18,14 +18,15 @@ class TestExplain:
         told = perdure("explain", "order-5")
 
         assert told.exit_code == 0
-        assert told.out.startswith("order-5 is waiting. 1 signal is waited for.\n")
+        assert told.out.startswith("order-5 is waiting. 1 signal is pending.\n")
         assert "    → perdure signal order-5 approval\n" in told.out
 
     def test_the_command_that_it_tells_moves_the_run_on(
         self, perdure: Commands, waiting: RunHandle
     ) -> None:
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
-        program, *words = finding["command"].split()
+        [action] = finding["actions"]
+        program, *words = action["rendered"].split()
 
         assert program == "perdure"
         assert perdure(*words).exit_code == 0
@@ -38,7 +39,7 @@ class TestExplain:
 
         sentence, command = told.out.splitlines()
         assert sentence.startswith(
-            f"{job.id} is waiting. It does not run: no worker is live; the job is ready since "
+            f"{job.id} is waiting. No worker is live; the job has been ready since "
         )
         assert command == "    → perdure worker MODULE"
         assert perdure("jobs", "explain", job.id).out == told.out
@@ -55,7 +56,7 @@ class TestExplain:
         self, perdure: Commands, waiting: RunHandle
     ) -> None:
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
-        since = datetime.fromisoformat(finding["text"].split(" since ")[1].split(",")[0])
+        since = datetime.fromisoformat(finding["args"]["since"])
 
         told = perdure("explain", "order-5").out
 
@@ -67,14 +68,14 @@ class TestExplain:
         waiting.signal("approval")
         waiting.result(timeout=30)
 
-        assert perdure("explain", "order-5").out == "order-5 is completed.\n"
+        assert perdure("explain", "order-5").out == "Run 'order-5' is completed.\n"
 
     def test_says_once_that_it_was_cancelled(self, perdure: Commands, waiting: RunHandle) -> None:
         perdure("runs", "cancel", "order-5", "--by", "ann", "--reason", "too late")
 
         told = perdure("explain", "order-5").out
 
-        assert told.startswith("order-5 was cancelled by ann: too late.\n")
+        assert told.startswith("Run 'order-5' was cancelled by ann: too late.\n")
         assert told.count("cancelled") == 1
 
     def test_a_job_can_be_started_anew_as_it_says(self, perdure: Commands, client: Client) -> None:

@@ -79,7 +79,7 @@ class TestLook:
         seen = sight({"fetch": NodeStatus.LIVE}, waits=[wait("fetch", WaitKind.CHILD, "child-1")])
 
         assert line(seen, "fetch").look is Look.RUNNING
-        assert line(seen, "fetch").command == "perdure runs watch child-1"
+        assert line(seen, "fetch").command == "perdure explain child-1"
 
     def test_ignores_what_stands_beside_a_node(self) -> None:
         seen = sight(
@@ -199,7 +199,7 @@ class TestWaits:
 
         assert found.look is Look.ASKING
         assert found.remark == "asks finance, ann: Refund 120?"
-        assert found.command == "perdure decide order-7:review"
+        assert found.command == "perdure decide order-7:review --role finance"
 
     def test_tell_how_long_they_last(self) -> None:
         asked = wait("review", WaitKind.APPROVAL, "Go?", due_at=NOW + timedelta(hours=2))
@@ -215,13 +215,13 @@ class TestWaits:
                 WaitKind.SIGNAL,
                 "goods in",
                 "waits for the signal goods in",
-                "perdure runs signal order-7 'goods in' PAYLOAD",
+                "perdure signal order-7 'goods in'",
             ),
             (
                 WaitKind.OUTSIDE,
                 "",
                 "waits for a report",
-                "perdure report order-7 fetch --status completed --result JSON",
+                "perdure report order-7 fetch --status completed --result null",
             ),
         ],
     )

@@ -95,9 +95,9 @@ class TestDoctor:
         shown = Commands("postgresql://ann:hunter2@127.0.0.1:1/none")("doctor", "--json")
 
         assert (shown.exit_code, shown.json["is_well"]) == (3, False)
-        [symptom] = shown.json["symptoms"]
-        assert (symptom["severity"], symptom["about"]) == ("error", "store")
-        assert "cannot open the store" in symptom["text"]
+        [finding] = shown.json["findings"]
+        assert (finding["severity"], finding["about"]) == ("error", "store")
+        assert finding["code"] == "store.unreachable"
         assert "hunter2" not in shown.out + shown.error
 
     def test_refuses_a_wrong_url_as_bad_usage(self) -> None:

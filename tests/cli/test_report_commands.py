@@ -141,14 +141,14 @@ class TestExplain:
 
         told = perdure("runs", "explain", "a").out
 
-        assert "1 approval is waited for" in told
-        assert "it waits for 'ann' to decide on 'Ship it?' since 20" in told
+        assert "1 approval is pending" in told
+        assert "waiting for a decision on 'Ship it?' by 'ann' since 20" in told
         assert "→ perdure decide a:review approve --role ann" in told
 
     def test_a_report_says_since_when_and_how(self, perdure: Commands, paused: str) -> None:
         told = perdure("runs", "explain", paused).out
 
-        assert "it waits for a report at 'agent' since 20" in told
+        assert "waiting for a report at 'agent' since 20" in told
         assert "→ perdure report job-1 hand_over --status completed --result null" in told
 
     def test_a_signal_says_which_one_it_must_be(self, perdure: Commands, client: Client) -> None:
@@ -156,7 +156,8 @@ class TestExplain:
 
         told = perdure("runs", "explain", "a").out
 
-        assert 'signal \'paid\' whose payload fits {"property":"sum","op":"gt","value":5}' in told
+        where = '{"property": "sum", "op": "gt", "value": 5}'
+        assert f"signal 'paid' with a payload that fits {where}" in told
 
 
 class TestEvents:

@@ -9,6 +9,7 @@ import pytest
 from perdure import Client
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
+from tests.cli import sample_tasks
 from tests.cli.commands import Commands
 
 MODULE = "tests.cli.sample_flows"
@@ -176,6 +177,17 @@ class TestRetry:
 
     def test_of_an_unknown_run_speaks_of_runs(self, perdure: Commands, client: Client) -> None:
         assert "run 'nope' not found" in perdure("runs", "retry", "nope").error
+
+    def test_is_never_of_a_job_that_has_the_same_id(
+        self, perdure: Commands, client: Client
+    ) -> None:
+        job = client.enqueue(sample_tasks.add, 1, 2)
+        job.abort()
+        client.submit(sample.orders, 5, id=job.id)
+        client.cancel(job.id)
+
+        assert perdure("runs", "retry", job.id).out == f"{job.id} is running, was cancelled\n"
+        assert job.status == "cancelled"
 
 
 class TestFork:

@@ -61,5 +61,5 @@ def test_says_why_a_run_failed_and_how_to_see_what_one_waits_for(
     list(watch.news([]))
 
     said = news(watch, client)
-    assert "order-5 waits; see perdure runs explain order-5" in said
+    assert "order-5 waits; see perdure explain order-5" in said
     assert any(line.startswith("order-13 failed at fetch: ") for line in said)

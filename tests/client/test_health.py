@@ -9,7 +9,8 @@ import pytest
 
 from perdure import AsyncClient, Client, Flow, InvalidInput, Worker, task
 from perdure.clock import ManualClock
-from perdure.model.health import Health, Severity
+from perdure.diagnostics import Severity
+from perdure.model.health import Health
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
 from perdure.store.opening import store_at
@@ -44,7 +45,7 @@ def everywhere(client: Client, store_url: str) -> Iterator[Client]:
 
 
 def wrong(health: Health) -> list[str]:
-    return [f"{each.severity} {each.about}" for each in health.symptoms if each.severity != "ok"]
+    return [f"{each.severity} {each.about}" for each in health.findings if each.severity != "ok"]
 
 
 class TestHealth:
@@ -73,13 +74,13 @@ class TestHealth:
             await store.maintenance.register_worker(
                 worker_info(namespace="default", tasks=("refuse",))
             )
-            symptoms = (await client.health()).symptoms
+            findings = (await client.health()).findings
         await store.close()
 
-        found = [each.text for each in symptoms if each.severity is Severity.ERROR]
-        assert {text.split(" wait")[0] for text in found} == {
-            "jobs of task 'add'",
-            f"jobs of flow asks@{asks.version}",
+        found = {each.code: each.args for each in findings if each.severity is Severity.ERROR}
+        assert found == {
+            "health.task_unserved": {"task": "add"},
+            "health.flow_unserved": {"flow": f"asks@{asks.version}"},
         }
 
     def test_a_waiting_run_is_well(self, client: Client, store_url: str) -> None:

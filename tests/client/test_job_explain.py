@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from perdure import (
+    Action,
     AsyncClient,
     Concurrency,
     Explanation,
     Finding,
-    FindingKind,
     Flow,
     JobNotFound,
     Rate,
     RunNotFound,
+    Severity,
     Spacing,
     task,
 )
@@ -28,6 +29,7 @@ from perdure.model.lane import Lane
 from perdure.model.limit import Limit, info_of
 from perdure.model.outcome import Released, Retried
 from perdure.model.worker import TaskLimits, WorkerInfo
+from perdure.rules.explain import START_WORKER
 from perdure.rules.failure import describe
 from perdure.rules.limits import governing_rules
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
@@ -43,11 +45,6 @@ HOUR = timedelta(hours=1)
 def only(told: Explanation) -> Finding:
     [finding] = told.findings
     return finding
-
-
-def ready(clock: ManualClock) -> str:
-    """What is said of a job that became ready just now."""
-    return f"; the job is ready since {clock().isoformat(sep=' ', timespec='seconds')}"
 
 
 async def register(store: Store, **fields: Any) -> None:
@@ -73,9 +70,12 @@ class TestAJob:
         told = await job.explain()
 
         assert (told.job, told.run, told.status) == (job.id, None, Status.WAITING)
-        assert told.summary == f"It does not run: no worker is live{ready(clock)}."
-        assert only(told).kind is FindingKind.NO_WORKER
-        assert only(told).help == "start a worker with this task"
+        assert told.headline == told.findings
+        assert only(told) == Finding(
+            code="explain.no_worker",
+            args={"task": "add", "queue": "default", "since": clock()},
+            actions=(START_WORKER,),
+        )
 
     async def test_is_found_by_its_id_where_a_run_could_be_meant(self, client: AsyncClient) -> None:
         job = await client.enqueue(add, 1)
@@ -88,7 +88,11 @@ class TestAJob:
         await register(store, tasks=("other",))
         job = await client.enqueue(add, 1)
 
-        assert only(await job.explain()).text == f"no live worker has task 'add'{ready(clock)}"
+        assert only(await job.explain()) == Finding(
+            code="explain.no_task",
+            args={"task": "add", "queue": "default", "since": clock()},
+            actions=(START_WORKER,),
+        )
 
     async def test_has_no_worker_in_its_queue(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -96,9 +100,10 @@ class TestAJob:
         await register(store, tasks=("embed",))
         job = await client.enqueue(embed, "text")
 
-        assert only(await job.explain()).text == (
-            f"no live worker that has task 'embed' serves queue 'embeddings'{ready(clock)}"
-        )
+        finding = only(await job.explain())
+
+        assert finding.code == "explain.no_queue"
+        assert finding.args == {"task": "embed", "queue": "embeddings", "since": clock()}
 
     async def test_has_no_worker_with_its_tags(self, client: AsyncClient, store: Store) -> None:
         await register(store, tasks=("embed",), queues=("embeddings",), tags=("cpu",))
@@ -106,18 +111,20 @@ class TestAJob:
 
         finding = only(await job.explain())
 
-        assert finding.kind is FindingKind.NO_TAGS
-        assert finding.help == "start a worker with tags=['gpu']"
+        assert (finding.code, finding.args["tags"]) == ("explain.no_tags", ("gpu",))
+        start = {"queues": ("embeddings",), "tags": ("gpu",)}
+        assert finding.actions == (Action("worker.run", start, ("module",)),)
 
     async def test_is_in_a_paused_queue(self, client: AsyncClient, clock: ManualClock) -> None:
         job = await client.enqueue(add, 1)
         await client.pause_queue("default", by="ann")
-        paused_at = clock().isoformat(sep=" ", timespec="seconds")
+        paused_at = clock()
 
         finding = only(await job.explain())
 
-        assert finding.text == f"queue 'default' is paused by ann since {paused_at}"
-        assert finding.help == "client.resume_queue('default')"
+        assert finding.code == "explain.queue_paused"
+        assert finding.args == {"queue": "default", "by": "ann", "since": paused_at}
+        assert finding.actions == (Action("queues.resume", {"name": "default"}),)
 
     async def test_can_be_taken(self, client: AsyncClient, store: Store) -> None:
         await register(store)
@@ -125,9 +132,9 @@ class TestAJob:
 
         told = await job.explain()
 
-        assert only(told).kind is FindingKind.QUEUED
-        assert told.summary.startswith("Task 'add' waits in queue 'default' since ")
-        assert told.summary.endswith("; 1 live worker can take it.")
+        assert only(told).code == "explain.queued"
+        assert (only(told).args["workers"], only(told).args["busy"]) == (1, None)
+        assert told.headline == told.findings
 
     async def test_could_be_taken_if_anybody_had_time(
         self, client: AsyncClient, store: Store, worker: PlayedWorker
@@ -137,7 +144,9 @@ class TestAJob:
         await worker.claim()
         job = await client.enqueue(add, 2)
 
-        assert (await job.explain()).summary.endswith("1 live worker can take it, and is busy.")
+        finding = only(await job.explain())
+
+        assert (finding.code, finding.args["busy"]) == ("explain.queued", 1)
 
     async def test_runs(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
@@ -145,16 +154,16 @@ class TestAJob:
 
         told = await job.explain()
 
-        assert told.summary.startswith(
-            "Attempt 1 of task 'add' runs on worker played-worker since "
-        )
+        assert told.headline == told.findings
+        assert only(told).code == "explain.running"
+        assert only(told).args["worker"] == "played-worker"
 
     async def test_was_asked_to_stop(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
         await worker.claim()
         await job.abort()
 
-        assert only(await job.explain()).text.endswith(", and was asked to stop")
+        assert only(await job.explain()).code == "explain.stopping"
 
     async def test_lost_its_worker(
         self, client: AsyncClient, worker: PlayedWorker, store: Store, clock: ManualClock
@@ -167,9 +176,9 @@ class TestAJob:
 
         found = only(await job.explain())
 
-        assert alone.kind is found.kind is FindingKind.LOST
-        assert alone.text.endswith(", and no worker is live")
-        assert found.text.endswith(": the next live worker takes it over")
+        assert (alone.code, alone.actions) == ("explain.abandoned", (START_WORKER,))
+        assert (found.code, found.actions) == ("explain.lease_expired", ())
+        assert found.args["lease_until"] < clock()
 
     async def test_backs_off_after_an_error(
         self, client: AsyncClient, worker: PlayedWorker, store: Store, clock: ManualClock
@@ -178,30 +187,36 @@ class TestAJob:
         claimed = await worker.claim()
         failure = describe(ValueError("no route"))
         await worker.settle(claimed, Retried(failure=failure, delay=HOUR))
-        failed = clock().isoformat(sep=" ", timespec="seconds")
-        due = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
         await register(store)
 
         assert only(await job.explain()) == Finding(
-            kind=FindingKind.RETRY,
-            text=f"attempt 2 of task 'add' is due at {due}, by itself; the last one failed at "
-            f"{failed}: ValueError: no route",
+            code="explain.retry",
+            severity=Severity.OK,
+            args={
+                "task": "add",
+                "attempt": 2,
+                "at": clock() + HOUR,
+                "failed_at": clock(),
+                "error": "ValueError",
+                "reason": "no route",
+            },
         )
 
     async def test_has_its_time_ahead(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
         job = await client.enqueue(add, 1, delay="1h")
-        due = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
+        due = clock() + HOUR
 
         assert only(await job.explain()) == Finding(
-            kind=FindingKind.SCHEDULED,
-            text=f"task 'add' is to start at {due}, once a live worker can take it",
-            help="start a worker with this task",
+            code="explain.scheduled",
+            severity=Severity.WARNING,
+            args={"task": "add", "at": due, "unserved": "add"},
+            actions=(START_WORKER,),
         )
         await register(store)
         assert only(await job.explain()) == Finding(
-            kind=FindingKind.SCHEDULED, text=f"task 'add' is to start at {due}, by itself"
+            code="explain.scheduled", severity=Severity.OK, args={"task": "add", "at": due}
         )
 
     async def test_is_disabled(self, client: AsyncClient) -> None:
@@ -210,10 +225,9 @@ class TestAJob:
 
         told = await job.explain()
 
-        assert only(told).help == f"client.enable({job.id!r})"
-        assert told.summary == (
-            "It does not run: task 'add' was disabled, and does not run until it is enabled."
-        )
+        assert told.headline == told.findings
+        assert (only(told).code, only(told).args) == ("explain.disabled", {"task": "add"})
+        assert only(told).actions == (Action("jobs.enable", {"id": job.id}),)
 
     async def test_is_parked(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
@@ -221,8 +235,8 @@ class TestAJob:
 
         finding = only(await job.explain())
 
-        assert finding.text == "task 'add' paused, and goes on once it is resumed"
-        assert finding.help == f"client.resume({job.id!r})"
+        assert (finding.code, finding.args) == ("explain.job_paused", {"task": "add"})
+        assert finding.actions == (Action("jobs.resume", {"id": job.id}),)
 
     async def test_failed(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
@@ -230,21 +244,25 @@ class TestAJob:
 
         finding = only(await job.explain())
 
-        assert finding.text.startswith("task 'add' failed at ")
-        assert finding.text.endswith(", after ValueError: no money")
-        assert finding.help == f"client.retry({job.id!r})"
+        assert finding.code == "explain.job_failed"
+        assert finding.args["at"] is not None
+        assert (finding.args["error"], finding.args["reason"]) == ("ValueError", "no money")
+        assert finding.actions == (Action("jobs.retry", {"id": job.id}),)
 
     async def test_is_in_the_dead_letter(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
         await worker.bury(await worker.claim(), ValueError("no money"))
 
-        assert "is in the dead letter at " in only(await job.explain()).text
+        finding = only(await job.explain())
+
+        assert finding.code == "explain.dead_letter"
+        assert finding.args["at"] is not None
 
     async def test_was_cancelled(self, client: AsyncClient) -> None:
         job = await client.enqueue(add, 1)
         await job.abort()
 
-        assert only(await job.explain()).kind is FindingKind.CANCELLED
+        assert only(await job.explain()).code == "explain.job_cancelled"
 
     async def test_is_completed(self, client: AsyncClient, worker: PlayedWorker) -> None:
         job = await client.enqueue(add, 1)
@@ -252,7 +270,10 @@ class TestAJob:
 
         told = await job.explain()
 
-        assert (told.summary, told.findings) == ("It is completed.", ())
+        [headline] = told.headline
+        assert headline.code == "explain.job_status"
+        assert headline.args == {"job": job.id, "status": Status.COMPLETED}
+        assert told.findings == ()
 
     async def test_is_not_there(self, client: AsyncClient) -> None:
         with pytest.raises(JobNotFound):
@@ -271,7 +292,8 @@ class TestAJobOfARun:
         told = await client.explain(claimed.claim.id)
 
         assert (told.run, told.job, told.status) == ("order-3", claimed.claim.id, Status.ACTIVE)
-        assert told.summary.startswith("Attempt 1 of task 'read_order' runs on worker ")
+        assert told.headline == told.findings
+        assert only(told).code == "explain.running"
 
     async def test_tells_that_its_run_is_paused(
         self, client: AsyncClient, worker: PlayedWorker, clock: ManualClock
@@ -282,9 +304,10 @@ class TestAJobOfARun:
 
         told = await client.explain(job.id)
 
-        since = clock().isoformat(sep=" ", timespec="seconds")
-        assert told.summary == f"It is paused by ann since {since}."
-        assert only(told).help == "client.unpause('order-3')"
+        assert told.headline == told.findings
+        assert only(told).code == "explain.paused"
+        assert (only(told).args["by"], only(told).args["since"]) == ("ann", clock())
+        assert only(told).actions == (Action("runs.resume", {"id": "order-3"}),)
 
 
 class TestLimits:
@@ -298,16 +321,25 @@ class TestLimits:
         holder = await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
-        since = clock().isoformat(sep=" ", timespec="seconds")
 
         told = await job.explain()
 
-        assert told.summary.startswith("It does not run: limit 'api' is full")
+        assert told.headline == told.findings
         assert only(told) == Finding(
-            kind=FindingKind.LIMITED,
-            text=f"limit 'api' is full: 1 of 1 run, held by job {holder.id} on worker "
-            f"played-worker since {since}{ready(clock)}",
-            help=f"client.explain({holder.id!r})",
+            code="explain.limit_full",
+            severity=Severity.WARNING,
+            args={
+                "limit": "api",
+                "running": 1,
+                "most": 1,
+                "holders": (holder.id,),
+                "holder": holder.id,
+                "holder_worker": "played-worker",
+                "held_since": clock(),
+                "more": None,
+                "since": clock(),
+            },
+            actions=(Action("jobs.explain", {"id": holder.id}),),
         )
 
     async def test_a_full_one_of_a_worker(self, client: AsyncClient, store: Store) -> None:
@@ -317,7 +349,9 @@ class TestLimits:
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
 
-        assert "limit 'queue:default' is full: 1 of 1 run" in only(await job.explain()).text
+        finding = only(await job.explain())
+
+        assert (finding.code, finding.args["limit"]) == ("explain.limit_full", "queue:default")
 
     async def test_a_full_one_whose_key_is_computed(
         self, client: AsyncClient, store: Store
@@ -329,8 +363,8 @@ class TestLimits:
         other = await client.enqueue(call_tenant, "b")
         await _claim(store, call_tenant.limits, keys=("tenant-a",), task_name="call_tenant")
 
-        assert only(await same.explain()).kind is FindingKind.LIMITED
-        assert only(await other.explain()).kind is FindingKind.QUEUED
+        assert only(await same.explain()).code == "explain.limit_full"
+        assert only(await other.explain()).code == "explain.queued"
 
     async def test_one_that_is_used_up_tells_when_it_opens(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -340,12 +374,17 @@ class TestLimits:
         await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
-        opens = (clock() + MINUTE).isoformat(sep=" ", timespec="seconds")
 
-        assert only(await job.explain()).text == (
-            f"limit 'api' is used up: 1 started within 0:01:00; the next one may start at {opens}"
-            f"{ready(clock)}"
-        )
+        finding = only(await job.explain())
+
+        assert finding.code == "explain.limit_used_up"
+        assert finding.args == {
+            "limit": "api",
+            "starts": 1,
+            "window": MINUTE,
+            "opens_at": clock() + MINUTE,
+            "since": clock(),
+        }
 
     async def test_one_that_spaces_starts_tells_when_the_next_is(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -355,12 +394,16 @@ class TestLimits:
         await client.enqueue(call_api, 1)
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
-        opens = (clock() + MINUTE).isoformat(sep=" ", timespec="seconds")
 
-        assert only(await job.explain()).text == (
-            f"limit 'api' lets one start every 0:01:00; the next one may start at {opens}"
-            f"{ready(clock)}"
-        )
+        finding = only(await job.explain())
+
+        assert finding.code == "explain.limit_spacing"
+        assert finding.args == {
+            "limit": "api",
+            "spacing": MINUTE,
+            "opens_at": clock() + MINUTE,
+            "since": clock(),
+        }
 
     async def test_a_closed_one_tells_until_when(
         self, client: AsyncClient, store: Store, clock: ManualClock
@@ -368,11 +411,11 @@ class TestLimits:
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
         await store.admin.close_limit("default", "api", clock() + HOUR)
-        until = (clock() + HOUR).isoformat(sep=" ", timespec="seconds")
 
-        assert only(await job.explain()).text == (
-            f"limit 'api' is closed until {until}, as a job asked that met it{ready(clock)}"
-        )
+        finding = only(await job.explain())
+
+        assert finding.code == "explain.limit_closed"
+        assert finding.args == {"limit": "api", "until": clock() + HOUR, "since": clock()}
 
     async def test_one_with_room_holds_nothing_back(
         self, client: AsyncClient, store: Store
@@ -383,7 +426,7 @@ class TestLimits:
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits, count=1)
 
-        assert only(await job.explain()).kind is FindingKind.QUEUED
+        assert only(await job.explain()).code == "explain.queued"
 
     async def test_one_worker_without_the_limit_is_enough(
         self, client: AsyncClient, store: Store
@@ -395,7 +438,7 @@ class TestLimits:
         job = await client.enqueue(call_api, 2)
         await _claim(store, limits)
 
-        assert only(await job.explain()).kind is FindingKind.QUEUED
+        assert only(await job.explain()).code == "explain.queued"
 
     async def test_of_a_run_are_told_with_the_run_that_holds_them(
         self, client: AsyncClient, store: Store
@@ -409,9 +452,11 @@ class TestLimits:
 
         told = await client.explain("two")
 
-        assert told.summary.startswith("Nothing runs: limit 'api' is full: 1 of 1 run")
-        assert f"held by job {holder.claim.id} (call_api of run 'one') on" in only(told).text
-        assert only(told).key == "call_api"
+        assert told.headline == told.findings
+        assert (only(told).code, only(told).about) == ("explain.limit_full", "call_api")
+        assert only(told).args["holder"] == holder.claim.id
+        assert only(told).args["holder_node"] == "call_api"
+        assert only(told).args["holder_run"] == "one"
 
 
 class TestWorkersTell:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, Finding, FindingKind, Flow, RunNotFound, RunStatus
+from perdure import Action, AsyncClient, Finding, Flow, RunNotFound, RunStatus
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from tests.client.flows import asking, failing, keep, late, ordering, parent
@@ -14,29 +14,25 @@ from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
 
 
-def told(clock: ManualClock) -> str:
-    return clock().isoformat(sep=" ", timespec="seconds")
-
-
-async def kinds_and_texts(client: AsyncClient, id: str) -> list[tuple[FindingKind, str]]:
-    return [(each.kind, each.text) for each in (await client.explain(id)).findings]
+async def only(client: AsyncClient, id: str) -> Finding:
+    [finding] = (await client.explain(id)).findings
+    return finding
 
 
 class TestExplain:
     async def test_says_that_there_is_no_worker(
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
-        since = told(clock)
+        since = clock()
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
 
         explanation = await client.explain("order-3")
 
-        assert explanation.summary == (
-            f"Nothing runs: no worker is live; the job is ready since {since}."
-        )
         [finding] = explanation.findings
-        assert (finding.kind, finding.key) == (FindingKind.NO_WORKER, "read_order")
+        assert (finding.code, finding.about) == ("explain.no_worker", "read_order")
+        assert finding.args["since"] == since
+        assert explanation.headline == (finding,)
 
     async def test_names_the_version_that_workers_have(
         self, client: AsyncClient, store: Store
@@ -45,28 +41,30 @@ class TestExplain:
         async with worker_at(store):
             await client.submit(newer, 3, id="order-3")
 
-            [(kind, text)] = await kinds_and_texts(client, "order-3")
+            finding = await only(client, "order-3")
 
-        assert kind is FindingKind.NO_VERSION
-        assert newer.graph.text in text
-        assert ordering.graph.text in text
+        assert finding.code == "explain.no_version"
+        assert finding.args["flow"] == newer.graph.text
+        assert finding.args["nearest"] == ordering.graph.text
 
     async def test_tells_who_executes_what(self, client: AsyncClient, worker: PlayedWorker) -> None:
         await client.submit(ordering, 3, id="order-3")
         await worker.claim()
 
-        [(kind, text)] = await kinds_and_texts(client, "order-3")
+        finding = await only(client, "order-3")
 
-        assert kind is FindingKind.RUNNING
-        assert "attempt 1 of task 'read_order' runs on worker played-worker" in text
+        assert finding.code == "explain.running"
+        assert (finding.args["task"], finding.args["attempt"]) == ("read_order", 1)
+        assert finding.args["worker"] == "played-worker"
 
     async def test_tells_that_a_queue_is_paused(self, client: AsyncClient) -> None:
         await client.submit(ordering, 3, id="order-3")
         await client.pause_queue("default", by="ann")
 
-        [found] = (await client.explain("order-3")).findings
+        finding = await only(client, "order-3")
 
-        assert found.text.startswith("queue 'default' is paused by ann since ")
+        assert finding.code == "explain.queue_paused"
+        assert (finding.args["queue"], finding.args["by"]) == ("default", "ann")
 
     async def test_tells_what_is_waited_for(self, client: AsyncClient, store: Store) -> None:
         asked = await client.submit(asking, 3, id="asked")
@@ -76,29 +74,25 @@ class TestExplain:
             await until(asked, RunStatus.WAITING)
             await until(above, RunStatus.WAITING)
 
-            signal = await kinds_and_texts(client, "asked")
-            child = await kinds_and_texts(client, "above")
-            timer = await kinds_and_texts(client, "late")
+            signal = await only(client, "asked")
+            child = await only(client, "above")
+            timer = await only(client, "late")
 
-        assert signal[0][0] is FindingKind.SIGNAL
-        assert signal[0][1].startswith("it waits for signal 'answer' since ")
-        assert child[0][0] is FindingKind.CHILD
-        assert "child run 'above/asking' (" in child[0][1]
-        assert timer[0][0] is FindingKind.TIMER
+        assert (signal.code, signal.args["signal"]) == ("explain.signal", "answer")
+        assert (child.code, child.args["child"]) == ("explain.child", "above/asking")
+        assert timer.code == "explain.timer"
 
     async def test_tells_why_it_is_paused(self, client: AsyncClient, clock: ManualClock) -> None:
         await client.submit(ordering, 3, id="order-3")
         clock.advance(timedelta(hours=1))
-        since = told(clock)
+        since = clock()
         await client.pause("order-3", reason="maintenance", by="ann")
         clock.advance(timedelta(hours=1))
 
-        [found] = (await client.explain("order-3")).findings
-
-        assert found == Finding(
-            kind=FindingKind.PAUSED,
-            text=f"it is paused by ann since {since}: maintenance",
-            help="client.unpause('order-3')",
+        assert await only(client, "order-3") == Finding(
+            code="explain.paused",
+            args={"run": "order-3", "by": "ann", "since": since, "reason": "maintenance"},
+            actions=(Action("runs.resume", {"id": "order-3"}),),
         )
 
     async def test_tells_what_it_failed_with(self, client: AsyncClient, store: Store) -> None:
@@ -108,7 +102,13 @@ class TestExplain:
 
         explanation = await client.explain(run.id)
 
-        assert explanation.summary == "Node 'refuse' failed: ValueError: out of paper."
+        assert explanation.headline == explanation.findings
+        assert explanation.findings[0].code == "explain.node_failed"
+        assert explanation.findings[0].args == {
+            "node": "refuse",
+            "error": "ValueError",
+            "reason": "out of paper",
+        }
 
     async def test_of_no_run(self, client: AsyncClient) -> None:
         with pytest.raises(RunNotFound):

@@ -454,7 +454,8 @@ class TestCooldown:
         assert skipped.details["last"] == first.id
         assert await second.outputs() == {}
         explanation = await client.explain(second.id)
-        assert explanation.summary.startswith("It was skipped: flow 'cooling' is cooling down")
+        assert [each.code for each in explanation.headline] == ["explain.skipped"]
+        assert explanation.headline[0].args["reason"].startswith("flow 'cooling' is cooling down")
 
     async def test_is_final_but_may_be_forked(self, client: AsyncClient, store: Store) -> None:
         await client.submit(cooling, 1)

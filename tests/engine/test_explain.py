@@ -1,4 +1,4 @@
-"""What an explanation says: where a run is, why nothing happens, and what would help."""
+"""What an explanation holds: where a run is, why nothing happens, and what would help."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.model.explanation import Explanation, Finding, FindingKind, Surroundings
+from perdure.diagnostics import Action, Finding, Severity
+from perdure.model.explanation import Explanation, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, NodeRef, Progress, QueueInfo, Status
 from perdure.model.run import AnswerState, ApprovalState, LiveKind, RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
-from perdure.rules.explain import FINDINGS_MAX, explain_run
+from perdure.rules.explain import FINDINGS_MAX, START_WORKER, explain_run
 from tests.engine.graphs import chain, child, delay, graph, signal, task
 from tests.engine.played import Played
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+READY = {"task": "charge", "queue": "default", "since": NOW - MINUTE}
 GRAPH = chain(task("charge"), task("ship"), name="orders")
 
 
@@ -97,6 +99,17 @@ def only(explanation: Explanation) -> Finding:
     return finding
 
 
+def counts(explanation: Explanation) -> dict[str, int]:
+    """The headline of a run of which there are several things to say."""
+    prefix = "explain.count_"
+    assert all(each.code.startswith(prefix) for each in explanation.headline)
+    return {each.code.removeprefix(prefix): each.args["count"] for each in explanation.headline}
+
+
+def known(finding: Finding) -> dict[str, Any]:
+    return {name: value for name, value in finding.args.items() if value not in (None, (), {}, "")}
+
+
 class TestJobs:
     def test_running(self) -> None:
         running = job(
@@ -105,113 +118,121 @@ class TestJobs:
         told = explain(Played(GRAPH), jobs=(running,))
 
         assert told.status is RunStatus.RUNNING
-        assert told.summary == "1 job runs."
+        assert counts(told) == {"running": 1}
         assert only(told) == Finding(
-            kind=FindingKind.RUNNING,
-            key="charge",
-            text="attempt 2 of task 'charge' runs on worker w1 since 2030-01-01 11:59:00+00:00",
+            code="explain.running",
+            about="charge",
+            severity=Severity.OK,
+            args={"task": "charge", "attempt": 2, "worker": "w1", "since": NOW - MINUTE},
         )
 
     def test_waiting_for_room(self) -> None:
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
 
-        assert told.summary == "1 job waits for a worker with room."
-        assert only(told).text == (
-            "task 'charge' waits in queue 'default' since 2030-01-01 11:59:00+00:00; "
-            "1 live worker can take it"
-        )
+        assert counts(told) == {"queued": 1}
+        assert only(told).code == "explain.queued"
+        assert known(only(told)) == {**READY, "workers": 1}
 
     def test_waiting_for_another_attempt(self) -> None:
         again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
         failure = Failure(type="OSError", message="no route")
         failed = FailedAttempt(attempt=1, worker=None, at=NOW - MINUTE, failure=failure)
         around = {"jobs": (again,), "failures": {again.id: failed}}
-        told = explain(Played(GRAPH), workers=(worker(GRAPH.text),), **around)
-        alone = explain(Played(GRAPH), **around)
+        told = only(explain(Played(GRAPH), workers=(worker(GRAPH.text),), **around))
+        alone = only(explain(Played(GRAPH), **around))
 
-        assert only(told).kind is FindingKind.RETRY
-        assert only(told).text == (
-            "attempt 2 of task 'charge' is due at 2030-01-01 12:01:00+00:00, by itself; "
-            "the last one failed at 2030-01-01 11:59:00+00:00: OSError: no route"
-        )
-        assert only(told).help == ""
-        assert ", once a live worker can take it; the last one failed" in only(alone).text
-        assert only(alone).help == "start a worker with this flow"
-        assert only(explain(Played(GRAPH), workers=(worker("other@1"),), **around)) == only(alone)
+        retry = {
+            "task": "charge",
+            "attempt": 2,
+            "at": NOW + MINUTE,
+            "failed_at": NOW - MINUTE,
+            "error": "OSError",
+            "reason": "no route",
+        }
+        assert (told.code, told.severity, told.actions) == ("explain.retry", Severity.OK, ())
+        assert told.args == retry
+        assert alone.args == {**retry, "unserved": GRAPH.text}
+        assert (alone.severity, alone.actions) == (Severity.WARNING, (START_WORKER,))
+        assert only(explain(Played(GRAPH), workers=(worker("other@1"),), **around)) == alone
 
     def test_the_queue_is_paused(self) -> None:
         pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
         told = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
 
-        assert told.summary == (
-            "Nothing runs: queue 'default' is paused by ann since 2030-01-01 12:00:00+00:00."
+        assert only(told) == Finding(
+            code="explain.queue_paused",
+            about="charge",
+            args={"queue": "default", "by": "ann", "since": NOW},
+            actions=(Action("queues.resume", {"name": "default"}),),
         )
-        assert only(told).help == "client.resume_queue('default')"
+        assert told.headline == told.findings
 
     def test_no_worker_is_live(self) -> None:
         dead = worker(GRAPH.text, seen_at=NOW - MINUTE)
         told = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
 
-        assert told.summary == (
-            "Nothing runs: no worker is live; the job is ready since 2030-01-01 11:59:00+00:00."
+        assert only(told) == Finding(
+            code="explain.no_worker",
+            about="charge",
+            args={**READY, "flow": GRAPH.text},
+            actions=(START_WORKER,),
         )
-        assert only(told).kind is FindingKind.NO_WORKER
+        assert told.headline == told.findings
 
     def test_no_live_worker_has_the_version_and_the_nearest_is_named(self) -> None:
         workers = worker("orders@old", "orders@new"), worker("orders@new"), worker("other@1")
         told = explain(Played(GRAPH), jobs=(job(),), workers=workers)
 
-        assert only(told).kind is FindingKind.NO_VERSION
-        assert told.summary == (
-            f"Nothing runs: no live worker has {GRAPH.text}; the nearest version that a live "
-            "worker has is orders@new; the job is ready since 2030-01-01 11:59:00+00:00."
+        assert only(told) == Finding(
+            code="explain.no_version",
+            about="charge",
+            args={**READY, "flow": GRAPH.text, "nearest": "orders@new"},
+            actions=(START_WORKER, Action("runs.migrate", {"id": "run"}, ("to",))),
         )
-        assert only(told).help == (
-            "start a worker with this version, or client.migrate('run', to=orders)"
-        )
+        assert told.headline == told.findings
 
     def test_no_live_worker_has_any_version(self) -> None:
         told = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
 
-        assert only(told).text == (
-            f"no live worker has {GRAPH.text}, nor any other version of flow 'orders'"
-            "; the job is ready since 2030-01-01 11:59:00+00:00"
-        )
+        assert only(told).code == "explain.no_version"
+        assert only(told).args["nearest"] is None
+        assert only(told).actions == (START_WORKER,)
 
     def test_no_live_worker_serves_the_queue(self) -> None:
         workers = worker(GRAPH.text), worker("other@1", queues=("mail",))
         told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
 
-        assert only(told).kind is FindingKind.NO_QUEUE
-        assert only(told).text == (
-            f"no live worker that has {GRAPH.text} serves queue 'mail'"
-            "; the job is ready since 2030-01-01 11:59:00+00:00"
+        assert only(told) == Finding(
+            code="explain.no_queue",
+            about="charge",
+            args={**READY, "queue": "mail", "flow": GRAPH.text},
+            actions=(Action("worker.run", {"queues": ("mail",)}, ("module",)),),
         )
-        assert only(told).help == "start a worker with queues=['mail']"
 
     def test_no_live_worker_has_the_tags(self) -> None:
         workers = (worker(GRAPH.text, tags=("cpu",)),)
         told = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
 
-        assert only(told).kind is FindingKind.NO_TAGS
-        assert only(told).help == "start a worker with tags=['gpu']"
+        assert (only(told).code, only(told).args["tags"]) == ("explain.no_tags", ("gpu",))
+        start = Action("worker.run", {"queues": ("default",), "tags": ("gpu",)}, ("module",))
+        assert only(told).actions == (start,)
         able = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=(worker(GRAPH.text),))
-        assert only(able).kind is FindingKind.QUEUED
+        assert only(able).code == "explain.queued"
 
     def test_of_several_what_holds_back_is_counted(self) -> None:
         run = Played(graph(task("a"), task("b")))
         jobs = job("a", Status.ACTIVE), job("b", queue="mail")
         told = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
 
-        assert told.summary == "1 job runs, 1 held back."
+        assert counts(told) == {"running": 1, "held_back": 1}
 
     def test_no_more_than_can_be_read(self) -> None:
         jobs = tuple(job(f"n{number}") for number in range(FINDINGS_MAX + 5))
         told = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
 
-        assert told.summary == f"{FINDINGS_MAX + 5} jobs wait for a worker with room."
+        assert counts(told) == {"queued": FINDINGS_MAX + 5}
         assert len(told.findings) == FINDINGS_MAX + 1
-        assert told.findings[-1].text == "and 5 more"
+        assert (told.findings[-1].code, told.findings[-1].args) == ("explain.more", {"count": 5})
 
 
 class TestWaits:
@@ -219,26 +240,22 @@ class TestWaits:
         run = Played(chain(signal("s")))
         told = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go", NOW + MINUTE),))
 
-        assert (told.status, told.summary) == (RunStatus.WAITING, "1 signal is waited for.")
-        assert only(told) == Finding(
-            kind=FindingKind.SIGNAL,
-            key="s",
-            text="it waits for signal 'go' since 2030-01-01 11:59:00+00:00, until "
-            "2030-01-01 12:01:00+00:00",
-            help="client.signal('run', 'go', ...)",
+        assert (told.status, counts(told)) == (RunStatus.WAITING, {"signals": 1})
+        assert (only(told).code, only(told).about) == ("explain.signal", "s")
+        since = {"signal": "go", "since": NOW - MINUTE}
+        assert known(only(told)) == {**since, "until": NOW + MINUTE}
+        assert only(told).actions == (
+            Action("runs.signal", {"id": "run", "name": "go"}, ("payload",)),
         )
         forever = explain(run, waits=(wait("s", WaitKind.SIGNAL, "go"),))
-        assert only(forever).text == "it waits for signal 'go' since 2030-01-01 11:59:00+00:00"
+        assert known(only(forever)) == since
 
     def test_a_signal_with_a_filter(self) -> None:
         where = {"property": "sum", "op": "gt", "value": 5}
         waits = (wait("charge", WaitKind.SIGNAL, "paid"),)
         told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
 
-        assert only(told).text == (
-            'it waits for signal \'paid\' whose payload fits {"property":"sum","op":"gt","value":5}'
-            " since 2030-01-01 11:59:00+00:00"
-        )
+        assert only(told).args["where"] == where
 
     def test_an_approval(self) -> None:
         open_one = wait(
@@ -246,27 +263,38 @@ class TestWaits:
         )
         told = explain(Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}})
 
-        assert told.summary == "1 approval is waited for."
-        assert only(told) == Finding(
-            kind=FindingKind.APPROVAL,
-            key="charge",
-            text="it waits for 'finance' or 'ann' to decide on 'Pay 5?' since "
-            "2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00",
-            help="client.decide('run:charge', 'pay', by=..., roles=['finance'])",
-        )
+        assert counts(told) == {"approvals": 1}
+        assert (only(told).code, only(told).about) == ("explain.approval", "charge")
+        assert known(only(told)) == {
+            "title": "Pay 5?",
+            "deciders": ("finance", "ann"),
+            "since": NOW - MINUTE,
+            "until": NOW + MINUTE,
+        }
+        decide = {"id": "run:charge", "decision": "pay", "roles": ("finance",)}
+        assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
 
     def test_an_approval_that_some_have_answered(self) -> None:
         run = Played(GRAPH)
         answer = AnswerState(decision="approve", by="ann", stands_for=("ann",), ref=2)
         approvals = run.state.approvals.set("charge", ApprovalState(answers=(answer,)))
         state = msgspec.structs.replace(run.state, approvals=approvals)
-        around = Surroundings(waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),))
+        around = Surroundings(
+            waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),), details={"charge": {}}
+        )
 
         told = explain_run(run.id, state, around, NOW)
 
-        assert only(told).text.startswith("it waits for whoever comes to decide on 'Pay?'")
-        assert only(told).text.endswith("; answers so far: ann: approve")
-        assert only(told).help == "client.decide('run:charge', 'approve', by=...)"
+        assert only(told).args["deciders"] == ()
+        assert only(told).args["answers"] == {"ann": "approve"}
+        decide = {"id": "run:charge", "decision": "approve"}
+        assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
+
+    def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self) -> None:
+        told = explain(Played(GRAPH), waits=(wait("charge", WaitKind.APPROVAL, "Pay?"),))
+
+        decide = Action("approvals.decide", {"id": "run:charge"}, ("decision", "by"))
+        assert only(told).actions == (decide,)
 
     def test_a_report(self) -> None:
         waits = (
@@ -275,37 +303,37 @@ class TestWaits:
         )
         told = explain(Played(GRAPH), waits=waits)
 
-        assert told.summary == "1 report is waited for."
-        assert only(told) == Finding(
-            kind=FindingKind.OUTSIDE,
-            key="charge",
-            text="it waits for a report at 'agent' since 2030-01-01 11:59:00+00:00, until "
-            "2030-01-01 12:01:00+00:00; it is asked for at 2030-01-01 12:02:00+00:00",
-            help="client.report('run', 'charge', status='completed', result=...)",
-        )
+        assert counts(told) == {"reports": 1}
+        assert (only(told).code, only(told).about) == ("explain.report", "charge")
+        assert known(only(told)) == {
+            "step": "agent",
+            "since": NOW - MINUTE,
+            "until": NOW + MINUTE,
+            "poll_at": NOW + 2 * MINUTE,
+        }
+        assert only(told).actions == (REPORT,)
 
-    def test_somebody_asks_after_outside_work(self) -> None:
+    def test_external_work_is_polled(self) -> None:
         timer = wait("poll:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
-        assert told.summary == "1 report is waited for."
+        assert counts(told) == {"reports": 1}
         assert only(told) == Finding(
-            kind=FindingKind.OUTSIDE,
-            key="poll:charge",
-            text="the outside party of node 'charge' is asked after its work at "
-            "2030-01-01 12:01:00+00:00",
-            help="client.report('run', 'charge', status='completed', result=...)",
+            code="explain.polling",
+            about="poll:charge",
+            severity=Severity.OK,
+            args={"node": "charge", "at": NOW + MINUTE},
+            actions=(REPORT,),
         )
 
     def test_people_are_reminded(self) -> None:
         timer = wait("remind:charge", WaitKind.TIMER, due_at=NOW + MINUTE)
         told = explain(Played(GRAPH), waits=(timer,))
 
-        assert told.summary == "1 approval is waited for."
-        assert only(told).text == (
-            "people are reminded of approval 'charge' at 2030-01-01 12:01:00+00:00"
-        )
-        assert only(told).help == "client.approval('run:charge')"
+        assert counts(told) == {"approvals": 1}
+        assert only(told).code == "explain.reminding"
+        assert only(told).args == {"node": "charge", "at": NOW + MINUTE}
+        assert only(told).actions == (Action("approvals.get", {"id": "run:charge"}),)
 
     def test_what_stands_beside_a_node_as_its_state_says(self) -> None:
         """The rows around it may be gone by the time they are read."""
@@ -314,54 +342,53 @@ class TestWaits:
         state = replace(run.state, live=run.state.live.update(live))
         told = explain_run(run.id, state, Surroundings(), NOW)
 
-        assert told.summary == "1 approval is waited for, 1 report is waited for."
-        assert [(each.key, each.text) for each in told.findings] == [
-            ("notify:ship#1", "people are told of approval 'ship' now"),
-            ("poll:charge#2", "the outside party of node 'charge#2' is asked after its work now"),
+        assert counts(told) == {"approvals": 1, "reports": 1}
+        assert [(each.about, each.code, known(each)) for each in told.findings] == [
+            ("notify:ship#1", "explain.notifying", {"node": "ship"}),
+            ("poll:charge#2", "explain.polling", {"node": "charge#2"}),
         ]
 
-    def test_jobs_that_ask_and_tell(self) -> None:
+    def test_jobs_that_poll_and_notify(self) -> None:
         fields: dict[str, Any] = {"status": Status.ACTIVE, "attempt": 1, "worker": WorkerId("w1")}
-        asking = job("poll:charge", task="charge", **fields)
-        telling = job("notify:ship", task="mail", **fields)
+        polling = job("poll:charge", task="charge", **fields)
+        notifying = job("notify:ship", task="mail", **fields)
         waits = (wait("charge", WaitKind.OUTSIDE),)
-        told = explain(Played(GRAPH), jobs=(asking, telling), waits=waits)
+        told = explain(Played(GRAPH), jobs=(polling, notifying), waits=waits)
 
-        assert told.summary == "2 jobs run, 1 report is waited for."
-        assert [each.text for each in told.findings[:2]] == [
-            "attempt 1 of task 'charge', which asks after the work of an outside party, runs on "
-            "worker w1",
-            "attempt 1 of task 'mail', which tells people of an approval, runs on worker w1",
+        assert counts(told) == {"running": 2, "reports": 1}
+        assert [(each.args["task"], each.args["purpose"]) for each in told.findings[:2]] == [
+            ("charge", "poll"),
+            ("mail", "notify"),
         ]
 
     def test_a_timer(self) -> None:
         run = Played(chain(delay("d")))
-        told = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),))
-        late = explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),))
-        served = explain(
-            run, waits=(wait("d", WaitKind.TIMER, due_at=NOW + MINUTE),), workers=(worker(),)
-        )
+        timer = wait("d", WaitKind.TIMER, due_at=NOW + MINUTE)
+        alone = only(explain(run, waits=(timer,)))
+        served = only(explain(run, waits=(timer,), workers=(worker(),)))
+        late = only(explain(run, waits=(wait("d", WaitKind.TIMER, due_at=NOW - MINUTE),)))
 
-        assert only(told).text == (
-            "it waits since 2030-01-01 11:59:00+00:00, until 2030-01-01 12:01:00+00:00; "
-            "then it goes on once a worker is live"
-        )
-        assert only(served).text.endswith("; then it goes on by itself")
-        assert only(served).help == ""
-        assert "which has passed: the next live worker sees to it" in only(late).text
+        assert (alone.code, alone.actions) == ("explain.timer_no_worker", (START_WORKER,))
+        assert (served.code, served.actions) == ("explain.timer", ())
+        assert known(alone) == known(served) == {"since": NOW - MINUTE, "until": NOW + MINUTE}
+        assert late.args["overdue"] == MINUTE
 
     def test_a_child(self) -> None:
         run = Played(chain(child("c")))
         waits = (wait("c", WaitKind.CHILD, "run/c"),)
         told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
 
-        assert only(told).text == (
-            "it waits for child run 'run/c' (paused) since 2030-01-01 11:59:00+00:00"
-        )
-        assert only(told).help == "client.explain('run/c')"
-        assert only(explain(run, waits=waits)).text.startswith(
-            "it waits for child run 'run/c' (not found)"
-        )
+        assert only(told).code == "explain.child"
+        assert known(only(told)) == {
+            "child": "run/c",
+            "status": RunStatus.PAUSED,
+            "since": NOW - MINUTE,
+        }
+        assert only(told).actions == (Action("runs.explain", {"id": "run/c"}),)
+        assert only(explain(run, waits=waits)).code == "explain.child_not_found"
+
+
+REPORT = Action("runs.report", {"id": "run", "node": "charge", "status": "completed"}, ("result",))
 
 
 class TestTheRun:
@@ -370,23 +397,23 @@ class TestTheRun:
         run.pause(reason="maintenance", by="ops")
         told = explain(run, jobs=(job(status=Status.PAUSED),))
 
-        assert told.summary == "It is paused by ops: maintenance."
-        assert only(told).help == "client.unpause('run')"
-        assert explain(run, paused_at=NOW).summary == (
-            "It is paused by ops since 2030-01-01 12:00:00+00:00: maintenance."
-        )
+        assert told.headline == told.findings
+        assert only(told).code == "explain.paused"
+        assert known(only(told)) == {"run": "run", "by": "ops", "reason": "maintenance"}
+        assert only(told).actions == (Action("runs.resume", {"id": "run"}),)
+        assert only(explain(run, paused_at=NOW)).args["since"] == NOW
 
     def test_failed(self) -> None:
         run = Played(GRAPH)
         run.fail("charge", "no money")
         told = explain(run)
 
-        assert told.summary == "Node 'charge' failed: OSError: no money."
+        assert told.headline == told.findings
         assert only(told) == Finding(
-            kind=FindingKind.FAILED,
-            key="charge",
-            text="node 'charge' failed: OSError: no money",
-            help="client.retry('run')",
+            code="explain.node_failed",
+            about="charge",
+            args={"node": "charge", "error": "OSError", "reason": "no money"},
+            actions=(Action("runs.retry", {"id": "run"}),),
         )
 
     def test_failed_and_not_yet_ended(self) -> None:
@@ -394,27 +421,39 @@ class TestTheRun:
         run.fail("a")
         told = explain(run, jobs=(job("b", Status.ACTIVE),))
 
-        assert told.summary == "1 job runs."
-        assert told.findings[0].text.endswith("; other branches are finished first")
-        assert told.findings[0].help == ""
+        assert counts(told) == {"running": 1}
+        assert (told.findings[0].code, told.findings[0].actions) == ("explain.failing", ())
 
     def test_cancelled(self) -> None:
         run = Played(GRAPH)
         run.cancel(reason="out of stock")
         told = explain(run)
 
-        assert told.summary == "It was cancelled by ops: out of stock."
-        assert only(told).help == "client.retry('run')"
+        assert told.headline == told.findings
+        assert only(told) == Finding(
+            code="explain.cancelled",
+            args={"run": "run", "by": "ops", "reason": "out of stock"},
+            actions=(Action("runs.retry", {"id": "run"}),),
+        )
 
     def test_being_undone(self) -> None:
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True, reason="out of stock")
         told = explain(run)
-        assert told.summary == ("It was cancelled by ops: out of stock; still to be undone: 'a'.")
+
+        assert told.headline == told.findings
+        assert only(told).code == "explain.compensating"
+        assert only(told).args == {
+            "run": "run",
+            "status": RunStatus.CANCELLED,
+            "by": "ops",
+            "reason": "out of stock",
+            "left": ("a",),
+        }
 
         run.finish("undo:a")
-        assert only(explain(run)).help == "client.fork('run', after=...)"
+        assert only(explain(run)).actions == (Action("runs.fork", {"id": "run"}, ("after",)),)
 
     def test_paused_while_being_undone(self) -> None:
         run = Played(chain(task("a", undo=True), task("b")))
@@ -423,15 +462,20 @@ class TestTheRun:
         run.pause(by="ops")
         told = explain(run)
 
-        assert told.summary == "It is paused."
-        assert [each.kind for each in told.findings] == [FindingKind.PAUSED, FindingKind.UNDOING]
+        assert [each.code for each in told.findings] == ["explain.paused", "explain.compensating"]
+        assert known(told.findings[0]) == {"run": "run"}
+        assert told.findings[1].args["node"] == "b"
+        assert told.headline == told.findings[:1]
 
     def test_completed(self) -> None:
         run = Played(chain(task("a")))
         run.finish("a")
+        told = explain(run)
 
-        assert explain(run).summary == "It is completed."
-        assert explain(run).findings == ()
+        [headline] = told.headline
+        assert headline.code == "explain.run_status"
+        assert headline.args == {"run": "run", "status": RunStatus.COMPLETED}
+        assert told.findings == ()
 
     def test_between_two_looks(self) -> None:
-        assert explain(Played(GRAPH)).summary == "It has just moved on; look again."
+        assert [each.code for each in explain(Played(GRAPH)).headline] == ["explain.progressing"]

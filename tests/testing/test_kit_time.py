@@ -133,7 +133,7 @@ class TestAdvance:
 
             [finding] = run.explain().findings
 
-            assert "paused" in finding.text
+            assert finding.code == "explain.queue_paused"
 
 
 class TestOrder:

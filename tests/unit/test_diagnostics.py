@@ -153,7 +153,27 @@ class TestActions:
                     ("by",),
                 ),
                 "client.decide('r/ask', 'approve', roles=['a', 'b'], by=...)",
-                "perdure decide r/ask approve --role a --role b --by NAME",
+                "perdure decide r/ask approve --role a --role b",
+            ),
+            (
+                Action("approvals.decide", {"id": "r:ask", "roles": ("x y",)}, ("decision", "by")),
+                "client.decide('r:ask', ..., roles=('x y',), by=...)",
+                "perdure decide r:ask --role 'x y'",
+            ),
+            (
+                Action("runs.migrate", {"id": "it's"}, ("to",)),
+                """client.migrate("it's", to=...)""",
+                """perdure runs migrate 'it'"'"'s' --to MODULE:FLOW""",
+            ),
+            (
+                Action("worker.run", {"queues": ("a", "b"), "namespace": "n"}, ("module",)),
+                "Worker(..., queues=('a', 'b'), namespace='n')",
+                "perdure worker MODULE --queues a,b --namespace n",
+            ),
+            (
+                Action("queues.resume", {"name": "mail", "namespace": "n"}),
+                "client.resume_queue('mail')",
+                "perdure queues resume mail --namespace n",
             ),
             (
                 Action("worker.run", {"queues": ["a", "b"]}, ("module",)),

@@ -1,4 +1,4 @@
-"""Judging what was measured of a store: each fault alone, and the command that would help."""
+"""Judging what was measured of a store: each fault alone, and the action that would help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure.model.health import Severity, Symptom, Vitals
+from perdure.diagnostics import Action, Finding, Severity
+from perdure.model.health import Vitals
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.insight import OrphanedRun, StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
@@ -60,22 +61,26 @@ def surveyed(*lanes: Lane, namespace: str = DEFAULT_NAMESPACE, **changes: Any) -
     return vitals(surveys={namespace: survey})
 
 
-def wrong(found: Vitals) -> list[Symptom]:
+def wrong(found: Vitals) -> list[Finding]:
     return [each for each in judge(found) if each.severity is not Severity.OK]
 
 
-def the_one(found: Vitals, severity: Severity) -> Symptom:
-    [symptom] = wrong(found)
-    assert symptom.severity is severity
-    return symptom
+def the_one(found: Vitals, severity: Severity) -> Finding:
+    [finding] = wrong(found)
+    assert finding.severity is severity
+    return finding
+
+
+def start(**args: Any) -> tuple[Action, ...]:
+    return (Action("worker.run", args, ("module",)),)
 
 
 class TestAWellStore:
     def test_has_nothing_but_what_is_well(self) -> None:
-        symptoms = judge(vitals())
+        findings = judge(vitals())
 
         assert wrong(vitals()) == []
-        assert [each.about for each in symptoms] == [
+        assert [each.about for each in findings] == [
             "store",
             "schema",
             "clock",
@@ -83,7 +88,7 @@ class TestAWellStore:
             "workers",
             "work",
         ]
-        assert symptoms[0].text == "it answers in 1.0 ms"
+        assert (findings[0].code, findings[0].args) == ("health.store", {"latency": SECOND / 1000})
 
 
 class TestThePlace:
@@ -94,60 +99,65 @@ class TestThePlace:
         assert wrong(vitals(latency=LATENCY_MAX, skew=ahead, examination=log)) == []
 
     def test_a_slow_store(self) -> None:
-        symptom = the_one(vitals(latency=LATENCY_MAX + SECOND), Severity.WARNING)
+        finding = the_one(vitals(latency=LATENCY_MAX + SECOND), Severity.WARNING)
 
-        assert symptom.text.startswith("it answers in 1100.0 ms")
+        assert finding.code == "health.store_slow"
+        assert finding.args == {"latency": LATENCY_MAX + SECOND}
 
-    @pytest.mark.parametrize("sign, word", [(1, "ahead of"), (-1, "behind")])
-    def test_a_clock_that_goes_wrong(self, sign: int, word: str) -> None:
-        symptom = the_one(vitals(skew=sign * 90 * SECOND), Severity.WARNING)
+    @pytest.mark.parametrize("sign, code", [(1, "health.clock_ahead"), (-1, "health.clock_behind")])
+    def test_a_clock_that_goes_wrong(self, sign: int, code: str) -> None:
+        finding = the_one(vitals(skew=sign * 90 * SECOND), Severity.WARNING)
 
-        assert f"clock is 1m30s {word} the store's" in symptom.text
-        assert symptom.help == "timedatectl set-ntp true"
+        assert (finding.code, finding.args) == (code, {"skew": 90 * SECOND})
 
     def test_a_damaged_file(self) -> None:
         found = replace(TABLES, damages=("page 7 is never used",))
 
-        assert the_one(vitals(examination=found), Severity.ERROR).text == "page 7 is never used"
+        finding = the_one(vitals(examination=found), Severity.ERROR)
+        assert finding.code == "health.damaged"
+        assert finding.args == {"damage": "page 7 is never used"}
 
     def test_an_index_that_is_missing_comes_with_the_statement_that_makes_it(self) -> None:
         found = replace(TABLES, missing_indexes={"jobs_held": "CREATE INDEX jobs_held …;"})
-        symptom = the_one(vitals(examination=found), Severity.ERROR)
+        finding = the_one(vitals(examination=found), Severity.ERROR)
 
-        assert (symptom.about, symptom.help) == ("indexes", "CREATE INDEX jobs_held …;")
+        assert (finding.about, finding.code) == ("indexes", "health.index_missing")
+        assert finding.args == {"index": "jobs_held", "statement": "CREATE INDEX jobs_held …;"}
 
     def test_an_index_that_is_not_valid(self) -> None:
         found = replace(TABLES, invalid_indexes={"jobs_held": "REINDEX …;"})
 
-        assert the_one(vitals(examination=found), Severity.ERROR).help == "REINDEX …;"
+        finding = the_one(vitals(examination=found), Severity.ERROR)
+        assert finding.code == "health.index_invalid"
+        assert finding.args["statement"] == "REINDEX …;"
 
     def test_a_log_that_grows(self) -> None:
         found = replace(TABLES, log_bytes=2 * LOG_BYTES_MAX)
 
-        assert "512 MB" in the_one(vitals(examination=found), Severity.WARNING).text
+        finding = the_one(vitals(examination=found), Severity.WARNING)
+        assert (finding.code, finding.args) == ("health.log_large", {"megabytes": 512})
 
     def test_runs_that_go_nowhere_are_named_up_to_five(self) -> None:
         strays = tuple(OrphanedRun(run=RunId(f"r-{n}"), namespace="team-a") for n in range(7))
-        symptoms = wrong(vitals(examination=replace(TABLES, strays=strays)))
+        findings = wrong(vitals(examination=replace(TABLES, strays=strays)))
 
-        assert len(symptoms) == 6
-        assert symptoms[0].text == (
-            "run 'r-0' of namespace 'team-a' has no job and waits for nothing"
-        )
-        assert "--namespace team-a" in symptoms[0].help
-        assert "2 more" in symptoms[-1].text
+        assert len(findings) == 6
+        lost = {"id": "r-0", "namespace": "team-a"}
+        assert findings[0].code == "health.run_orphaned"
+        assert findings[0].args == {"run": "r-0", "namespace": "team-a"}
+        assert findings[0].actions == (Action("runs.cancel", lost), Action("runs.retry", lost))
+        assert (findings[-1].code, findings[-1].args) == ("health.more", {"count": 2})
 
 
 class TestWorkers:
     def test_none_and_nothing_to_do(self) -> None:
-        assert "nothing to do" in the_one(vitals(workers=()), Severity.WARNING).text
+        assert the_one(vitals(workers=()), Severity.WARNING).code == "health.no_worker_idle"
 
     def test_none_and_work_to_do(self) -> None:
         lane = Lane(queue="default", task="add")
-        symptom = the_one(replace(surveyed(lane), workers=()), Severity.ERROR)
+        finding = the_one(replace(surveyed(lane), workers=()), Severity.ERROR)
 
-        assert symptom.text == "there is work, and no worker is live"
-        assert symptom.help == "perdure worker MODULE"
+        assert (finding.code, finding.actions) == ("health.no_worker", start())
 
     def test_work_that_is_due_now_is_work_to_do(self) -> None:
         found = replace(surveyed(next_wait_at=NOW), workers=())
@@ -156,9 +166,10 @@ class TestWorkers:
 
     def test_a_dead_one_beside_a_live_one(self) -> None:
         dead = worker(seen=INFO.lease + SECOND, id=WorkerId("w-2"))
-        symptom = the_one(vitals(workers=(worker(), dead)), Severity.WARNING)
+        finding = the_one(vitals(workers=(worker(), dead)), Severity.WARNING)
 
-        assert symptom.text == ("worker w-2 (oak, process 7) has given no sign of life for 31s")
+        assert finding.code == "health.worker_silent"
+        assert finding.args == {"worker": "w-2", "host": "oak", "pid": 7, "silent": 31 * SECOND}
 
     def test_one_lives_up_to_the_end_of_its_lease(self) -> None:
         assert wrong(vitals(workers=(worker(seen=INFO.lease),))) == []
@@ -166,24 +177,24 @@ class TestWorkers:
 
 class TestWork:
     @pytest.mark.parametrize(
-        "name, about",
+        "name, about, code",
         [
-            ("next_lease_end_at", "leases"),
-            ("next_due_at", "jobs"),
-            ("next_deadline_at", "jobs"),
-            ("next_wait_at", "waits"),
-            ("next_tick_at", "schedules"),
+            ("next_lease_end_at", "leases", "health.lease_overdue"),
+            ("next_due_at", "jobs", "health.job_overdue"),
+            ("next_deadline_at", "jobs", "health.deadline_overdue"),
+            ("next_wait_at", "waits", "health.wait_overdue"),
+            ("next_tick_at", "schedules", "health.schedule_overdue"),
         ],
     )
-    def test_that_is_overdue(self, name: str, about: str) -> None:
+    def test_that_is_overdue(self, name: str, about: str, code: str) -> None:
         late = replace(SURVEY, **{name: NOW - OVERDUE})
         assert wrong(vitals(surveys={DEFAULT_NAMESPACE: late})) == []
 
-        later = replace(SURVEY, **{name: NOW - timedelta(days=2, hours=3)})
-        symptom = the_one(vitals(surveys={"team-a": later}), Severity.ERROR)
-        assert symptom.about == about
-        assert "of namespace 'team-a', for 2d3h now" in symptom.text
-        assert symptom.help == "perdure worker MODULE --namespace team-a"
+        later = replace(SURVEY, **{name: NOW - timedelta(days=2, hours=3, minutes=4)})
+        finding = the_one(vitals(surveys={"team-a": later}), Severity.ERROR)
+        assert (finding.about, finding.code) == (about, code)
+        assert finding.args == {"late": timedelta(days=2, hours=3), "namespace": "team-a"}
+        assert finding.actions == start(namespace="team-a")
 
     def test_that_somebody_takes(self) -> None:
         plain = Lane(queue="default", task="add", tags=("gpu",))
@@ -192,44 +203,52 @@ class TestWork:
         assert wrong(surveyed(plain, of_a_run)) == []
 
     @pytest.mark.parametrize(
-        "lane, text, help",
+        "lane, code, args, actions",
         [
             (
                 Lane(queue="default", task="sub"),
-                "jobs of task 'sub' wait, and no live worker has it",
-                "perdure worker MODULE",
+                "health.task_unserved",
+                {"task": "sub"},
+                start(),
             ),
             (
                 Lane(queue="default", task="pack", flow="orders@v2"),
-                "jobs of flow orders@v2 wait, and no live worker has it",
-                "perdure worker MODULE",
+                "health.flow_unserved",
+                {"flow": "orders@v2"},
+                start(),
             ),
             (
                 Lane(queue="slow", task="add"),
-                "jobs wait in queue 'slow', which no live worker that has 'add' serves",
-                "perdure worker MODULE --queues slow",
+                "health.queue_unserved",
+                {"queue": "slow", "task": "add"},
+                start(queues=("slow",)),
             ),
         ],
     )
-    def test_that_nobody_takes(self, lane: Lane, text: str, help: str) -> None:
-        symptom = the_one(surveyed(lane), Severity.ERROR)
+    def test_that_nobody_takes(
+        self, lane: Lane, code: str, args: dict[str, str], actions: tuple[Action, ...]
+    ) -> None:
+        finding = the_one(surveyed(lane), Severity.ERROR)
 
-        assert (symptom.text, symptom.help) == (text, help)
+        assert (finding.code, finding.args, finding.actions) == (code, args, actions)
 
     def test_that_needs_tags_which_nobody_has(self) -> None:
         lane = Lane(queue="default", task="add", tags=("gpu", "big"))
         found = replace(surveyed(lane), workers=(worker(tags=("gpu",)),))
 
-        symptom = the_one(found, Severity.ERROR)
-        assert "the tags gpu, big" in symptom.text
-        assert symptom.help.endswith("--queues default --tags gpu,big")
+        finding = the_one(found, Severity.ERROR)
+        assert finding.code == "health.tags_unserved"
+        assert finding.args == {"tags": ("gpu", "big"), "task": "add"}
+        assert finding.actions == start(queues=("default",), tags=("gpu", "big"))
 
     def test_of_a_namespace_that_no_live_worker_serves(self) -> None:
-        symptom = the_one(
+        finding = the_one(
             surveyed(Lane(queue="default", task="add"), namespace="team-a"), Severity.ERROR
         )
 
-        assert symptom.text == "jobs wait of namespace 'team-a', which no live worker serves"
+        assert finding.code == "health.namespace_unserved"
+        assert finding.args == {"namespace": "team-a"}
+        assert finding.actions == start(namespace="team-a")
 
     def test_of_a_paused_queue_is_not_stuck(self) -> None:
         assert wrong(surveyed(Lane(queue="slow", task="add"), paused=("slow",))) == []
@@ -237,7 +256,9 @@ class TestWork:
     def test_many_kinds_are_told_of_in_few_lines(self) -> None:
         lanes = [Lane(queue="default", task=f"task-{n}") for n in range(8)]
 
-        assert [each.text for each in wrong(surveyed(*lanes))][-1] == "so do 3 more kinds of jobs"
+        *named, more = wrong(surveyed(*lanes, *lanes))
+        assert [each.args["task"] for each in named] == [f"task-{n}" for n in range(5)]
+        assert (more.code, more.args) == ("health.more", {"count": 3})
 
 
 class TestWhatSomebodyStopped:
@@ -252,25 +273,24 @@ class TestWhatSomebodyStopped:
         ]
         found = vitals(paused_queues=(queue,), depth=tuple(depth))
 
-        symptom = the_one(found, Severity.WARNING)
-        assert symptom.text == (
-            "queue 'mail' of namespace 'team-a' was paused by ann, 1m30s ago; 3 jobs wait"
-        )
-        assert symptom.help == "perdure queues resume mail --namespace team-a"
-
-    def test_a_paused_queue_whose_name_a_shell_would_take_apart(self) -> None:
-        queue = QueueInfo(namespace="default", queue="big mail", paused_at=NOW, paused_by=None)
-
-        symptom = the_one(vitals(paused_queues=(queue,)), Severity.WARNING)
-
-        assert symptom.help == "perdure queues resume 'big mail'"
+        finding = the_one(found, Severity.WARNING)
+        assert finding.code == "health.queue_paused"
+        assert finding.args == {
+            "queue": "mail",
+            "by": "ann",
+            "ago": 90 * SECOND,
+            "waiting": 3,
+            "namespace": "team-a",
+        }
+        resume = {"name": "mail", "namespace": "team-a"}
+        assert finding.actions == (Action("queues.resume", resume),)
 
     def test_the_dead_letter(self) -> None:
         depth = QueueDepth(namespace="default", queue="mail", status=Status.DEAD, count=1)
-        symptom = the_one(vitals(depth=(depth,)), Severity.WARNING)
+        finding = the_one(vitals(depth=(depth,)), Severity.WARNING)
 
-        assert symptom.text == "1 job is in the dead letter"
-        assert symptom.help == "perdure jobs list --status dead"
+        assert (finding.code, finding.args) == ("health.dead_letters", {"count": 1})
+        assert finding.actions == (Action("jobs.list", {"status": "dead"}),)
 
     def test_a_schedule_that_cannot_be_read(self) -> None:
         schedule = UnreadableSchedule(
@@ -278,4 +298,6 @@ class TestWhatSomebodyStopped:
         )
 
         found = vitals(unreadable_schedules=(schedule,))
-        assert the_one(found, Severity.WARNING).text.endswith("cannot be read: of version 9")
+        finding = the_one(found, Severity.WARNING)
+        assert finding.code == "health.schedule_unreadable"
+        assert finding.args == {"schedule": "nightly", "reason": "of version 9"}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, FindingKind, RunFailed, Worker
+from perdure import AsyncClient, RunFailed, Worker
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
@@ -172,5 +172,5 @@ class TestAVersionThatIsGone:
 
     async def is_told(self, client: AsyncClient) -> bool:
         explanation = await client.explain("by_key")
-        found = {finding.key: finding.kind for finding in explanation.findings}
-        return found == {"size": FindingKind.NO_VERSION}
+        found = {finding.about: finding.code for finding in explanation.findings}
+        return found == {"size": "explain.no_version"}

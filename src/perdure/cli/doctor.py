@@ -37,10 +37,10 @@ def doctor(
 
     with errors_told():
         health, code = _examined(store, namespace)
+    options = options_of(store, DEFAULT_NAMESPACE)
     if as_json:
-        typer.echo(present.as_json(health_view.health_fields(health)))
+        typer.echo(present.as_json(health_view.health_fields(health, options)))
     else:
-        options = options_of(store, DEFAULT_NAMESPACE)
         health_view.print_health(make_console(), health, options)
     raise typer.Exit(code)
 
@@ -48,7 +48,8 @@ def doctor(
 def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
     """How it is. A store that cannot be used is what was looked for, so it is no failure here."""
     from perdure.client.blocking import Client
-    from perdure.model.health import Health, Severity, Symptom
+    from perdure.diagnostics import Finding
+    from perdure.model.health import Health
 
     try:
         with Client(shared_store(store), namespace=namespace) as client:
@@ -56,7 +57,8 @@ def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
     except InvalidInput:
         raise
     except StoreError as error:
-        symptom = Symptom(severity=Severity.ERROR, about="store", text=str(error))
+        found = error.diagnostic
+        finding = Finding(code=found.code, args=found.args, actions=found.actions, about="store")
         url = without_password(required(store))
-        return Health(url=url, symptoms=(symptom,)), ExitCode.STORE
+        return Health(url=url, findings=(finding,)), ExitCode.STORE
     return health, ExitCode.OK if health.is_well else ExitCode.REFUSED

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import typer
 
-from perdure.cli.renderer import CliRenderer
+from perdure.cli.renderer import CliRenderer, one_line
 from perdure.diagnostics import as_data
 from perdure.errors import InvalidInput, PerdureError, StoreError
 
@@ -59,8 +59,7 @@ def tell_error(error: PerdureError, options: str = "") -> None:
 
 def error_line(error: PerdureError, options: str = "") -> str:
     """The error as one line; ``options`` go with every command that it suggests."""
-    text = error.render(CliRenderer(options), separator="; ")
-    return " ".join(text.split())  # messages of database drivers have several lines
+    return one_line(error.render(CliRenderer(options), separator="; "))
 
 
 def _error_json(error: PerdureError, options: str) -> str:

@@ -19,6 +19,7 @@ from perdure.cli.live_nodes import waits_for
 from perdure.cli.live_view import EVENTS_MAX, LiveView
 from perdure.cli.present import as_json as as_json_text
 from perdure.cli.present import as_json_line, took
+from perdure.cli.renderer import CliRenderer
 from perdure.cli.run_view import RunInFull, full_fields
 from perdure.cli.terminal import make_console
 from perdure.client.blocking import RunHandle
@@ -55,7 +56,7 @@ class PlainScreen:
 
     def __init__(self, console: Console, options: str = "") -> None:
         self._console = console
-        self._options = options
+        self._renderer = CliRenderer(options)
         self._lines = EventLines(console)
         self._told: set[tuple[str, str]] = set()
 
@@ -66,9 +67,8 @@ class PlainScreen:
             place = (wait.key, wait.opened_at.isoformat())
             if wait.kind in _FOR_OTHERS and place not in self._told:
                 self._told.add(place)
-                what, command = waits_for(wait, sight.now)
-                line = f"      {wait.key} {what}: {command}{self._options}"
-                self._console.print(line, soft_wrap=True)
+                what, command = waits_for(wait, sight.now, self._renderer)
+                self._console.print(f"      {wait.key} {what}: {command}", soft_wrap=True)
 
 
 class LiveScreen:

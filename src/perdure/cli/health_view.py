@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.model.health import Health, Severity, Symptom
+from perdure.cli.renderer import CliRenderer, finding_fields, one_line
+from perdure.diagnostics import Finding, Severity, message, remedy
+from perdure.model.health import Health
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 _WORDS_WIDTH = max(map(len, Severity)) + 1
@@ -17,43 +19,38 @@ _NARROW = 60
 """In fewer columns, texts begin below their heading."""
 
 
-def health_fields(health: Health) -> dict[str, Any]:
-    return {"url": health.url, "is_well": health.is_well, "symptoms": health.symptoms}
+def health_fields(health: Health, options: str = "") -> dict[str, Any]:
+    renderer = CliRenderer(options)
+    findings = [finding_fields(each, renderer) for each in health.findings]
+    return {"url": health.url, "is_well": health.is_well, "findings": findings}
 
 
 def print_health(console: Console, health: Health, options: str = "") -> None:
     """``options`` are what a command needs besides to find the same store."""
     console.print(health.url, style="bold", soft_wrap=True)
-    for symptom in health.symptoms:
-        _print_symptom(console, symptom, _command(symptom.help, options))
-    counts = Counter(symptom.severity for symptom in health.symptoms)
+    renderer = CliRenderer(options)
+    for finding in health.findings:
+        _print_finding(console, finding, renderer)
+    counts = Counter(finding.severity for finding in health.findings)
     wrong = [each for each in (Severity.ERROR, Severity.WARNING) if counts[each]]
-    told = ", ".join(_counted(counts[each], each) for each in wrong) or "all is well"
-    console.print(told, style=_STYLES[wrong[0] if wrong else Severity.OK])
+    told = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in wrong)
+    console.print(told or "all is well", style=_STYLES[wrong[0] if wrong else Severity.OK])
 
 
-def _print_symptom(console: Console, symptom: Symptom, help: str) -> None:
-    word = (f"{symptom.severity:{_WORDS_WIDTH}}", _STYLES[symptom.severity])
-    heading = Text.assemble(word, f"{symptom.about:10}")
+def _print_finding(console: Console, finding: Finding, renderer: CliRenderer) -> None:
+    word = (f"{finding.severity:{_WORDS_WIDTH}}", _STYLES[finding.severity])
+    heading = Text.assemble(word, f"{finding.about:10}")
+    text = Text(one_line(message(finding, renderer)))
     if console.width < _NARROW:
         console.print(heading)
-        console.print(Padding(Text(symptom.text), (0, 0, 0, 2)))
+        console.print(Padding(text, (0, 0, 0, 2)))
         indent = 4
     else:
         indent = len(heading)
-        lines = Text(symptom.text).wrap(console, max(20, console.width - indent))
+        lines = text.wrap(console, max(20, console.width - indent))
         for number, line in enumerate(lines):
             console.print((heading if number == 0 else Text(" " * indent)) + line)
-    if help:
+    commands = [renderer.action(each) for each in finding.actions]
+    for advice in commands or filter(None, [remedy(finding, renderer)]):
         # Not wrapped: it is to be copied.
-        console.print(Text(f"{' ' * indent}{help}", style="cyan"), soft_wrap=True)
-
-
-def _command(help: str, options: str) -> str:
-    if not help.startswith("perdure "):
-        return help
-    return " && ".join(f"{each}{options}" for each in help.split(" && "))
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+        console.print(Text(f"{' ' * indent}{advice}", style="cyan"), soft_wrap=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec.structs import replace
-
 from perdure.cli.live_tree import GOES_ON, places
 from perdure.cli.present import ago, ahead
+from perdure.cli.renderer import CliRenderer
 from perdure.cli.run_view import in_words
 from perdure.client.run_sights import RunSight
 from perdure.model.job import HELD, Job, Status
@@ -19,6 +17,7 @@ from perdure.model.key import Key
 from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState
+from perdure.rules.explain import wait_actions
 from perdure.rules.serving import is_live
 
 PARTS_MAX = 8
@@ -96,22 +95,28 @@ def lines_of(sight: RunSight, options: str = "") -> list[Line]:
         key = Key.parse(wait.key)
         if wait.key in sight.state.live and not key.part:
             waits.setdefault(key.node, []).append(wait)
+    renderer = CliRenderer(options)
     lines: list[Line] = []
     for place in places(sight.graph):
-        at = _Node(sight, place.node, jobs.get(place.node, []), waits.get(place.node, []))
+        node = place.node
+        at = _Node(sight, node, jobs.get(node, []), waits.get(node, []), renderer)
         lines += at.lines(place.guide)
-    return [
-        replace(each, command=each.command + options) if each.command else each for each in lines
-    ]
+    return lines
 
 
 class _Node:
     """One node of a sight, with its own jobs and waits."""
 
     def __init__(
-        self, sight: RunSight, id: str, jobs: list[tuple[Key, Job]], waits: list[Wait]
+        self,
+        sight: RunSight,
+        id: str,
+        jobs: list[tuple[Key, Job]],
+        waits: list[Wait],
+        renderer: CliRenderer,
     ) -> None:
         self._sight = sight
+        self._renderer = renderer
         self._id = id
         self._state: NodeState | None = sight.state.nodes.get(id)
         self._map: MapState | None = sight.state.maps.get(id)
@@ -173,7 +178,7 @@ class _Node:
 
     def _remark(self, look: Look) -> tuple[str, str]:
         if self._waits and look in LIVE:
-            return waits_for(self._waits[0], self._sight.now)
+            return waits_for(self._waits[0], self._sight.now, self._renderer)
         failure = self._sight.failures.get(self._id)
         if look is Look.FAILED:
             failure = failure or self._sight.state.failure
@@ -256,23 +261,20 @@ def _silence(sight: RunSight, job: Job) -> str:
     return ""
 
 
-def waits_for(wait: Wait, now: datetime) -> tuple[str, str]:
+def waits_for(wait: Wait, now: datetime, renderer: CliRenderer) -> tuple[str, str]:
     """What is waited for, and the command that ends it."""
-    run = shlex.quote(wait.run)
     until = "" if wait.due_at is None else f", {ahead(wait.due_at, now)} at most"
+    command = " or ".join(map(renderer.action, wait_actions(wait)))
     match wait.kind:
         case WaitKind.APPROVAL:
             who = ", ".join(wait.deciders) or "anyone"
-            id = shlex.quote(f"{wait.run}:{wait.key}")
-            return f"asks {who}: {wait.name}{until}", f"perdure decide {id}"
+            return f"asks {who}: {wait.name}{until}", command
         case WaitKind.SIGNAL:
-            command = f"perdure runs signal {run} {shlex.quote(wait.name)} PAYLOAD"
             return f"waits for the signal {wait.name}{until}", command
         case WaitKind.OUTSIDE:
-            command = f"perdure report {run} {shlex.quote(wait.key)} --status completed"
-            return f"waits for a report{until}", f"{command} --result JSON"
+            return f"waits for a report{until}", command
         case WaitKind.CHILD:
-            return f"waits for the run {wait.name}", f"perdure runs watch {shlex.quote(wait.name)}"
+            return f"waits for the run {wait.name}", command
         case WaitKind.TIMER:
             left = "" if wait.due_at is None else ahead(wait.due_at, now)
-            return f"goes on in {left}", ""
+            return f"goes on in {left}", command

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.actions import cli_command
-from perdure.diagnostics import PYTHON, Action, Renderer
+from perdure.diagnostics import PYTHON, Action, Finding, Renderer, as_data, message, remedy
 
 _OPTIONS = {
     "by": "--by",
@@ -29,3 +31,14 @@ class CliRenderer(Renderer):
 
     def action(self, action: Action) -> str:
         return cli_command(action, self._options)
+
+
+def finding_fields(finding: Finding, renderer: CliRenderer) -> dict[str, Any]:
+    """A finding as JSON; its actions have their commands, so the message is the sentence alone."""
+    texts = {"message": message(finding, renderer), "remedy": remedy(finding, renderer)}
+    return {**as_data(finding, renderer), **texts}
+
+
+def one_line(text: str) -> str:
+    """Messages of database drivers and of tasks may have several lines."""
+    return " ".join(text.split())

@@ -20,10 +20,10 @@ from perdure.cli.options import (
     options_of,
     parsed_json,
 )
-from perdure.model.job import DEFAULT_NAMESPACE, StatusChange
+from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.client.run_records import RunMoved
+    pass
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
 IdsArgument = Annotated[
@@ -172,12 +172,12 @@ def retry_runs(
 ) -> None:
     """Let failed or cancelled runs go on from where they ended, keeping what is completed."""
     with connected(store, namespace) as client:
-
-        def retry(id: str) -> StatusChange | RunMoved:
-            client.run(id)  # of an id that is not there, `retry` would say that no job has it
-            return client.retry(id, by=by)
-
-        act_on_each(retry, given(ids, "runs retry"), options_of(store, namespace), as_json=as_json)
+        act_on_each(
+            lambda id: client.run_handle(id).retry(by=by),  # never a job that has this id too
+            given(ids, "runs retry"),
+            options_of(store, namespace),
+            as_json=as_json,
+        )
 
 
 def fork_run(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from perdure.actions import cli_command
 from perdure.client.run_records import RunRecord
+from perdure.diagnostics import Action
 from perdure.model.run import RunStatus
 
 LOOK_MAX = 200
@@ -50,7 +52,8 @@ def told(news: RunNews) -> str:
         return f"{run.id} began, a run of {run.flow}@{run.version}"
     match run.status:
         case RunStatus.WAITING:
-            return f"{run.id} waits; see perdure runs explain {run.id}"
+            explain = cli_command(Action("runs.explain", {"id": run.id}))
+            return f"{run.id} waits; see {explain}"
         case RunStatus.FAILED if run.failure is not None:
             failure = " ".join(f"{run.failure.type}: {run.failure.message}".split())
             return f"{run.id} failed at {run.failed_node}: {failure}"

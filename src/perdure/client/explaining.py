@@ -19,8 +19,14 @@ from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.payload import Codec
 from perdure.model.run import RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerState
-from perdure.rules.explain import FINDINGS_MAX, explain_job, explain_job_of_run, explain_run
-from perdure.rules.explain_limits import HOLDERS_TOLD, rules_for
+from perdure.rules.explain import (
+    FINDINGS_MAX,
+    HOLDERS_MAX,
+    explain_job,
+    explain_job_of_run,
+    explain_run,
+    rules_for,
+)
 from perdure.store.contract import EventsBefore, Store
 
 
@@ -97,7 +103,7 @@ async def _limits(
         return {}, {}
     rules = sorted(found, key=lambda rule: rule.key)
     uses = dict(zip(rules, await store.queries.limit_usage(namespace, rules), strict=True))
-    ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:HOLDERS_TOLD])
+    ids = dict.fromkeys(id for use in uses.values() for id in use.held_by[:HOLDERS_MAX])
     jobs_held = [await store.queries.get_job(namespace, id) for id in list(ids)[:FINDINGS_MAX]]
     return uses, {job.id: job for job in jobs_held if job is not None}
 

@@ -36,7 +36,7 @@ class AsyncInsight(Openable):
     async def health(self) -> Health:
         """How the store is and the work in it, with what would help. Reads; changes nothing."""
         store = await self._access.store.opened()
-        return Health(url=store.url, symptoms=judge(await _vitals(store, self._access.visible)))
+        return Health(url=store.url, findings=judge(await _vitals(store, self._access.visible)))
 
     async def count_ended(self, *, older_than: Duration, status: str | None = None) -> EndedCounts:
         """How many jobs and runs ended longer ago than that, by how: what ``prune`` is for."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+from perdure.diagnostics import PYTHON, Finding, Renderer, message
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, QueueInfo, Status
 from perdure.model.limit import LimitRule, LimitUse
@@ -15,63 +15,26 @@ from perdure.model.value import Value
 from perdure.model.worker import WorkerState
 
 
-class FindingKind(StrEnum):
-    RUNNING = "running"
-    QUEUED = "queued"
-    """A worker can take it, as soon as one has room."""
-    RETRY = "retry"
-    """An attempt failed, and the next one has its time."""
-    QUEUE_PAUSED = "queue paused"
-    NO_WORKER = "no worker"
-    NO_VERSION = "no version"
-    """Workers are live, but none has this version of the flow."""
-    NO_TASK = "no task"
-    NO_QUEUE = "no queue"
-    NO_TAGS = "no tags"
-    LIMITED = "limited"
-    """A limit leaves no room for it just now."""
-    DISABLED = "disabled"
-    LOST = "lost"
-    """Its worker has not been heard of for longer than its lease."""
-    SCHEDULED = "scheduled"
-    """It was enqueued for a later time."""
-    TIMER = "timer"
-    SIGNAL = "signal"
-    APPROVAL = "approval"
-    """People are to decide."""
-    OUTSIDE = "outside"
-    """Somebody outside is to report."""
-    CHILD = "child"
-    PAUSED = "paused"
-    UNDOING = "undoing"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    SKIPPED = "skipped"
-    MORE = "more"
-    """How many findings were left out."""
-
-
-class Finding(Value):
-    """One thing that is known of a run."""
-
-    kind: FindingKind
-    text: str
-    key: str = ""
-    """The part of the run that it is about; empty: the run as a whole."""
-    help: str = ""
-    """What would change it, if anybody wants that."""
-
-
 class Explanation(Value):
-    """Of a run, of a job, or of a job of a run."""
+    """Why a run, a job, or a job of a run is where it is."""
 
     status: RunStatus | Status
     """Of the job, if it is about one."""
-    summary: str
-    """One sentence."""
-    findings: tuple[Finding, ...]
+    headline: tuple[Finding, ...]
+    """The finding that matters most, or how many there are of each type."""
+    findings: tuple[Finding, ...] = ()
+    """What is known of each part; ``about`` is the node's key, empty for the run as a whole."""
     run: RunId | None = None
     job: JobId | None = None
+
+    @property
+    def summary(self) -> str:
+        """The headline as one sentence."""
+        return self.summarize()
+
+    def summarize(self, renderer: Renderer = PYTHON) -> str:
+        text = ", ".join(message(each, renderer) for each in self.headline)
+        return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 class Surroundings(Value):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 
+from perdure.diagnostics import Finding, Severity
 from perdure.model.insight import StorageReport
 from perdure.model.job import QueueDepth, QueueInfo
 from perdure.model.schedule import UnreadableSchedule
@@ -13,33 +13,19 @@ from perdure.model.value import Value
 from perdure.model.worker import PollResult, WorkerState
 
 
-class Severity(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    """Somebody may have meant it so."""
-    ERROR = "error"
-    """Work stands still or slows down until somebody acts."""
-
-
-class Symptom(Value):
-    """One thing that was looked at, and what was seen."""
-
-    severity: Severity
-    about: str
-    """What was looked at: ``store``, ``workers``, ``leases`` …"""
-    text: str
-    help: str = ""
-    """The command that would put it right."""
-
-
 class Health(Value):
+    """What was checked: ``about`` names it (``store``, ``workers``, ``leases``, ...).
+
+    An error means that work stands still or slows down until somebody acts.
+    """
+
     url: str
-    symptoms: tuple[Symptom, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def is_well(self) -> bool:
         """Whether there is no error; warnings are no illness."""
-        return all(each.severity is not Severity.ERROR for each in self.symptoms)
+        return all(each.severity is not Severity.ERROR for each in self.findings)
 
 
 class Vitals(Value):

@@ -1,18 +1,18 @@
-"""Judging what was measured of a store: what is well, what is not, and what would help."""
+"""Judges what was measured of a store: what is well, what is not, and what would help."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from perdure.model.health import Severity, Symptom, Vitals
+from perdure.diagnostics import Action, Code, Finding, Severity, declare
+from perdure.model.health import Vitals
 from perdure.model.insight import StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, Status
-from perdure.model.node_words import duration_text
+from perdure.model.lane import Lane
 from perdure.model.worker import PollResult, WorkerState
-from perdure.rules.idle_lanes import idle_lanes
-from perdure.rules.serving import is_live
+from perdure.rules.serving import has_code, has_tags, is_live
 
 OVERDUE = timedelta(seconds=30)
 """How late work may be before somebody should look; workers look for it every few seconds."""
@@ -21,178 +21,305 @@ LATENCY_MAX = timedelta(milliseconds=100)
 SKEW_MAX = timedelta(seconds=2)
 LOG_BYTES_MAX = 256 * 1024 * 1024
 NAMED_MAX = 5
-"""Things of one kind that are named one by one; how many more there are is told."""
+"""Things of one type that are named one by one; of the rest there is a count."""
 
-START_A_WORKER = "perdure worker MODULE"
+STORE = declare("health.store", "the store answers in {latency}")
+STORE_SLOW = declare(
+    "health.store_slow",
+    "the store answers in {latency}; each node of a chain waits for that",
+    "Run this and the workers closer to it, or check what keeps it busy",
+)
+SCHEMA = declare("health.schema", "the tables are at version {version}, which this Perdure knows")
+CLOCK = declare("health.clock", "this machine and the store agree on the time")
+CLOCK_AHEAD = declare(
+    "health.clock_ahead",
+    "this machine's clock is {skew} ahead of the store's: times given and shown here are off",
+    "timedatectl set-ntp true",
+)
+CLOCK_BEHIND = declare(
+    "health.clock_behind",
+    "this machine's clock is {skew} behind the store's: times given and shown here are off",
+    "timedatectl set-ntp true",
+)
+DAMAGED = declare(
+    "health.damaged",
+    "the database is damaged: {damage}",
+    "Stop the workers, then run sqlite3 FILE .recover, or restore a backup",
+)
+INDEXES = declare("health.indexes", "all indexes are valid")
+INDEX_MISSING = declare(
+    "health.index_missing", "index {index} is missing: whole tables are read", "{statement}"
+)
+INDEX_INVALID = declare(
+    "health.index_invalid", "index {index} is not valid, so it is not used", "{statement}"
+)
+LOG_LARGE = declare(
+    "health.log_large",
+    "the write-ahead log has {megabytes} MB: a reader keeps it from being emptied",
+    "End what has had the file open for long: lsof FILE",
+)
+RUN_ORPHANED = declare(
+    "health.run_orphaned",
+    "run {run!r}[ of namespace {namespace!r}] has no job and waits for nothing",
+    "Cancel it, then retry it",
+)
+MORE = declare("health.more", "and {count} more")
+WORKERS = declare("health.workers", "{count:worker is|workers are} live")
+NO_WORKER = declare("health.no_worker", "there is work, and no worker is live", "Start a worker")
+NO_WORKER_IDLE = declare(
+    "health.no_worker_idle", "no worker is live; there is nothing to do", "Start a worker"
+)
+WORKER_SILENT = declare(
+    "health.worker_silent",
+    "worker {worker} ({host}, process {pid}) has been silent for {silent}",
+    "Check its log; other workers take over its jobs",
+)
+WORK = declare("health.work", "nothing is stuck")
+LEASE_OVERDUE = declare(
+    "health.lease_overdue",
+    "a job[ of namespace {namespace!r}] has been held by a dead worker for {late}",
+    "Start a worker",
+)
+JOB_OVERDUE = declare(
+    "health.job_overdue",
+    "a scheduled job[ of namespace {namespace!r}] has been due for {late} and is not ready",
+    "Start a worker",
+)
+DEADLINE_OVERDUE = declare(
+    "health.deadline_overdue",
+    "a job[ of namespace {namespace!r}] has been past its deadline for {late} and is not ended",
+    "Start a worker",
+)
+WAIT_OVERDUE = declare(
+    "health.wait_overdue",
+    "a wait of a run[ of namespace {namespace!r}] has been over for {late}, "
+    "and the run has not continued",
+    "Start a worker",
+)
+SCHEDULE_OVERDUE = declare(
+    "health.schedule_overdue",
+    "a schedule[ of namespace {namespace!r}] has been due for {late} and has not started anything",
+    "Start a worker",
+)
+NAMESPACE_UNSERVED = declare(
+    "health.namespace_unserved",
+    "jobs wait in namespace {namespace!r}, which no live worker serves",
+    "Start a worker",
+)
+TASK_UNSERVED = declare(
+    "health.task_unserved",
+    "jobs of task {task!r}[ of namespace {namespace!r}] wait, and no live worker has it",
+    "Start a worker with it",
+)
+FLOW_UNSERVED = declare(
+    "health.flow_unserved",
+    "jobs of flow {flow}[ of namespace {namespace!r}] wait, and no live worker has it",
+    "Start a worker with it",
+)
+QUEUE_UNSERVED = declare(
+    "health.queue_unserved",
+    "jobs wait in queue {queue!r}[ of namespace {namespace!r}], which no live worker that has "
+    "task {task!r}[ of {flow}] serves",
+    "Start a worker for this queue",
+)
+TAGS_UNSERVED = declare(
+    "health.tags_unserved",
+    "jobs of task {task!r}[ of {flow}][ of namespace {namespace!r}] wait for a worker with the "
+    "tags {tags:and}, and none is live",
+    "Start a worker with these tags",
+)
+QUEUE_PAUSED = declare(
+    "health.queue_paused",
+    "queue {queue!r}[ of namespace {namespace!r}] was paused[ by {by}] {ago} ago; "
+    "{waiting:job waits|jobs wait}",
+)
+DEAD_LETTERS = declare(
+    "health.dead_letters", "{count:dead letter|dead letters}[ in namespace {namespace!r}]"
+)
+SCHEDULE_UNREADABLE = declare(
+    "health.schedule_unreadable",
+    "schedule {schedule!r}[ of namespace {namespace!r}] cannot be read: {reason}",
+    "Upgrade Perdure here",
+)
 
 
-def judge(vitals: Vitals) -> tuple[Symptom, ...]:
-    """Every thing that was looked at, and whatever is wrong with it."""
+def judge(vitals: Vitals) -> tuple[Finding, ...]:
+    """Return a finding for everything that was checked, and for whatever is wrong with it."""
     alive = [each for each in vitals.workers if is_live(each, vitals.now)]
     return (
         *_place(vitals),
-        *_examined(vitals.examination),
+        *_storage(vitals.examination),
         *_workers(vitals, alive),
         *_work(vitals, alive),
         *_held_back(vitals),
     )
 
 
-def _ok(about: str, text: str) -> Symptom:
-    return Symptom(severity=Severity.OK, about=about, text=text)
+def _ok(code: Code, about: str, **args: Any) -> Finding:
+    return code.finding(about, severity=Severity.OK, **args)
 
 
-def _warning(about: str, text: str, help: str = "") -> Symptom:
-    return Symptom(severity=Severity.WARNING, about=about, text=text, help=help)
+def _warning(code: Code, about: str, *actions: Action, **args: Any) -> Finding:
+    return code.finding(about, *actions, severity=Severity.WARNING, **args)
 
 
-def _error(about: str, text: str, help: str = "") -> Symptom:
-    return Symptom(severity=Severity.ERROR, about=about, text=text, help=help)
-
-
-# The place
-
-
-def _place(vitals: Vitals) -> Iterator[Symptom]:
-    ms = vitals.latency / timedelta(milliseconds=1)
-    answer = f"it answers in {ms:.1f} ms"
+def _place(vitals: Vitals) -> Iterator[Finding]:
     if vitals.latency <= LATENCY_MAX:
-        yield _ok("store", answer)
+        yield _ok(STORE, "store", latency=vitals.latency)
     else:
-        help = "run this and the workers nearer to it, or look at what it is busy with"
-        yield _warning("store", f"{answer}; each node of a chain waits for that", help)
+        yield _warning(STORE_SLOW, "store", latency=vitals.latency)
     version = vitals.examination.schema_version
     if version is not None:
-        yield _ok("schema", f"the tables are at version {version}, which this Perdure knows")
+        yield _ok(SCHEMA, "schema", version=version)
     if abs(vitals.skew) <= SKEW_MAX:
-        yield _ok("clock", "this machine and the store agree on the time")
+        yield _ok(CLOCK, "clock")
     else:
-        which = "ahead of" if vitals.skew > timedelta(0) else "behind"
-        text = f"this machine's clock is {_span(abs(vitals.skew))} {which} the store's"
-        yield _warning(
-            "clock", f"{text}: times given and shown here are off", "timedatectl set-ntp true"
-        )
+        code = CLOCK_AHEAD if vitals.skew > timedelta(0) else CLOCK_BEHIND
+        yield _warning(code, "clock", skew=_rounded(abs(vitals.skew)))
 
 
-def _examined(found: StorageReport) -> Iterator[Symptom]:
-    for text in found.damages:
-        yield _error("damage", text, "stop the workers, then sqlite3 FILE .recover, or a backup")
+def _storage(found: StorageReport) -> Iterator[Finding]:
+    for damage in found.damages:
+        yield DAMAGED.finding("damage", damage=damage)
     for name, statement in found.missing_indexes.items():
-        yield _error("indexes", f"index {name} is missing: whole tables are read", statement)
+        yield INDEX_MISSING.finding("indexes", index=name, statement=statement)
     for name, statement in found.invalid_indexes.items():
-        yield _error("indexes", f"index {name} is not valid, so it is not used", statement)
+        yield INDEX_INVALID.finding("indexes", index=name, statement=statement)
     is_whole = not (found.damages or found.missing_indexes or found.invalid_indexes)
     if found.schema_version is not None and is_whole:
-        yield _ok("indexes", "all are there")
+        yield _ok(INDEXES, "indexes")
     if found.log_bytes is not None and found.log_bytes > LOG_BYTES_MAX:
-        size = found.log_bytes / 1024 / 1024
-        text = f"the log beside the file has {size:.0f} MB: a reader keeps it from being emptied"
-        yield _warning("log", text, "end what has had the file open for long: lsof FILE")
+        yield _warning(LOG_LARGE, "log", megabytes=round(found.log_bytes / 1024 / 1024))
     for stray in found.strays[:NAMED_MAX]:
-        text = f"run {stray.run!r}{_within(stray.namespace)} has no job and waits for nothing"
-        which = f"{shlex.quote(stray.run)}{_at(stray.namespace)}"
-        help = f"perdure runs cancel {which} && perdure runs retry {which}"
-        yield _error("runs", text, help)
+        namespace = _namespace(stray.namespace)
+        steps = [
+            Action(each, {"id": stray.run, **namespace}) for each in ("runs.cancel", "runs.retry")
+        ]
+        yield RUN_ORPHANED.finding("runs", *steps, run=stray.run, **namespace)
     if len(found.strays) > NAMED_MAX:
-        yield _error("runs", f"so have {len(found.strays) - NAMED_MAX} more runs at least")
+        yield MORE.finding("runs", count=len(found.strays) - NAMED_MAX)
 
 
-# Who works
-
-
-def _workers(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
+def _workers(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
     dead = [each for each in vitals.workers if each not in alive]
     if alive:
-        yield _ok("workers", f"{_counted(len(alive), 'worker is', 'workers are')} live")
+        yield _ok(WORKERS, "workers", count=len(alive))
     elif _is_work_left(vitals):
-        yield _error("workers", "there is work, and no worker is live", START_A_WORKER)
+        yield NO_WORKER.finding("workers", _start())
     else:
-        yield _warning("workers", "no worker is live; there is nothing to do", START_A_WORKER)
+        yield _warning(NO_WORKER_IDLE, "workers", _start())
     for each in dead[:NAMED_MAX]:
-        since = _span(vitals.now - each.seen_at)
-        place = f"{each.info.host}, process {each.info.pid}"
-        text = f"worker {each.info.id} ({place}) has given no sign of life for {since}"
-        yield _warning("workers", text, "look at its log; others take over what it held")
+        info = each.info
+        silent = _rounded(vitals.now - each.seen_at)
+        yield _warning(
+            WORKER_SILENT, "workers", worker=info.id, host=info.host, pid=info.pid, silent=silent
+        )
     if len(dead) > NAMED_MAX:
-        yield _warning("workers", f"so have {len(dead) - NAMED_MAX} more")
+        yield _warning(MORE, "workers", count=len(dead) - NAMED_MAX)
 
 
 def _is_work_left(vitals: Vitals) -> bool:
-    def is_due(at: datetime | None) -> bool:
-        return at is not None and at <= vitals.now
-
     return any(
-        survey.lanes or any(is_due(at) for at, _, _ in _due_times(survey))
+        survey.lanes or any(at is not None and at <= vitals.now for at, _, _ in _due_times(survey))
         for survey in vitals.surveys.values()
     )
 
 
-# What stands still
-
-
-def _due_times(survey: PollResult) -> tuple[tuple[datetime | None, str, str], ...]:
-    """When the first of each kind is due, what it is, and what has not been done about it."""
+def _due_times(survey: PollResult) -> tuple[tuple[datetime | None, str, Code], ...]:
+    """When the first of each type is due, and what to report if it is not done."""
     return (
-        (survey.next_lease_end_at, "leases", "a job is held by a worker that is gone"),
-        (survey.next_due_at, "jobs", "a scheduled job is due and was not made ready"),
-        (survey.next_deadline_at, "jobs", "a job is past its deadline and was not ended"),
-        (survey.next_wait_at, "waits", "a wait of a run is over and the run has not gone on"),
-        (survey.next_tick_at, "schedules", "a schedule is due and has not started anything"),
+        (survey.next_lease_end_at, "leases", LEASE_OVERDUE),
+        (survey.next_due_at, "jobs", JOB_OVERDUE),
+        (survey.next_deadline_at, "jobs", DEADLINE_OVERDUE),
+        (survey.next_wait_at, "waits", WAIT_OVERDUE),
+        (survey.next_tick_at, "schedules", SCHEDULE_OVERDUE),
     )
 
 
-def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
-    stuck = list(_stuck(vitals, alive))
+def _work(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Finding]:
+    stuck: list[Finding] = []
+    for namespace, survey in vitals.surveys.items():
+        within = _namespace(namespace)
+        for at, about, code in _due_times(survey):
+            if at is not None and vitals.now - at > OVERDUE:
+                late = _rounded(vitals.now - at)
+                stuck.append(code.finding(about, _start(**within), late=late, **within))
+        if alive:  # else there is one thing to say, and it is said of the workers
+            stuck += _unserved(namespace, survey, alive)
     yield from stuck
     if not stuck and (alive or not _is_work_left(vitals)):
-        yield _ok("work", "nothing is stuck")
+        yield _ok(WORK, "work")
 
 
-def _stuck(vitals: Vitals, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
-    for namespace, survey in vitals.surveys.items():
-        help = f"{START_A_WORKER}{_at(namespace)}"
-        for at, about, text in _due_times(survey):
-            if at is not None and vitals.now - at > OVERDUE:
-                late = _span(vitals.now - at)
-                yield _error(about, f"{text}{_within(namespace)}, for {late} now", help)
-        if alive:  # else there is one thing to say, and it is said of the workers
-            yield from _untaken(namespace, survey, alive)
-
-
-def _untaken(namespace: str, survey: PollResult, alive: Sequence[WorkerState]) -> Iterator[Symptom]:
+def _unserved(
+    namespace: str, survey: PollResult, alive: Sequence[WorkerState]
+) -> Iterator[Finding]:
+    """Jobs that no live worker takes, each reason once."""
     team = [each for each in alive if each.info.namespace == namespace]
-    idle = list(idle_lanes(survey, team))
-    start = f"{START_A_WORKER}{_at(namespace)}"
-    if idle and not team:
-        yield _error("jobs", f"jobs wait{_within(namespace)}, which no live worker serves", start)
+    within = _namespace(namespace)
+    found: dict[tuple[Any, ...], Finding] = {}
+    for text in survey.lanes:
+        lane = Lane.parse(text)
+        if lane.queue not in survey.paused:
+            reason = _why_unserved(lane, team, within)
+            if reason is not None:
+                found.setdefault((reason.code, *reason.args.values()), reason)
+    if found and not team:
+        yield NAMESPACE_UNSERVED.finding("jobs", _start(**within), namespace=namespace)
         return
-    for text, needs in idle[:NAMED_MAX]:
-        yield _error("jobs", f"{text}{_within(namespace)}", f"{start}{needs}")
-    if len(idle) > NAMED_MAX:
-        yield _error("jobs", f"so do {len(idle) - NAMED_MAX} more kinds of jobs")
+    yield from list(found.values())[:NAMED_MAX]
+    if len(found) > NAMED_MAX:
+        yield MORE.finding("jobs", count=len(found) - NAMED_MAX)
 
 
-# What somebody stopped, or gave up
+def _why_unserved(
+    lane: Lane, team: Sequence[WorkerState], within: dict[str, Any]
+) -> Finding | None:
+    """Narrow down who could take the jobs of a lane."""
+    able = [each for each in team if has_code(each.info, task=lane.task, flow=lane.flow)]
+    if not able:
+        if lane.flow:
+            return FLOW_UNSERVED.finding("jobs", _start(**within), flow=lane.flow, **within)
+        return TASK_UNSERVED.finding("jobs", _start(**within), task=lane.task, **within)
+    of = {"task": lane.task, **({"flow": lane.flow} if lane.flow else {}), **within}
+    serving = [each for each in able if lane.queue in each.info.queues]
+    if not serving:
+        start = _start(queues=(lane.queue,), **within)
+        return QUEUE_UNSERVED.finding("jobs", start, queue=lane.queue, **of)
+    if not any(has_tags(each.info.tags, lane.tags) for each in serving):
+        start = _start(queues=(lane.queue,), tags=lane.tags, **within)
+        return TAGS_UNSERVED.finding("jobs", start, tags=lane.tags, **of)
+    return None
 
 
-def _held_back(vitals: Vitals) -> Iterator[Symptom]:
+def _held_back(vitals: Vitals) -> Iterator[Finding]:
+    """What somebody stopped, or gave up."""
     for queue in vitals.paused_queues:
-        kept = _jobs(vitals, Status.WAITING, queue.namespace, queue.queue)
-        by = "" if queue.paused_by is None else f" by {queue.paused_by}"
-        text = (
-            f"queue {queue.queue!r}{_within(queue.namespace)} was paused{by}, "
-            f"{_span(vitals.now - queue.paused_at)} ago; {_counted(kept, 'job waits', 'jobs wait')}"
+        within = _namespace(queue.namespace)
+        yield _warning(
+            QUEUE_PAUSED,
+            "queues",
+            Action("queues.resume", {"name": queue.queue, **within}),
+            queue=queue.queue,
+            by=queue.paused_by,
+            ago=_rounded(vitals.now - queue.paused_at),
+            waiting=_jobs(vitals, Status.WAITING, queue.namespace, queue.queue),
+            **within,
         )
-        help = f"perdure queues resume {shlex.quote(queue.queue)}{_at(queue.namespace)}"
-        yield _warning("queues", text, help)
     for namespace in sorted({each.namespace for each in vitals.depth}):
         dead = _jobs(vitals, Status.DEAD, namespace)
         if dead:
-            text = f"{_counted(dead, 'job is', 'jobs are')} in the dead letter{_within(namespace)}"
-            yield _warning("jobs", text, f"perdure jobs list --status dead{_at(namespace)}")
+            within = _namespace(namespace)
+            show = Action("jobs.list", {"status": Status.DEAD.value, **within})
+            yield _warning(DEAD_LETTERS, "jobs", show, count=dead, **within)
     for schedule in vitals.unreadable_schedules:
-        text = f"schedule {schedule.name!r}{_within(schedule.namespace)} cannot be read"
-        yield _warning("schedules", f"{text}: {schedule.reason}", "upgrade Perdure here")
+        yield _warning(
+            SCHEDULE_UNREADABLE,
+            "schedules",
+            schedule=schedule.name,
+            reason=schedule.reason,
+            **_namespace(schedule.namespace),
+        )
 
 
 def _jobs(vitals: Vitals, status: Status, namespace: str, queue: str | None = None) -> int:
@@ -203,24 +330,18 @@ def _jobs(vitals: Vitals, status: Status, namespace: str, queue: str | None = No
     )
 
 
-# Words
+def _start(**args: Any) -> Action:
+    return Action("worker.run", args, ("module",))
 
 
-def _span(duration: timedelta) -> str:
+def _namespace(name: str) -> dict[str, Any]:
+    """The default namespace goes without saying."""
+    return {} if name == DEFAULT_NAMESPACE else {"namespace": name}
+
+
+def _rounded(duration: timedelta) -> timedelta:
     """To the second, or to the two largest units of a long one."""
     seconds = max(1, round(duration.total_seconds()))
     if seconds >= 3600:
         seconds -= seconds % (3600 if seconds >= 86400 else 60)
-    return duration_text(seconds * 1000)
-
-
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
-def _within(namespace: str) -> str:
-    return "" if namespace == DEFAULT_NAMESPACE else f" of namespace {namespace!r}"
-
-
-def _at(namespace: str) -> str:
-    return "" if namespace == DEFAULT_NAMESPACE else f" --namespace {shlex.quote(namespace)}"
+    return timedelta(seconds=seconds)

@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import EventRecord
+from perdure.diagnostics import render
 from perdure.model.explanation import Explanation
 
 EVENTS_MAX = 30
@@ -19,9 +20,7 @@ async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> st
     name = f"run {run.id!r} of flow {record.flow!r}"
     status = "" if record.status in wanted else f"; it is {record.status}"
     lines = [f"{name} {wanted}{status}", f"  {explanation.summary}"]
-    for finding in explanation.findings:
-        help = f" ({finding.help})" if finding.help else ""
-        lines.append(f"  - {finding.text}{help}")
+    lines += [f"  - {render(finding)}" for finding in explanation.findings]
     return "\n".join([*lines, "its events:", *_listed(events)])
 
 

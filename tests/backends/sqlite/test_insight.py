@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure import Client, Flow, Worker, task
+from perdure.diagnostics import Action
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected
 
@@ -72,8 +73,10 @@ def test_a_stray_goes_on_once_it_was_cancelled_and_retried(url: str, path: Path)
         with connected(path) as connection:
             connection.execute("DELETE FROM perdure_jobs")
             connection.commit()
-        [advised] = [each.help for each in client.health().symptoms if each.about == "runs"]
-        assert advised == "perdure runs cancel lost && perdure runs retry lost"
+        [found] = [each for each in client.health().findings if each.about == "runs"]
+        assert found.code == "health.run_orphaned"
+        steps = Action("runs.cancel", {"id": "lost"}), Action("runs.retry", {"id": "lost"})
+        assert found.actions == steps
 
         client.cancel("lost")
         client.retry("lost")

@@ -326,7 +326,9 @@ async def test_a_missing_version_is_not_replaced_by_another(
     explained = await client.explain(run.id)
 
     assert await run.outputs() == {}
-    assert f"no live worker has agent@{pinned.version}" in explained.summary
+    [finding] = explained.headline
+    assert finding.code == "explain.no_version"
+    assert finding.args["flow"] == f"agent@{pinned.version}"
 
 
 async def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:

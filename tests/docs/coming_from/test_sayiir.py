@@ -345,4 +345,5 @@ async def test_a_worker_leaves_alone_what_it_has_no_code_for(
     run = await client.submit(known, 3)
 
     assert await run.result(timeout=10) == 6
-    assert "no live worker has work@" in (await client.explain(stranger.id)).summary
+    [finding] = (await client.explain(stranger.id)).headline
+    assert finding.code == "explain.no_version"
