@@ -142,4 +142,4 @@ class TestActing:
         done = perdure("schedules", "pause", "nightly", "--namespace", "*")
 
         assert done.exit_code != 0
-        assert "cannot pause a schedule" in done.error
+        assert "schedules.pause needs a single namespace" in done.error

@@ -135,7 +135,7 @@ class TestInbox:
             await client.inbox(for_)  # type: ignore[arg-type]  # as callers without types may
 
     async def test_refuses_pages_without_a_size(self, client: AsyncClient) -> None:
-        with pytest.raises(InvalidInput, match="limit"):
+        with refused("argument.range", InvalidInput, name="limit"):
             await client.inbox(limit=0)
 
 

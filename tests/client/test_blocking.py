@@ -40,6 +40,7 @@ from perdure.client.blocking import _followed
 from perdure.client.portal import Portal
 from tests.client.flows import asking, failing, ordering
 from tests.client.tasks import add, echo, embed
+from tests.support.refusal import refused
 
 
 @task
@@ -281,7 +282,7 @@ class TestLifetime:
         client.close()
         client.close()
 
-        with pytest.raises(StoreError, match="closed; make a new one"):
+        with refused("client.closed", StoreError):
             client.enqueue(add, 1)
 
     def test_ends_when_nobody_has_the_client_any_more(self, memory_url: str) -> None:

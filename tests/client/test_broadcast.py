@@ -15,6 +15,7 @@ from perdure.store.contract import Store
 from tests.client.counted_store import CountedStore
 from tests.client.people import PEOPLE_FLOWS, answering, filtered, keep
 from tests.client.runs import worker_at
+from tests.support.refusal import refused
 
 other = Flow("other").wait_for_signal("shipped", name="payment").build()
 later = Flow("later").then(keep).wait_for_signal("paid").build()
@@ -174,7 +175,7 @@ class TestBroadcast:
             await team.submit(answering, 1, id="b")
 
             assert (await client.broadcast("paid")).runs == ("a",)
-            with pytest.raises(InvalidInput, match="cannot broadcast a signal"):
+            with refused("client.namespace_required", InvalidInput, operation="runs.broadcast"):
                 await operator.broadcast("paid")
 
     async def test_is_refused_with_what_is_too_large(self, store: Store) -> None:

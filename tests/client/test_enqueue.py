@@ -106,7 +106,7 @@ class TestEnqueue:
         client = await AsyncClient(store).open()
         await client.close()
 
-        with pytest.raises(StoreError, match="closed; make a new one"):
+        with refused("client.closed", StoreError):
             await client.enqueue(add, 1)
 
     async def test_shares_one_insert_when_many_enqueue_at_once(self, store: Store) -> None:
@@ -220,7 +220,7 @@ class TestCodec:
             handle = await other.enqueue(add, 1)
 
         record = await client.job(handle.id)
-        with pytest.raises(PerdureError, match="needs the codec it was written with"):
+        with refused("payload.unreadable", PerdureError):
             _ = record.args
 
 

@@ -71,7 +71,7 @@ class TestJobTemplate:
             template(run_at=edge)
 
     def test_names_the_nearest_option(self) -> None:
-        with pytest.raises(InvalidInput, match="no option 'que'; did you mean 'queue'"):
+        with refused("argument.unknown", InvalidInput, name="que", nearest=("queue",)):
             template(que="x")
 
 

@@ -12,6 +12,7 @@ from perdure.model.outcome import Released
 from perdure.store.contract import Store
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import add
+from tests.support.refusal import refused
 
 Act = Callable[[AsyncClient, str], Awaitable[Any]]
 
@@ -148,7 +149,7 @@ class TestAnOperator:
     async def test_is_refused_what_needs_one_namespace(
         self, operator: AsyncClient, act: Callable[[AsyncClient], Awaitable[Any]]
     ) -> None:
-        with pytest.raises(InvalidInput, match=r"a client of all namespaces cannot .*namespace="):
+        with refused("client.namespace_required", InvalidInput):
             await act(operator)
 
         assert await operator.count() == 0

@@ -14,6 +14,7 @@ import sqlalchemy
 
 from perdure import AsyncClient, Client, InvalidInput, JobNotFound, Status
 from tests.client.tasks import add, named
+from tests.support.refusal import refused
 
 Connect = Callable[[], AbstractContextManager[Any]]
 
@@ -68,7 +69,7 @@ class TestABlockingClient:
             job = client.enqueue(
                 named, queue="other", text="t", kwargs={"queue": "mine"}, connection=connection
             )
-            with pytest.raises(InvalidInput, match="did you mean 'priority'"):
+            with refused("task.unknown_argument", InvalidInput, nearest=("priority",)):
                 client.enqueue(add, 1, priorty=1, connection=connection)
             connection.commit()
 

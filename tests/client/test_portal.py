@@ -14,6 +14,7 @@ import pytest
 
 from perdure.client.portal import Portal
 from perdure.errors import StoreError
+from tests.support.refusal import refused
 
 
 async def nothing() -> None: ...
@@ -56,7 +57,7 @@ class TestRun:
         async def inside() -> None:
             portal.run(answer(1))
 
-        with pytest.raises(StoreError, match="on its own event loop"):
+        with refused("client.own_loop", StoreError):
             portal.run(inside())
 
         portal.close()
@@ -114,7 +115,7 @@ class TestClose:
         portal = Portal(nothing)
         portal.close()
 
-        with pytest.raises(StoreError, match="closed"):
+        with refused("client.closed", StoreError):
             portal.run(answer(1))
 
     def test_cancels_what_is_under_way(self) -> None:
@@ -130,7 +131,7 @@ class TestClose:
             entered.wait(10)
             portal.close()
 
-            with pytest.raises(StoreError, match="closed while this call was under way"):
+            with refused("client.closed_meanwhile", StoreError):
                 waiting.result(10)
 
     def test_leaves_nobody_hanging_who_comes_at_that_moment(self) -> None:

@@ -25,6 +25,7 @@ from perdure import (
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
 from tests.client.tasks import add
+from tests.support.refusal import refused
 
 MINUTES_5 = timedelta(minutes=5)
 
@@ -309,7 +310,7 @@ class TestBadInput:
             assert (await queue.depth()).total == 0
 
     def test_includes_the_operators_namespace(self) -> None:
-        with pytest.raises(InvalidInput, match="cannot be a queue"):
+        with refused("client.namespace_required", InvalidInput, operation="JobQueue"):
             AsyncJobQueue("memory://all", namespace="*")
 
 

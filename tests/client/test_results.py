@@ -173,7 +173,7 @@ class TestResultOf:
         await client.enqueue(echo, 1)
         await worker.fail(await worker.claim(), ValueError())
 
-        with pytest.raises(NoResult, match="no result of task 'echo' is kept"):
+        with refused("task.no_result", NoResult, task="echo"):
             await client.result_of(echo, 1)
         assert await client.result_of(echo, 1, default="nothing") == "nothing"
         assert await client.result_of(echo, 1, default=None) is None
@@ -190,7 +190,7 @@ class TestResultOf:
 class TestRecord:
     async def test_shows_input_and_result(self, client: AsyncClient, worker: PlayedWorker) -> None:
         handle = await client.enqueue(add, 1, b=2)
-        with pytest.raises(NoResult, match="has no result; it is waiting"):
+        with refused("job.not_completed", NoResult, job_id=handle.id, status="waiting"):
             _ = (await client.job(handle.id)).result
         await worker.complete(await worker.claim(), 3)
 

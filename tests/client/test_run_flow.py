@@ -33,6 +33,7 @@ from tests.client.flows import (
     reading,
     shouting,
 )
+from tests.support.refusal import refused
 
 TIMEOUT = 20
 
@@ -67,7 +68,7 @@ class TestRunFlow:
 
     @pytest.mark.parametrize("flow", [None, "ordering", Flow("raw").then(keep)])
     def test_refuses_what_is_no_flow(self, flow: Any) -> None:
-        with pytest.raises(InvalidInput, match="not a flow that was built"):
+        with refused("flow.not_built", InvalidInput, value=repr(flow)):
             run_flow(flow)
 
     def test_refuses_an_input_of_the_wrong_type(self) -> None:

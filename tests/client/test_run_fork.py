@@ -118,26 +118,30 @@ class TestFork:
         assert await run.status() is RunStatus.WAITING
 
     @pytest.mark.parametrize(
-        "options, said",
+        "options, code, args",
         [
-            ({"after": "total"}, "no such node has completed"),
-            ({"after": "nowhere"}, "no such node has completed in run 'order-3'; none has"),
-            ({"after": 0}, "it has events 1 to 1"),
-            ({"after": 9}, "it has events 1 to 1"),
-            ({"after": True}, "the id of a node, or the number of an event"),
-            ({"patch": {"total": 3}}, "node 'total', which has not completed"),
-            ({"patch": ["total"]}, "must map ids of nodes"),
-            ({"patch": {"total": object()}}, "the output of node 'total' in patch"),
-            ({"new_id": "a/b"}, "must not contain"),
+            ({"after": "total"}, "run.node_not_completed", {"node": "total", "completed": ()}),
+            ({"after": "nowhere"}, "run.node_not_completed", {"node": "nowhere"}),
+            ({"after": 0}, "run.no_such_event", {"number": 0, "last": 1}),
+            ({"after": 9}, "run.no_such_event", {"number": 9, "last": 1}),
+            ({"after": True}, "argument.type", {"name": "after"}),
+            ({"patch": {"total": 3}}, "run.node_not_completed", {"node": "total", "number": 1}),
+            ({"patch": ["total"]}, "argument.type", {"name": "patch"}),
+            (
+                {"patch": {"total": object()}},
+                "payload.not_serializable",
+                {"what": "the output of node 'total' in patch"},
+            ),
+            ({"new_id": "a/b"}, "run.id_reserved", {"id": "a/b", "mark": "/"}),
         ],
     )
     async def test_is_refused_where_it_cannot_begin(
-        self, client: AsyncClient, options: dict[str, Any], said: str
+        self, client: AsyncClient, options: dict[str, Any], code: str, args: dict[str, Any]
     ) -> None:
         unserved = Flow("unserved").then(keep, name="total").build()
         await client.submit(unserved, 3, id="order-3")
 
-        with pytest.raises(InvalidInput, match=said):
+        with refused(code, InvalidInput, **args):
             await client.fork("order-3", **options)
         assert await client.count_runs() == 1
 

@@ -35,7 +35,11 @@ def told(node: str) -> list[str]:
         ),
         (
             "{id: n, kind: signal, config: {name: '', timeout: 0, where: {property: a}}}",
-            ["name must not be empty", "timeout=0 must be", "where: needs 'op'"],
+            [
+                "name must not be empty",
+                "timeout must be greater than zero (got 0)",
+                "where: needs 'op'",
+            ],
         ),
         (
             "{id: n, kind: approval, config: {titel: x, deadline: foo, form: {type: objekt}, "

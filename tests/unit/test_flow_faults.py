@@ -115,13 +115,13 @@ class TestNames:
     def test_too_long_together_are_refused(self) -> None:
         flow = Flow("f" * 150).then(lambda order: order, name="n" * 100)
 
-        assert "must be a string of 1 to 200 characters" in only_fault(flow)
+        assert "must be a non-empty string of at most 200 characters" in only_fault(flow)
 
     def test_of_different_tasks_must_differ(self) -> None:
         other = task(name="fetch")(lambda order: order)
         flow = Flow("orders").then(fetch).then(other, name="again")
 
-        assert "another task is named 'fetch' too (node 'fetch'" in only_fault(flow)
+        assert "another task is also named 'fetch' (node 'fetch'" in only_fault(flow)
 
 
 class TestTasks:
@@ -148,7 +148,7 @@ class TestTasks:
         assert "cannot be called with one value" in fault
 
     def test_must_have_parameters_that_can_be_told(self) -> None:
-        assert "wrap it in a function" in only_fault(Flow("orders").then(dict, name="as_dict"))
+        assert "Wrap it in a function" in only_fault(Flow("orders").then(dict, name="as_dict"))
 
     @pytest.mark.parametrize("body", [None, 7, "fetch"])
     def test_must_be_tasks(self, body: Any) -> None:
@@ -183,7 +183,7 @@ class TestTasks:
             "queue",
             "priority",
             "tags",
-            "retries=-1",
+            "retries must be between",
             "timeout",
             "undo=",
             "on_error",

@@ -114,25 +114,25 @@ class TestSources:
     @pytest.mark.parametrize(
         "inputs,told",
         [
-            ({"x": "fetch.total"}, "'fetch.total' names no output; write 'fetch.output.total'"),
-            ({"x": "fetch"}, "'fetch' names no output; write 'fetch.output'"),
-            ({"x": "fetched"}, "'fetched' is no source; write '<node>.output', 'input' or"),
-            ({"x": ".output"}, "'.output' is no source"),
-            ({"x": ""}, "'' is no source"),
-            ({"x": "secret"}, "'secret' is no source"),
+            ({"x": "fetch.total"}, "'fetch.total' names no output. Write 'fetch.output.total'"),
+            ({"x": "fetch"}, "'fetch' names no output. Write 'fetch.output'"),
+            ({"x": "fetched"}, "'fetched' is not a source. Write '<node>.output', 'input' or"),
+            ({"x": ".output"}, "'.output' is not a source"),
+            ({"x": ""}, "'' is not a source"),
+            ({"x": "secret"}, "'secret' is not a source"),
             ({"x": "secret."}, "'' cannot be the name of a secret"),
             ({"x": "secret.a.b"}, "'a.b' cannot be the name of a secret"),
             ({"x": "fetch.output..a"}, "a part of it is empty"),
             ({"x": "input."}, "a part of it is empty"),
-            ({"x": 7}, "input 'x': 7 is no source"),
-            ({"x": {"default": 0}}, "is no source"),
-            ({"x": {"from": "input", "defualt": 0}}, "no 'defualt'; did you mean 'default'?"),
-            ({7: "input"}, "the name 7 must be a text"),
+            ({"x": 7}, "input 'x': 7 is not a source"),
+            ({"x": {"default": 0}}, "is not a source"),
+            ({"x": {"from": "input", "defualt": 0}}, "no field 'defualt'; did you mean 'default'?"),
+            ({7: "input"}, "the name 7 must be a string"),
             ({"a.b": "input"}, "input 'a.b' cannot be called so"),
             (["fetch.output"], "must be an object"),
             ({"run": "input"}, "no input can be called 'run', which templates know already"),
             ({"input": "input.a"}, "no input can be called 'input'"),
-            ({"x": {"from": "input.a", "default": 0}}, 'only where the node says on_missing="def'),
+            ({"x": {"from": "input.a", "default": 0}}, 'Set on_missing="default" on the node'),
         ],
     )
     def test_are_refused_where_they_mean_nothing(self, inputs: Any, told: str) -> None:
@@ -272,7 +272,7 @@ class TestArguments:
         @task
         def two(one: Any, other: Any) -> Any: ...
 
-        assert "give it inputs={...} by name" in only_fault(Flow("o").then(two))
+        assert "Give it inputs={...} by name" in only_fault(Flow("o").then(two))
         named = Flow("o").then(two, inputs={"one": "input.a", "other": "input.b"}).build()
         assert len(task_at(named, "two").inputs) == 2
 
@@ -385,22 +385,25 @@ class TestSettings:
     @pytest.mark.parametrize(
         "options,told",
         [
-            ({"check": {"type": "object"}}, "no 'type'; write check={\"schema\": {...}} or"),
+            ({"check": {"type": "object"}}, "no 'type'. Write check={\"schema\": {...}} or"),
             ({"check": {"shema": {}}}, "there is no 'shema'; did you mean 'schema'?"),
             ({"check": {}}, "there is nothing to check"),
             ({"check": {"advisory": True}}, "there is nothing to check"),
-            ({"check": {"schema": {}, "advisory": 1}}, "advisory=1 must be true or false"),
-            ({"check": {"schema": 7}}, "schema=7 must be a JSON Schema"),
+            (
+                {"check": {"schema": {}, "advisory": 1}},
+                "check.advisory must be True or False (got 1)",
+            ),
+            ({"check": {"schema": 7}}, "check.schema must be a JSON Schema"),
             ({"check": {"schema": {"type": "objekt"}}}, "schema of check: type: "),
             ({"check": {"condition": {"property": "a"}}}, "condition of check: needs 'op'"),
-            ({"check": 7}, "check=7 must be an object"),
+            ({"check": 7}, "check must be an object"),
             ({"input_schema": {"type": "objekt"}}, "input_schema: type: "),
             ({"output_schema": {"minimum": "a"}}, "output_schema: minimum: "),
             ({"output_schema": [1]}, "output_schema=[1] must be a JSON Schema"),
-            ({"ports": "late"}, "ports must be a list of texts"),
+            ({"ports": "late"}, "ports must be a list of strings"),
             ({"ports": ["a", "a"]}, "the port 'a' is there 2 times"),
             ({"ports": ["default"]}, "no port can be called 'default'"),
-            ({"ports": [""]}, "ports must be a string"),
+            ({"ports": [""]}, "ports must be a non-empty string"),
             ({"on_timeout": "late"}, "on_timeout='late' is a port that nothing follows"),
         ],
     )

@@ -222,7 +222,10 @@ class TestWhereTheEngineRenders:
         [
             ({}, "give either how long to wait, or until=... when"),
             ({"delay": "1s", "until": "{{ value }}"}, "give either how long to wait, or until="),
-            ({"until": "tomorrow"}, "until='tomorrow' must be a time such as"),
+            (
+                {"until": "tomorrow"},
+                "until must be a time such as 2030",
+            ),
             ({"until": "2030-01-31T08:00:00"}, "needs a time zone"),
             ({"until": "{{ whenn }}"}, "'whenn' is none of its inputs"),
             ({"until": "{{ a b }}"}, "until: '{{ a b }}' is not a template"),

@@ -118,7 +118,7 @@ class TestKinds:
             ("match", {"conditions": {"op": "eq"}}, "needs 'property'"),
             ("translate", {}, "there is no kind 'translate'"),
             ("htp", {}, "there is no kind 'htp'; did you mean 'http'?"),
-            ("delay", {}, "'delay' is not added by .use: it has a call of its own"),
+            ("delay", {}, "kind 'delay' cannot be added with .use(). It has a method of its own"),
             (Nameless, {}, "has the name None"),
             (7, {}, "7 is not a kind"),
             (fetch, {}, "is not a kind"),

@@ -8,13 +8,19 @@ from typing import Self
 from perdure.client.lazy_store import LazyStore
 from perdure.client.waiting import Waiting
 from perdure.client.watched import WatchedJobs, WatchedRuns
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.payload import Codec, PlainCodec
 from perdure.rules.enqueueing import Storing
 from perdure.store.contract import Store
+
+NAMESPACE_REQUIRED = declare(
+    "client.namespace_required",
+    "{operation} needs a single namespace, and this client uses '*'",
+    "Create a client with `namespace`",
+)
 
 
 class Access:
@@ -25,7 +31,8 @@ class Access:
     ) -> None:
         self.namespace = check.name(namespace, "namespace")
         self.storing = Storing(
-            codec=codec or PlainCodec(), payload_max_bytes=_positive(payload_max_bytes)
+            codec=codec or PlainCodec(),
+            payload_max_bytes=check.integer(payload_max_bytes, "payload_max_bytes", 1),
         )
         self.store = LazyStore(place)
         self.waiting = Waiting(self.store, WatchedJobs())
@@ -40,13 +47,10 @@ class Access:
         """The namespace that reads and acts by id are about; None for an operator, who sees all."""
         return None if self.namespace == ALL_NAMESPACES else self.namespace
 
-    def own(self, act: str) -> str:
-        """The one namespace to do ``act`` in."""
+    def own(self, operation: str) -> str:
+        """The one namespace for an operation that cannot span all."""
         if self.namespace == ALL_NAMESPACES:
-            raise InvalidInput(
-                f"a client of all namespaces cannot {act}: it would not be clear in which one. "
-                "Make a client with namespace=..."
-            )
+            raise InvalidInput(NAMESPACE_REQUIRED.fault(operation=operation))
         return self.namespace
 
     async def close(self) -> None:
@@ -92,13 +96,3 @@ class Openable:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _positive(payload_max_bytes: object) -> int:
-    if isinstance(payload_max_bytes, bool) or not isinstance(payload_max_bytes, int):
-        raise InvalidInput(
-            f"payload_max_bytes={safe_repr(payload_max_bytes)} must be a whole number"
-        )
-    if payload_max_bytes < 1:
-        raise InvalidInput(f"payload_max_bytes={payload_max_bytes} must be at least 1")
-    return payload_max_bytes

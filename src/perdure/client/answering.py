@@ -12,24 +12,16 @@ from perdure.client.broadcasting import Broadcasting, BroadcastResult
 from perdure.client.lineage import lineage
 from perdure.client.reporting import ReportAnswer, Reporting, ReportOptions, checked_report
 from perdure.client.run_acts import RunActs
-from perdure.client.run_ids import checked_by, run_id
+from perdure.client.run_ids import run_id
 from perdure.client.submitting import AnyFlow, flow_name
-from perdure.client.waits import (
-    WAITS_PAGE_MAX,
-    WaitRecord,
-    checked_kind,
-    checked_wait,
-    list_waits,
-    place_of,
-)
+from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord, list_waits, place_of
 from perdure.diagnostics import safe_repr
 from perdure.model import check
 from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
 from perdure.model.lineage import Lineage
 from perdure.model.payload import to_json
-from perdure.model.run import WaitFilter
-from perdure.rules.enqueueing import checked_limit
+from perdure.model.run import WaitFilter, WaitKind
 
 
 class AsyncAnswering(Openable):
@@ -55,7 +47,8 @@ class AsyncAnswering(Openable):
         What names no deciders is in every inbox. ``after`` the last one is the next page.
         """
         query = checked_query(for_, flow_name(flow))
-        return await self._approvals.inbox(query, checked_limit(limit, INBOX_PAGE_MAX), after)
+        size = check.integer(limit, "limit", 1, INBOX_PAGE_MAX)
+        return await self._approvals.inbox(query, size, after)
 
     async def approval(self, id: str) -> ApprovalRecord:
         """One approval by its id, ``<run>:<node>``: open, or decided, with who answered what."""
@@ -128,14 +121,17 @@ class AsyncAnswering(Openable):
 
         ``kind`` is ``timer``, ``signal``, ``child``, ``outside`` or ``approval``.
         """
+        if after is not None:
+            check.instance(after, "after", WaitRecord, "the last record of the previous page")
         wanted = WaitFilter(
             namespace=self._access.visible,
             run=None if run is None else run_id(run),
-            kind=checked_kind(kind),
-            name=None if name is None else check.name(name, "name"),
-            after=None if after is None else place_of(checked_wait(after)),
+            kind=check.optional(check.choice, kind, "kind", WaitKind),
+            name=check.optional(check.name, name, "name"),
+            after=None if after is None else place_of(after),
         )
-        return await list_waits(self._access, wanted, checked_limit(limit, WAITS_PAGE_MAX))
+        size = check.integer(limit, "limit", 1, WAITS_PAGE_MAX)
+        return await list_waits(self._access, wanted, size)
 
     async def broadcast(
         self,
@@ -152,7 +148,8 @@ class AsyncAnswering(Openable):
         """
         what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
-        signal = Signalled(name=check.name(name, "signal"), payload=data, by=checked_by(by))
+        who = check.optional(check.name, by, "by")
+        signal = Signalled(name=check.name(name, "signal"), payload=data, by=who)
         return await self._broadcasting.broadcast(signal, flow_name(flow))
 
     async def lineage(self, id: str) -> Lineage:

@@ -14,14 +14,13 @@ from perdure.client.approval_history import ApprovalHistory, ApprovalPlace, read
 from perdure.client.approval_records import ApprovalRecord, ApprovalStatus
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
-from perdure.client.run_ids import checked_by, checked_text, run_id
+from perdure.client.run_ids import REASON_MAX, run_id
 from perdure.client.waits import pages_of
 from perdure.diagnostics import safe_repr
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
     EventLogCorrupt,
-    InvalidInput,
     RunNotFound,
     ValueMissing,
 )
@@ -83,7 +82,7 @@ class Approvals:
             return after
         if isinstance(after, str):
             return await self.approval(after)
-        raise InvalidInput(f"after={safe_repr(after)} must be an approval or the id of one")
+        raise check.wrong_type(after, "after", "an approval or its id")
 
     async def approval(self, id: Any) -> ApprovalRecord:
         run, node = await self._place(id)
@@ -209,28 +208,22 @@ class Approvals:
 def checked_query(
     for_: Any = None, flow: str | None = None, run: RunId | None = None
 ) -> InboxQuery:
-    if isinstance(for_, str):
-        for_ = [for_]
-    names = None if for_ is None else check.listed(for_, "for_", "names or roles")
-    return InboxQuery(
-        deciders=None if names is None else tuple(check.name(each, "for_") for each in names),
-        flow=None if flow is None else check.name(flow, "flow"),
-        run=run,
-    )
+    names = [for_] if isinstance(for_, str) else for_
+    deciders = check.optional(check.names, names, "for_")
+    return InboxQuery(deciders=deciders, flow=flow, run=run)
 
 
 def checked_answer(
     decision: Any, data: Any, by: str | None, roles: Any, note: str | None, max_bytes: int
 ) -> Answered:
     """An answer to an approval that is still to be named."""
-    listed = check.listed(roles, "roles", "texts")
     return Answered(
         node="",
         decision=check.name(decision, "decision"),
         data=to_json(data, "the data of the answer", max_bytes),
-        by=checked_by(by),
-        roles=tuple(check.name(role, "role") for role in listed),
-        note=checked_text(note, "note"),
+        by=check.optional(check.name, by, "by"),
+        roles=check.names(roles, "roles"),
+        note=check.optional(check.text, note, "note", REASON_MAX),
     )
 
 

@@ -48,7 +48,7 @@ class Broadcasting:
         self._acts = acts
 
     async def broadcast(self, signal: Signalled, flow: str | None) -> BroadcastResult:
-        namespace = self._access.own("broadcast a signal")
+        namespace = self._access.own("runs.broadcast")
         store = await self._access.store.opened()
         acting = await self._acts.acting()
         # What opens from now on is not meant: a run that takes the signal may wait for another.

@@ -26,8 +26,8 @@ from perdure.client.results import decoded_result
 from perdure.client.run_ids import run_id
 from perdure.client.run_records import RunMoved
 from perdure.client.schedules import AsyncSchedules
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput, JobNotFound, NoResult, RunNotFound
+from perdure.diagnostics import declare
+from perdure.errors import JobNotFound, NoResult, RunNotFound
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.flow import BuiltFlow
@@ -48,12 +48,13 @@ from perdure.model.retry import Retry
 from perdure.model.run import OnExisting
 from perdure.model.task import Task
 from perdure.model.worker import WorkerState
-from perdure.rules.enqueueing import CallOptions, checked_limit
+from perdure.rules.enqueueing import CallOptions
 from perdure.rules.lifecycle import Operation
 from perdure.store.contract import Store
 
 JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
+NO_STORED_RESULT = declare("task.no_result", "no result of task {task!r} is stored for this input")
 
 
 class AsyncClient(AsyncSchedules, AsyncInsight):
@@ -78,9 +79,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         payload_max_bytes: int = PAYLOAD_MAX_BYTES,
         codec: Codec | None = None,
     ) -> None:
-        interval = check.span(aging, "aging")
-        if not interval:
-            raise InvalidInput(f"aging={safe_repr(aging)} must be above zero")
+        interval = check.span(aging, "aging", is_positive=True)
         access = Access(store, namespace, codec, payload_max_bytes)
         super().__init__(access, flows, on_conflict, interval)
         self._enqueueing = Enqueueing(self._access, TaskRegistry(tasks), interval)
@@ -195,7 +194,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
         Raises ``NoResult`` if there is none, or returns ``default`` where that is given.
         """
-        namespace = self._access.own("look up a result")
+        namespace = self._access.own("jobs.find_result")
         meant = self._enqueueing.task_named(task)
         hash, data = self._enqueueing.stored_call(meant, args, checked_kwargs(kwargs) | more)
         store = await self._access.store.opened()
@@ -203,7 +202,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         if output is not None:
             return decoded_result(output, self._access.codec, meant)
         if default is _RAISE:
-            raise NoResult(f"no result of task {meant.name!r} is kept for this input")
+            raise NoResult(NO_STORED_RESULT.fault(task=meant.name))
         return default
 
     async def job(self, id: str) -> JobRecord:
@@ -227,7 +226,9 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """Matching jobs, newest first, without their values; ``before`` an id is the next page."""
         wanted = self._filter(status, queue, task, group, before)
         store = await self._access.store.opened()
-        return await store.queries.list_jobs(wanted, checked_limit(limit, JOBS_PAGE_MAX))
+        return await store.queries.list_jobs(
+            wanted, check.integer(limit, "limit", 1, JOBS_PAGE_MAX)
+        )
 
     async def count(
         self,
@@ -274,7 +275,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
     async def abort_group(self, group: str) -> GroupAbort:
         """Stop every unfinished job of one group, and of no other."""
-        namespace = self._access.own("abort a group")
+        namespace = self._access.own("jobs.cancel_group")
         check.name(group, "group")
         store = await self._access.store.opened()
         return group_abort(group, await store.admin.abort_group(namespace, group))
@@ -320,13 +321,13 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
     async def pause_queue(self, queue: str, by: str | None = None) -> None:
         """Let no job of the queue start until it is resumed; what runs goes on."""
-        namespace = self._access.own("pause a queue")
+        namespace = self._access.own("queues.pause")
         check.name(queue, "queue")
         store = await self._access.store.opened()
-        await store.admin.pause_queue(namespace, queue, _name(by, "by"))
+        await store.admin.pause_queue(namespace, queue, check.optional(check.name, by, "by"))
 
     async def resume_queue(self, queue: str) -> None:
-        namespace = self._access.own("resume a queue")
+        namespace = self._access.own("queues.resume")
         check.name(queue, "queue")
         store = await self._access.store.opened()
         await store.admin.resume_queue(namespace, queue)
@@ -353,25 +354,13 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     ) -> JobFilter:
         return JobFilter(
             namespace=self._access.visible,
-            status=None if status is None else _status(status),
-            queue=_name(queue, "queue"),
-            task=task.name if isinstance(task, Task) else _name(task, "task"),
-            group=_name(group, "group"),
+            status=check.optional(check.choice, status, "status", Status),
+            queue=check.optional(check.name, queue, "queue"),
+            task=task.name if isinstance(task, Task) else check.optional(check.name, task, "task"),
+            group=check.optional(check.name, group, "group"),
             before=None if before is None else _id(before),
         )
 
 
 def _id(id: Any) -> JobId:
     return JobId(check.name(id, "job id"))
-
-
-def _name(name: str | None, what: str) -> str | None:
-    return None if name is None else check.name(name, what)
-
-
-def _status(status: str) -> Status:
-    try:
-        return Status(status)
-    except ValueError:
-        known = ", ".join(Status)
-        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
 from perdure.client.access import Access
-from perdure.client.registry import TaskRegistry
+from perdure.client.registry import TaskRegistry, as_task
 from perdure.clock import new_id
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import DuplicateTask, InvalidInput
+from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.payload import input_hash
@@ -33,6 +34,12 @@ SHARED_INPUT_MAX_BYTES = 16 * 1024
 """Larger inputs are inserted on their own, which bounds what one insert carries."""
 
 AnyTask = Task[..., Any] | str
+
+SHARED_FINGERPRINT = declare(
+    "job.shared_fingerprint",
+    "one fingerprint for several inputs would make them one job",
+    "Pass a function of the input: fingerprint=lambda text: ...",
+)
 
 
 class Calls(Value):
@@ -61,10 +68,9 @@ class Enqueueing:
         """The task that is meant; passing it is enough, its name needs it to be registered."""
         if isinstance(task, str):
             return self._tasks[task]
-        if not isinstance(task, Task):
-            raise InvalidInput(f"{safe_repr(task)} is not a task; decorate it with @task")
-        if task.name in self._tasks and self._tasks[task.name] is not task:
-            raise DuplicateTask(name=task.name)
+        name = as_task(task).name
+        if name in self._tasks and self._tasks[name] is not task:
+            raise DuplicateTask(name=name)
         return task
 
     def one_call(
@@ -78,10 +84,7 @@ class Enqueueing:
     def many_calls(
         self, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
     ) -> Calls:
-        if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
-            raise InvalidInput(
-                f"inputs={safe_repr(inputs)} must be a list with one entry for each job"
-            )
+        check.iterable(inputs, "inputs", "inputs, one for each job")
         meant = self.task_named(task)
         maker = self._maker(meant, options)
         return Calls(task=meant, jobs=self._make_many(maker, inputs, kwargs, options))
@@ -92,10 +95,7 @@ class Enqueueing:
         storing = self._access.storing
         for number, given in enumerate(inputs):
             if number and isinstance(options.get("fingerprint"), str):
-                raise InvalidInput(
-                    "one fingerprint for several inputs would make them one job; pass a function "
-                    "of the input: fingerprint=lambda text: ..."
-                )
+                raise InvalidInput(SHARED_FINGERPRINT.fault(("fingerprint",)))
             args = given if isinstance(given, tuple) else (given,)
             try:
                 yield maker.job(JobId(new_id()), args, kwargs, storing)
@@ -127,7 +127,7 @@ class Enqueueing:
         return await store.jobs.insert(jobs)
 
     def _maker(self, task: Task[..., Any], options: CallOptions) -> JobMaker:
-        namespace = self._access.own("enqueue")
+        namespace = self._access.own("jobs.enqueue")
         template = job_template(defaults_of(task, namespace, self._aging), options)
         return JobMaker(task, template, options)
 
@@ -138,8 +138,4 @@ def _may_share(job: NewJob) -> bool:
 
 
 def checked_kwargs(kwargs: Any) -> dict[str, Any]:
-    if kwargs is None:
-        return {}
-    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-        raise InvalidInput(f"kwargs={safe_repr(kwargs)} must map parameter names to values")
-    return dict(kwargs)
+    return check.optional(check.mapping, kwargs, "kwargs", "parameter names to values") or {}

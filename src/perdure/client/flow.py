@@ -23,6 +23,7 @@ from perdure.client.flow_options import (
 from perdure.client.flow_repeats import LoopStep, MapStep, Until
 from perdure.client.flow_steps import Body, FlowStep, Named, Step, Steps, ThenStep, add_steps
 from perdure.client.flow_waits import DelayStep, SignalStep
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -31,6 +32,10 @@ from perdure.model.graph import OnFailure
 from perdure.nodes.kind import Kind
 
 _UNNAMED = "unnamed"
+NEEDS_NAME = declare("flow.needs_name", "a flow needs a name", 'Pass one: Flow("orders")')
+NAME_RESERVED = declare(
+    "flow.name_reserved", "flow name {flow!r} must not contain '@', which precedes the version"
+)
 
 
 class Flow(Steps):
@@ -325,14 +330,12 @@ class Flow(Steps):
 def cooldown_ms(cooldown: Duration | None) -> int:
     if cooldown is None:
         return 0
-    milliseconds = round(check.span(cooldown, "cooldown") / timedelta(milliseconds=1))
-    if not milliseconds:
-        raise InvalidInput(f"cooldown={cooldown!r} must be at least a millisecond")
-    return milliseconds
+    span = check.span(cooldown, "cooldown", is_positive=True)
+    return max(1, round(span / timedelta(milliseconds=1)))
 
 
 def _check_name(name: str | None) -> None:
     if name is None:
-        raise InvalidInput('a flow that is built needs a name: Flow("orders")')
+        raise InvalidInput(NEEDS_NAME.fault())
     if "@" in check.name(name, "flow name"):
-        raise InvalidInput(f"flow name {name!r} must not contain '@', which sets off the version")
+        raise InvalidInput(NAME_RESERVED.fault(flow=name))

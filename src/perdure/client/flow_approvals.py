@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.client.flow_assembly import Assembly, Cursor
-from perdure.client.flow_calls import positive_ms
 from perdure.client.flow_inputs import plain
 from perdure.client.flow_options import ApprovalOptions
 from perdure.client.flow_settings import (
@@ -20,10 +19,8 @@ from perdure.client.flow_settings import (
     told_inputs,
 )
 from perdure.client.flow_steps import Named, Step, id_or, one_entry
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.graph import APPROVE, FAIL, REJECT, ApprovalNode, Call, DefaultAnswer, Escalation
-from perdure.rules.graph_check import nearest
 
 _POLICIES = {"any": 1, "all": 0}
 _ANSWER_FIELDS = ("decision", "data")
@@ -74,7 +71,7 @@ def _times(assembly: Assembly, label: str, options: Mapping[str, Any]) -> dict[s
     deadline, on_timeout = options.get("deadline"), options.get("on_timeout", FAIL)
     timeout_ms = None
     if deadline is not None:
-        timeout_ms = assembly.attempt(label, lambda: positive_ms(deadline, "deadline"), None)
+        timeout_ms = assembly.attempt(label, lambda: check.milliseconds(deadline, "deadline"), None)
     elif on_timeout != FAIL:
         assembly.fault(label, f"on_timeout={on_timeout!r} needs a deadline=...")
     default = None
@@ -103,19 +100,16 @@ def _quorum(policy: Any) -> int:
     if isinstance(policy, str) and policy in _POLICIES:
         return _POLICIES[policy]
     if isinstance(policy, bool) or not isinstance(policy, int) or policy < 1:
-        raise InvalidInput(
-            f'policy={policy!r} must be "any", "all" or how many must agree: {{"at_least": 2}}'
-        )
+        expected = '"any", "all" or how many must agree: {"at_least": 2}'
+        raise check.wrong_type(policy, "policy", expected)
     return policy
 
 
 def _default_answer(told: Mapping[str, Any]) -> DefaultAnswer:
     for field in told:
-        if field not in _ANSWER_FIELDS:
-            near = nearest(str(field), _ANSWER_FIELDS)
-            raise InvalidInput(f"on_timeout: an answer has decision and data, not {field!r}{near}")
+        check.known(str(field), "field", _ANSWER_FIELDS, "on_timeout")
     return DefaultAnswer(
-        decision=check.name(told.get("decision"), "on_timeout: the decision"),
+        decision=check.name(told.get("decision"), "on_timeout.decision"),
         data=plain(told.get("data"), "data of on_timeout"),
     )
 
@@ -124,7 +118,7 @@ def _reminders(told: Any) -> tuple[int, ...]:
     if told is None:
         return ()
     listed = check.listed(told, "reminders", "durations")
-    return tuple(sorted(positive_ms(each, "reminders") for each in listed))
+    return tuple(sorted(check.milliseconds(each, "reminders") for each in listed))
 
 
 def _escalations(told: Any) -> tuple[Escalation, ...]:
@@ -136,13 +130,14 @@ def _escalations(told: Any) -> tuple[Escalation, ...]:
     found: list[Escalation] = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise InvalidInput(f'escalate: {pair!r} must say when, and to whom: {{"1d": ["cfo"]}}')
+            expected = 'pairs of when and to whom: {"1d": ["cfo"]}'
+            raise check.wrong_type(pair, "escalate", expected)
         after, deciders = pair
         listed = check.listed(deciders, "escalate", "names or roles")
         found.append(
             Escalation(
-                after_ms=positive_ms(after, "escalate"),
-                deciders=tuple(check.name(each, "escalate: decider") for each in listed),
+                after_ms=check.milliseconds(after, "escalate"),
+                deciders=tuple(check.name(each, "escalate") for each in listed),
             )
         )
     return tuple(sorted(found, key=lambda each: each.after_ms))

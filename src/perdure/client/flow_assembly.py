@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.client.flow_calls import call_of, named_task
 from perdure.client.flow_inputs import Inputs, resolved
 from perdure.client.flow_options import AnyTask
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
@@ -41,6 +42,11 @@ After = str | Sequence[str] | Mapping[str, str]
 """``"a"``; ``"a:port"``; a list of those; or a name for the input of each: ``{"x": "a"}``."""
 
 NESTING_MAX = 50
+
+DUPLICATE_TASK = declare(
+    "flow.duplicate_task", "another task is also named {task!r} ({where})", "Rename one"
+)
+NOT_CALLABLE = declare("flow.not_callable", "{value} is neither a task nor a function")
 
 T = TypeVar("T")
 _NO_TASK = named_task(lambda value: value, "none")
@@ -157,7 +163,7 @@ class Assembly:
         task = body if isinstance(body, Task) else self._task_of(body, name, settings)
         known, where = self._tasks.setdefault(task.name, (task, label))
         if known is not task:
-            raise InvalidInput(f"another task is named {task.name!r} too ({where}); rename one")
+            raise InvalidInput(DUPLICATE_TASK.fault(task=task.name, where=where))
         return task
 
     def _task_of(self, body: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
@@ -166,7 +172,7 @@ class Assembly:
         elif callable(body):
             task = named_task(body, f"{self.flow}.{name}")
         else:
-            raise InvalidInput(f"{body!r} is neither a task nor a function")
+            raise InvalidInput(NOT_CALLABLE.fault(value=safe_repr(body)))
         given = (setting for setting, value in settings.items() if value is not None)
         self._functions[task.name] = frozenset(given)
         return task

@@ -9,17 +9,38 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from perdure.client.flow_options import AnyTask, Function
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model import check
-from perdure.model.duration import Duration
 from perdure.model.graph import Call
 from perdure.model.policy import encode_policy
-from perdure.model.retry import Retry
+from perdure.model.retry import Retry, retry_of
 from perdure.model.task import PlainFunction
 from perdure.rules.condition import holds, parse_condition
 from perdure.rules.graph_check import nearest
 
 T = TypeVar("T")
+
+NO_KEY = declare("node.no_key", "there is no key {key!r}[; known: {known}]")
+NOT_AN_OBJECT = declare(
+    "node.not_an_object",
+    "there is no key {key!r} in a value of type {type}: not an object",
+)
+COMPUTED_LIMIT = declare(
+    "flow.computed_limit",
+    "task {task!r} has a {limit} whose key is computed from the input",
+    "Use limits with a fixed key in a flow: what schedules a node may not have that function",
+)
+ONE_VALUE = declare(
+    "flow.one_value",
+    "task {task!r}{signature} cannot be called with one value, as nodes are",
+    "Give it inputs={...} by name; after a join, the value is one object with everything in it",
+)
+NO_SIGNATURE = declare(
+    "flow.no_signature",
+    "the parameters of {function} are unknown: {reason}",
+    "Wrap it in a function",
+)
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -58,7 +79,7 @@ def call_of(
         priority=given("priority", check.priority, task.priority),
         tags=given("tags", check.tags, task.tags),
         takes_input=takes_input,
-        policy=_policy(given("retries", _retry, None), given("timeout", _timeout, None)),
+        policy=_policy(given("retries", retry_of, None), given("timeout", _timeout, None)),
     )
 
 
@@ -72,10 +93,9 @@ def key_function(key: str) -> Function:
 
     def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise InvalidInput(f"there is no {key!r} in {type(value).__name__}: no object")
+            raise InvalidInput(NOT_AN_OBJECT.fault(key=key, type=type(value).__name__))
         if key not in value:
-            known = ", ".join(map(repr, value)) or "none at all"
-            raise InvalidInput(f"there is no key {key!r}; there is {known}")
+            raise InvalidInput(NO_KEY.fault(key=key, known=tuple(value)))
         return value[key]
 
     return read
@@ -108,21 +128,10 @@ def truth_of(function: Function) -> Function:
     return answer
 
 
-def positive_ms(value: Duration, name: str) -> int:
-    duration = check.span(value, name)
-    if duration < timedelta(milliseconds=1):
-        raise InvalidInput(f"{name}={value!r} must be at least one millisecond")
-    return duration // timedelta(milliseconds=1)
-
-
 def _refuse_computed_limits(task: AnyTask) -> None:
     for limit in task.limits:
         if callable(limit.key):
-            raise InvalidInput(
-                f"task {task.name!r} has a {type(limit).__name__} whose key is computed from the "
-                "input; whoever schedules a node may not have that function, so only limits with "
-                "a plain key work in a flow"
-            )
+            raise InvalidInput(COMPUTED_LIMIT.fault(task=task.name, limit=type(limit).__name__))
 
 
 def _takes_input(task: AnyTask) -> bool:
@@ -134,10 +143,7 @@ def _takes_input(task: AnyTask) -> bool:
         except TypeError:
             continue
         return bool(arguments)
-    raise InvalidInput(
-        f"task {task.name!r}{signature} cannot be called with one value, as nodes are; give it "
-        "inputs={...} by name; after a join that value is one object with everything in it"
-    )
+    raise InvalidInput(ONE_VALUE.fault(task=task.name, signature=str(signature)))
 
 
 def _tell(faults: Iterator[str], refuse: Callable[[str], None]) -> None:
@@ -171,20 +177,12 @@ def _signature(task: AnyTask) -> inspect.Signature:
     try:
         return task.input_signature
     except ValueError as error:
-        raise InvalidInput(
-            f"the parameters of {task.function!r} cannot be told ({error}); wrap it in a function"
-        ) from error
-
-
-def _retry(retries: Any) -> Retry | None:
-    return retries if isinstance(retries, Retry) else Retry(retries)
+        fault = NO_SIGNATURE.fault(function=safe_repr(task.function), reason=str(error))
+        raise InvalidInput(fault) from error
 
 
 def _timeout(timeout: Any) -> timedelta | None:
-    duration = check.span(timeout, "timeout")
-    if not duration:
-        raise InvalidInput(f"timeout={timeout!r} must be above zero")
-    return duration
+    return check.span(timeout, "timeout", is_positive=True)
 
 
 def _policy(retry: Retry | None, timeout: timedelta | None) -> str | None:

@@ -7,17 +7,42 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.graph import Input, OnMissing
 from perdure.model.path import parse_path
 from perdure.model.payload import from_json, to_json
-from perdure.rules.graph_check import nearest
 
 _OUTPUT = re.compile(r"\.output(?=\.|$)")
 _INPUT, _SECRET = "input", "secret"
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FIELDS = ("from", "default")
-_WANTED = "write '<node>.output', 'input' or 'secret.NAME', the first two with a path behind"
+
+_SOURCES = (
+    "Write '<node>.output', 'input' or 'secret.NAME', the first two optionally with a path; or an "
+    "object with 'from' and 'default'"
+)
+NOT_A_SOURCE = declare("flow.not_a_source", "input {input!r}: {source} is not a source", _SOURCES)
+NO_OUTPUT = declare(
+    "flow.no_output", "input {input!r}: {source!r} names no output", "Write {correct!r}"
+)
+INPUT_NAME = declare("flow.input_name", "inputs: the name {name!r} must be a string")
+UNKNOWN_FIELD = declare(
+    "flow.unknown_input_field",
+    "input {input!r}: there is no field {field!r}[; did you mean {nearest:or}?]",
+)
+UNUSED_DEFAULT = declare(
+    "flow.unused_default",
+    "input {input!r}: its default has no effect",
+    'Set on_missing="default" on the node',
+)
+INVALID_PATH = declare("flow.invalid_path", "input {input!r}: {reason}")
+SECRET_DEFAULT = declare("flow.secret_default", "input {input!r}: a secret has no default")
+SECRET_NAME = declare(
+    "flow.secret_name",
+    "input {input!r}: {secret!r} cannot be the name of a secret",
+    "Use letters, digits, '_' and '-', and no path",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +98,7 @@ def resolved(reference: Reference, nodes: Container[str]) -> Input:
     if not known and text.startswith(f"{_SECRET}."):
         return Input(name=name, secret=_secret(reference, text.removeprefix(f"{_SECRET}.")))
     if not sources:
-        raise InvalidInput(f"input {name!r}: {text!r} {_lacking(text, nodes)}")
+        raise _no_source(reference, nodes)
     source = known[-1] if known else sources[0]
     return _input(reference, source, text.removeprefix(f"{source}.output"))
 
@@ -85,21 +110,17 @@ def plain(value: Any, what: str) -> Any:
 
 def _reference(name: Any, source: Any, on_missing: OnMissing) -> Reference:
     if not isinstance(name, str):
-        raise InvalidInput(f"inputs: the name {name!r} must be a text")
+        raise InvalidInput(INPUT_NAME.fault(name=name))
     if isinstance(source, str):
         return Reference(name, source)
     if not isinstance(source, Mapping) or not isinstance(source.get("from"), str):
-        raise InvalidInput(
-            f"input {name!r}: {source!r} is no source; {_WANTED}; or an object with 'from' and "
-            "'default'"
-        )
+        raise InvalidInput(NOT_A_SOURCE.fault(input=name, source=safe_repr(source)))
     for key in source:
         if key not in _FIELDS:
-            raise InvalidInput(f"input {name!r}: there is no {key!r}{nearest(str(key), _FIELDS)}")
+            nearest = near(str(key), _FIELDS)
+            raise InvalidInput(UNKNOWN_FIELD.fault(input=name, field=key, nearest=nearest))
     if "default" in source and on_missing != "default":
-        raise InvalidInput(
-            f'input {name!r}: its default counts only where the node says on_missing="default"'
-        )
+        raise InvalidInput(UNUSED_DEFAULT.fault(input=name))
     default = plain(source.get("default"), f"the default of input {name!r}")
     return Reference(name, source["from"], default)
 
@@ -115,26 +136,25 @@ def _input(reference: Reference, source: str, path: str) -> Input:
     try:
         parts = parse_path(path[1:]) if path else ()
     except InvalidInput as error:
-        raise InvalidInput(f"input {reference.name!r}: {error}") from error
+        fault = INVALID_PATH.fault(input=reference.name, reason=str(error))
+        raise InvalidInput(fault) from error
     return Input(name=reference.name, source=source, path=parts, default=reference.default)
 
 
 def _secret(reference: Reference, secret: str) -> str:
     if reference.default is not None:
-        raise InvalidInput(f"input {reference.name!r}: a secret has no default")
+        raise InvalidInput(SECRET_DEFAULT.fault(input=reference.name))
     if not _SECRET_NAME.fullmatch(secret):
-        raise InvalidInput(
-            f"input {reference.name!r}: {secret!r} cannot be the name of a secret; it has letters, "
-            "digits, '_' and '-', and no path behind it"
-        )
+        raise InvalidInput(SECRET_NAME.fault(input=reference.name, secret=secret))
     return secret
 
 
-def _lacking(text: str, nodes: Container[str]) -> str:
-    """What a text lacks that names no output."""
+def _no_source(reference: Reference, nodes: Container[str]) -> InvalidInput:
+    name, text = reference.name, reference.text
     parts = text.split(".")
     for count in range(len(parts), 0, -1):
         id = ".".join(parts[:count])
         if id in nodes:
-            return f"names no output; write {'.'.join([id, 'output', *parts[count:]])!r}"
-    return f"is no source; {_WANTED}"
+            correct = ".".join([id, "output", *parts[count:]])
+            return InvalidInput(NO_OUTPUT.fault(input=name, source=text, correct=correct))
+    return InvalidInput(NOT_A_SOURCE.fault(input=name, source=safe_repr(text)))

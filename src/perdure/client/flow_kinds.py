@@ -17,6 +17,7 @@ from perdure.client.flow_settings import (
     undo_call,
 )
 from perdure.client.flow_steps import Named, Step, id_or
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model.graph import TaskNode
 from perdure.model.path import path_text
@@ -26,6 +27,12 @@ from perdure.nodes.registry import STRUCTURAL, Kinds
 
 AnyKind = Kind | type[Kind] | str
 """A kind, its class, or the name of one that comes with it."""
+
+STRUCTURAL_KIND = declare(
+    "flow.structural_kind",
+    "kind {kind!r} cannot be added with .use()",
+    "It has a method of its own",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class UseStep(Step):
     def _kind(self) -> Kind:
         if isinstance(self.kind, str):
             if self.kind in STRUCTURAL:
-                raise InvalidInput(f"{self.kind!r} is not added by .use: it has a call of its own")
+                raise InvalidInput(STRUCTURAL_KIND.fault(kind=self.kind))
             return Kinds()[self.kind]
         return Kinds([self.kind])[self.kind.name]
 

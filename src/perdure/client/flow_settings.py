@@ -8,13 +8,21 @@ from typing import Any
 
 from perdure.client.flow_assembly import Assembly
 from perdure.client.flow_inputs import Inputs, inputs_told, plain
+from perdure.diagnostics import declare, near
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.graph import FAIL, Call, Check, JsonSchema
 from perdure.rules.enqueueing import check_option_names
-from perdure.rules.graph_check import nearest
 
 _CHECK_FIELDS = ("schema", "condition", "advisory")
+UNKNOWN_CHECK = declare(
+    "flow.unknown_check",
+    "there is no {field!r}[; did you mean {nearest:or}?]",
+    'Write check={"schema": {...}} or check={"condition": {...}}',
+)
+EMPTY_CHECK = declare(
+    "flow.empty_check", "there is nothing to check", "Give schema, condition or both"
+)
 
 
 def told_inputs(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Inputs:
@@ -64,10 +72,10 @@ def schema(assembly: Assembly, label: str, option: str, value: Any) -> JsonSchem
 
 
 def names(assembly: Assembly, label: str, option: str, told: Any) -> tuple[str, ...]:
-    """A list of texts."""
+    """A list of strings."""
 
     def checked() -> tuple[str, ...]:
-        return tuple(check.name(each, option) for each in check.listed(told, option, "texts"))
+        return tuple(check.name(each, option) for each in check.listed(told, option, "strings"))
 
     return assembly.attempt(label, checked, ())
 
@@ -112,19 +120,17 @@ def _check(told: Any) -> Check | None:
     if told is None:
         return None
     if not isinstance(told, Mapping):
-        raise InvalidInput(f"check={told!r} must be an object with schema, condition or both")
+        raise check.wrong_type(told, "check", "an object with schema, condition or both")
     for field in told:
         if field not in _CHECK_FIELDS:
-            near = nearest(str(field), _CHECK_FIELDS)
-            hint = near or '; write check={"schema": {...}} or check={"condition": {...}}'
-            raise InvalidInput(f"check: there is no {field!r}{hint}")
+            nearest = near(str(field), _CHECK_FIELDS)
+            raise InvalidInput(UNKNOWN_CHECK.fault(("check",), field=field, nearest=nearest))
     schema, is_advisory = told.get("schema"), told.get("advisory", False)
-    if not isinstance(is_advisory, bool):
-        raise InvalidInput(f"check: advisory={is_advisory!r} must be true or false")
+    check.flag(is_advisory, "check.advisory")
     if schema is None and told.get("condition") is None:
-        raise InvalidInput("check: there is nothing to check; give schema, condition or both")
+        raise InvalidInput(EMPTY_CHECK.fault(("check",)))
     if schema is not None and not isinstance(schema, Mapping | bool):
-        raise InvalidInput(f"check: schema={schema!r} must be a JSON Schema: an object")
+        raise check.wrong_type(schema, "check.schema", "a JSON Schema: an object")
     return Check(
         schema=plain(schema, "schema of the check"),
         condition=plain(told.get("condition"), "condition of the check"),

@@ -7,11 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.client.flow_assembly import Assembly, Cursor
-from perdure.client.flow_calls import positive_ms
 from perdure.client.flow_options import InputOptions
 from perdure.client.flow_settings import check_options, checked_port, data, told_inputs
 from perdure.client.flow_steps import Named, Step, id_or, one_entry
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.graph import FAIL, DelayNode, SignalNode
@@ -76,7 +74,7 @@ class SignalStep(Step):
     def _timeout_ms(self, assembly: Assembly, label: str) -> int | None:
         timeout = self.timeout
         if timeout is not None:
-            return assembly.attempt(label, lambda: positive_ms(timeout, "timeout"), None)
+            return assembly.attempt(label, lambda: check.milliseconds(timeout, "timeout"), None)
         if self.on_timeout != FAIL:
             assembly.fault(label, f"on_timeout={self.on_timeout!r} needs a timeout=...")
         return None
@@ -91,7 +89,6 @@ def _time(until: Any) -> str:
     try:
         moment = datetime.fromisoformat(until) if isinstance(until, str) else until
     except ValueError as error:
-        raise InvalidInput(
-            f"until={until!r} must be a time such as 2030-01-31T08:00:00+00:00, or a template"
-        ) from error
+        expected = "a time such as 2030-01-31T08:00:00+00:00, or a template"
+        raise check.wrong_type(until, "until", expected) from error
     return check.moment(moment, "until").isoformat()

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.run_acts import RunActs
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, safe_repr
 from perdure.engine.cached_run import folded
 from perdure.engine.new_jobs import Place, new_run
 from perdure.engine.run_values import RunValues
 from perdure.errors import InvalidInput, RunNotFound
+from perdure.model import check
 from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
@@ -22,6 +23,15 @@ from perdure.model.value import Value
 from perdure.rules import decide
 from perdure.rules.fold import fold_stored
 from perdure.store.contract import EventsAfter
+
+NO_SUCH_EVENT = declare(
+    "run.no_such_event", "run {run_id!r} has no event {number}; it has events 1 to {last}"
+)
+NOT_COMPLETED = declare(
+    "run.node_not_completed",
+    "node {node!r} has not completed in run {run_id!r}[ by event {number}]"
+    "[; completed: {completed}]",
+)
 
 
 class ForkPoint(Value):
@@ -56,21 +66,16 @@ async def fork(
 
 
 def encoded_patch(patch: Any, max_bytes: int) -> dict[str, bytes]:
-    if patch is None:
-        return {}
-    if not isinstance(patch, Mapping) or not all(isinstance(node, str) for node in patch):
-        raise InvalidInput(f"patch={safe_repr(patch)} must map ids of nodes to their new outputs")
+    outputs = check.optional(check.mapping, patch, "patch", "node ids to new outputs") or {}
     return {
         node: to_json(output, f"the output of node {safe_repr(node)} in patch", max_bytes)
-        for node, output in patch.items()
+        for node, output in outputs.items()
     }
 
 
 def checked_point(after: Any) -> int | str | None:
     if after is not None and (isinstance(after, bool) or not isinstance(after, int | str)):
-        raise InvalidInput(
-            f"after={safe_repr(after)} must be the id of a node, or the number of an event"
-        )
+        raise check.wrong_type(after, "after", "the id of a node or the number of an event")
     point: int | str | None = after
     return point
 
@@ -89,7 +94,7 @@ def _number_of(point: ForkPoint, events: Sequence[StoredEvent]) -> int:
         return _completion_of(point.run, after, events)
     if not 1 <= after <= len(events):
         raise InvalidInput(
-            f"after={after} is no event of run {point.run!r}: it has events 1 to {len(events)}"
+            NO_SUCH_EVENT.fault(("after",), run_id=point.run, number=after, last=len(events))
         )
     return after
 
@@ -102,7 +107,7 @@ def _completion_of(run: RunId, node: str, events: Sequence[StoredEvent]) -> int:
         if found is not None and found.status is NodeStatus.COMPLETED:
             return event.number
     raise InvalidInput(
-        f"after={node!r}: no such node has completed in run {run!r}; {_completed(state)}"
+        NOT_COMPLETED.fault(("after",), node=node, run_id=run, completed=_completed(state))
     )
 
 
@@ -111,11 +116,16 @@ def _check_patch(run: RunId, state: RunState, number: int, patch: Mapping[str, b
         found = state.nodes.get(node)
         if found is None or found.status is not NodeStatus.COMPLETED:
             raise InvalidInput(
-                f"patch changes the output of node {node!r}, which has not completed in run "
-                f"{run!r} by event {number}; {_completed(state)}"
+                NOT_COMPLETED.fault(
+                    ("patch", node),
+                    node=node,
+                    run_id=run,
+                    number=number,
+                    completed=_completed(state),
+                )
             )
 
 
-def _completed(state: RunState) -> str:
-    done = [id for id, node in state.nodes.items() if node.status is NodeStatus.COMPLETED]
-    return f"completed by then: {', '.join(map(repr, sorted(done)))}" if done else "none has"
+def _completed(state: RunState) -> tuple[str, ...]:
+    done = (id for id, node in state.nodes.items() if node.status is NodeStatus.COMPLETED)
+    return tuple(sorted(done))

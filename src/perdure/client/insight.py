@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.client.access import Openable
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.health import Health, Vitals
@@ -40,7 +38,8 @@ class AsyncInsight(Openable):
 
     async def count_ended(self, *, older_than: Duration, status: str | None = None) -> EndedCounts:
         """How many jobs and runs ended longer ago than that, by how: what ``prune`` is for."""
-        namespace, keep = self._access.own("count what ended"), _span(older_than)
+        namespace = self._access.own("store.count_finished")
+        keep = check.span(older_than, "older_than")
         jobs, runs = _statuses(status)
         store = await self._access.store.opened()
         found = await store.admin.count_ended(namespace, keep)
@@ -55,7 +54,8 @@ class AsyncInsight(Openable):
         Workers do the same by their ``keep_…`` settings. A run goes with its child runs, once
         none of them goes on.
         """
-        namespace, keep = self._access.own("prune"), _span(older_than)
+        namespace = self._access.own("store.prune")
+        keep = check.span(older_than, "older_than")
         jobs, runs = _statuses(status)
         store = await self._access.store.opened()
         removed = 0
@@ -70,20 +70,13 @@ class AsyncInsight(Openable):
         return removed
 
 
-def _span(older_than: Any) -> timedelta:
-    return check.span(older_than, "older_than")
-
-
 def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
     """Those of jobs and of runs that are meant; some words are for both."""
     if status is None:
         return FINISHED, ENDED
-    jobs = frozenset(each for each in FINISHED if each == status)
-    runs = frozenset(each for each in ENDED if each == status)
-    if not jobs and not runs:
-        known = ", ".join(sorted({*FINISHED, *ENDED}))
-        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}")
-    return jobs, runs
+    meant = check.choice(status, "status", sorted({*FINISHED, *ENDED}))
+    jobs = frozenset(each for each in FINISHED if each == meant)
+    return jobs, frozenset(each for each in ENDED if each == meant)
 
 
 async def _vitals(store: Store, namespace: str | None) -> Vitals:

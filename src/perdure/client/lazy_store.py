@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput, StoreError
+from perdure.diagnostics import declare
+from perdure.errors import StoreError
+from perdure.model import check
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
+
+CLOSED = declare("client.closed", "this client[ of {url}] is closed", "Create a new one")
+OTHER_LOOP = declare(
+    "client.other_loop",
+    "this client of {url} belongs to another event loop",
+    "Create one for each loop, or use Client, which works from every thread",
+)
 
 
 class LazyStore:
@@ -40,13 +48,10 @@ class LazyStore:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop not in (None, loop):
-            raise StoreError(
-                f"this client of {self.url} belongs to another event loop; make one for each "
-                "loop, or use Client, which works from every thread"
-            )
+            raise StoreError(OTHER_LOOP.fault(url=self.url))
         async with self._opening:
             if self.is_closed:
-                raise StoreError(f"this client of {self.url} is closed; make a new one")
+                raise StoreError(CLOSED.fault(url=self.url))
             if self._loop is None:
                 await self._store.open()
                 self._loop = loop
@@ -54,8 +59,6 @@ class LazyStore:
 
 def _twin_of(store: Any) -> Store:
     if not callable(getattr(store, "clone", None)):
-        raise InvalidInput(
-            f"{safe_repr(store)} is not a store; pass a URL such as sqlite:///work.db"
-        )
+        raise check.wrong_type(store, "store", "a store or a URL such as sqlite:///work.db")
     clone: Store = store.clone()
     return clone

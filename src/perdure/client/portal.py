@@ -15,10 +15,24 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from perdure.client.lazy_store import CLOSED
+from perdure.diagnostics import declare
 from perdure.errors import StoreError
 
 R = TypeVar("R")
 _log = logging.getLogger("perdure.client")
+
+CLOSED_MEANWHILE = declare("client.closed_meanwhile", "the client was closed during this call")
+FORKED = declare(
+    "client.forked",
+    "this client was opened before the process forked, and its connections belong to the parent",
+    "Create a new client in the child process",
+)
+OWN_LOOP = declare(
+    "client.own_loop",
+    "a blocking client was called on its own event loop, where it would wait for itself",
+    "Use AsyncClient there",
+)
 
 
 class Portal:
@@ -44,7 +58,7 @@ class Portal:
                 future = asyncio.run_coroutine_threadsafe(coroutine, loop)
             return future.result()
         except concurrent.futures.CancelledError:
-            raise StoreError("the client was closed while this call was under way") from None
+            raise StoreError(CLOSED_MEANWHILE.fault()) from None
         except BaseException:
             # The call failed, or its caller was interrupted: it must not go on without it.
             if future is not None:
@@ -75,19 +89,13 @@ class Portal:
 
     def _entered(self) -> asyncio.AbstractEventLoop:
         if self.is_closed:
-            raise StoreError("this client is closed; make a new one")
+            raise StoreError(CLOSED.fault())
         if self._loop is None:
             self._loop = self._start()
         if not self._is_here:
-            raise StoreError(
-                "this client was opened before the process forked, and its connections are the "
-                "parent's; make a new one in the child"
-            )
+            raise StoreError(FORKED.fault())
         if threading.current_thread() is self._thread:
-            raise StoreError(
-                "a blocking client was called on its own event loop, where it would wait for "
-                "itself; use AsyncClient there"
-            )
+            raise StoreError(OWN_LOOP.fault())
         return self._loop
 
     def _start(self) -> asyncio.AbstractEventLoop:

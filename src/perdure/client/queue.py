@@ -11,8 +11,7 @@ from perdure.client.face import OpenableFace, mirrors, waits_for
 from perdure.client.records import Depth, JobRecord, changed_by, record_of
 from perdure.client.results import decoded
 from perdure.clock import new_id
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput, JobNotFound, StaleClaim
+from perdure.errors import JobNotFound, StaleClaim
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.ids import JobId, WorkerId
@@ -98,7 +97,7 @@ class AsyncJobQueue(Openable):
         codec: Codec | None = None,
     ) -> None:
         super().__init__(Access(store, namespace, codec, payload_max_bytes))
-        self._access.own("be a queue")
+        self._access.own("JobQueue")
 
     async def enqueue(self, kind: str, payload: Any, **options: Unpack[JobOptions]) -> JobId:
         """Add a job; its id, or that of the live job with the same fingerprint.
@@ -130,9 +129,9 @@ class AsyncJobQueue(Openable):
         It is this worker's until ``lease`` has passed since the last heartbeat.
         """
         worker = WorkerId(check.name(worker_id, "worker id"))
-        duration = _lease(lease)
+        duration = check.span(lease, "lease", is_positive=True)
         store = await self._access.store.opened()
-        lanes = await self._lanes(store, _listed(queues, "queues"), kinds)
+        lanes = await self._lanes(store, check.names(queues, "queues"), kinds)
         if not lanes:
             return None
         claimed = await store.jobs.claim(
@@ -165,7 +164,7 @@ class AsyncJobQueue(Openable):
 
     async def heartbeat(self, job: QueuedJob, extend: Duration | None = None) -> Status:
         """Hold a job for another lease, or for ``extend``. ``aborting`` asks you to stop."""
-        lease = job.lease if extend is None else _lease(extend)
+        lease = check.optional(check.span, extend, "extend", is_positive=True) or job.lease
         store = await self._access.store.opened()
         renewal = await store.jobs.renew(job.worker, [job.claim], lease)
         if job.id in renewal.lost:
@@ -216,7 +215,7 @@ class AsyncJobQueue(Openable):
         self, store: Store, queues: Sequence[str], kinds: Sequence[str] | None
     ) -> list[LaneRequest]:
         """The lanes with waiting jobs that are asked for, once what is due has been seen to."""
-        wanted_kinds = None if kinds is None else _listed(kinds, "kinds")
+        wanted_kinds = check.optional(check.names, kinds, "kinds")
         survey = await store.maintenance.poll(self.namespace)
         if survey.next_deadline_at is not None and survey.next_deadline_at <= survey.now:
             await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
@@ -252,16 +251,3 @@ class JobQueue(OpenableFace[AsyncJobQueue]):
     reclaim_expired = waits_for(AsyncJobQueue.reclaim_expired)
     get_job = waits_for(AsyncJobQueue.get_job)
     depth = waits_for(AsyncJobQueue.depth)
-
-
-def _lease(value: Duration) -> timedelta:
-    lease = check.span(value, "lease")
-    if not lease:
-        raise InvalidInput(f"a lease of {safe_repr(value)} would end at once")
-    return lease
-
-
-def _listed(names: Sequence[str], what: str) -> Sequence[str]:
-    if isinstance(names, str):
-        raise InvalidInput(f"{what}={safe_repr(names)} must be a list of texts, not a text")
-    return [check.name(name, what) for name in names]

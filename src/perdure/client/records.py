@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from perdure.client.results import decoded
+from perdure.diagnostics import declare
 from perdure.errors import IllegalTransition, JobNotFound, NoResult
 from perdure.model.ids import JobId
 from perdure.model.job import (
@@ -21,6 +22,8 @@ from perdure.model.job import (
 from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
 from perdure.rules.lifecycle import Operation
+
+NOT_COMPLETED = declare("job.not_completed", "job {job_id} has no result; it is {status}")
 
 
 class JobRecord(Job):
@@ -43,7 +46,7 @@ class JobRecord(Job):
     def result(self) -> Any:
         """Its result as plain values; ``NoResult`` unless it completed."""
         if self.output is None:
-            raise NoResult(f"job {self.id} has no result; it is {self.status}")
+            raise NoResult(NOT_COMPLETED.fault(job_id=self.id, status=self.status))
         return decoded(self.output, self.codec)
 
     @property

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import DuplicateTask, InvalidInput, UnknownTask
 from perdure.model import check
 from perdure.model.task import Task
+
+NOT_A_TASK = declare("task.not_a_task", "{value} is not a task", "Decorate it with @task")
 
 
 class TaskRegistry(Mapping[str, Task[..., Any]]):
@@ -20,9 +22,7 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
             self.add(task)
 
     def add(self, task: Task[..., Any]) -> None:
-        if not isinstance(task, Task):
-            raise InvalidInput(f"{safe_repr(task)} is not a task; decorate it with @task")
-        if self._tasks.setdefault(task.name, task) is not task:
+        if self._tasks.setdefault(as_task(task).name, task) is not task:
             raise DuplicateTask(name=task.name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
@@ -39,3 +39,9 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def as_task(value: Any) -> Task[..., Any]:
+    if not isinstance(value, Task):
+        raise InvalidInput(NOT_A_TASK.fault(value=safe_repr(value)))
+    return value

@@ -13,8 +13,7 @@ from perdure.client.access import Access
 from perdure.client.log_tail import latest_first
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
-from perdure.client.run_ids import checked_by, checked_text
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, NodeNotFound, RunEnded
 from perdure.model import check
 from perdure.model.event import NodeReported, ReportIgnored
@@ -29,6 +28,9 @@ from perdure.model.value import Value
 
 ERROR_MAX = 10_000
 """How many characters the reason of a failure may have."""
+WRONG_STATUS = declare(
+    "report.wrong_status", "{name} requires status {required!r} (got {status!r})"
+)
 
 
 class Reception(StrEnum):
@@ -148,18 +150,21 @@ class ReportOptions(Value):
 
 def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
     """A report on a node that is still to be named."""
-    status = _status(options.status)
-    if options.result is not None and status is not ReportStatus.COMPLETED:
-        raise InvalidInput(f'a result comes with status="completed", not with {status.value!r}')
-    if options.error is not None and status is not ReportStatus.FAILED:
-        raise InvalidInput(f'an error comes with status="failed", not with {status.value!r}')
+    status = check.choice(options.status, "status", ReportStatus)
     port = ORDINARY if options.port in (None, ORDINARY) else check.name(options.port, "port")
-    if port and status is not ReportStatus.COMPLETED:
-        raise InvalidInput(f'a port comes with status="completed", not with {status.value!r}')
+    for name, is_given, required in (
+        ("result", options.result is not None, ReportStatus.COMPLETED),
+        ("error", options.error is not None, ReportStatus.FAILED),
+        ("port", bool(port), ReportStatus.COMPLETED),
+    ):
+        if is_given and status is not required:
+            raise InvalidInput(
+                WRONG_STATUS.fault((name,), name=name, required=required.value, status=status.value)
+            )
     report = Report(
         status=status,
         result=options.result,
-        error=checked_text(options.error, "error", ERROR_MAX),
+        error=check.optional(check.text, options.error, "error", ERROR_MAX),
         progress=options.progress,
         port=port,
     )
@@ -168,18 +173,10 @@ def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
         status=status,
         report=to_json(report, "the report", max_bytes),
         token="" if options.key is None else check.name(options.key, "key"),
-        by=checked_by(options.by),
+        by=check.optional(check.name, options.by, "by"),
         port=port,
         has_progress=options.progress is not None,
     )
-
-
-def _status(status: Any) -> ReportStatus:
-    try:
-        return ReportStatus(status)
-    except ValueError:
-        known = ", ".join(ReportStatus)
-        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None
 
 
 def _parsed(run: Run, graph: Graph, text: Any) -> Key:

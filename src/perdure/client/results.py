@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure.diagnostics import declare
 from perdure.errors import (
     JobCancelled,
     JobDead,
@@ -16,6 +17,12 @@ from perdure.model.failure import Failure
 from perdure.model.job import JobState, Status
 from perdure.model.payload import Codec, from_json
 from perdure.model.task import Task
+
+UNREADABLE = declare(
+    "payload.unreadable",
+    "a stored payload cannot be read: {reason}",
+    "Pass the `codec` that it was written with",
+)
 
 
 def ended_badly(state: JobState) -> JobEnded | None:
@@ -51,10 +58,7 @@ def decoded(data: bytes, codec: Codec) -> Any:
     try:
         return from_json(codec.decode(data))
     except Exception as error:  # a codec may raise anything
-        raise PerdureError(
-            f"a stored payload cannot be read: {error}. It needs the codec it was written with: "
-            "pass codec=..."
-        ) from error
+        raise PerdureError(UNREADABLE.fault(reason=str(error))) from error
 
 
 def _told(failure: Failure) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from perdure.client.access import Access
 from perdure.client.run_records import RunMoved
+from perdure.diagnostics import declare, near
 from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.graphs import Graphs
@@ -21,6 +22,11 @@ from perdure.store.contract import Store
 CHILDREN_AT_ONCE = 50
 NAMED_MAX = 20
 """How many namespaces are named that have a run of one id."""
+UNKNOWN_SIGNAL = declare(
+    "run.unknown_signal",
+    "no node of run {run_id!r} (flow {flow!r}) waits for a signal {signal!r}"
+    "[; did you mean {nearest:or}?][; its flow waits for {known}]",
+)
 
 
 class RunActs:
@@ -78,10 +84,15 @@ class RunActs:
         store = await self.store()
         graph = await self.graphs.load(store, run.namespace, f"{run.flow}@{run.version}")
         if signal.name not in graph.signals:
-            known = ", ".join(map(repr, sorted(graph.signals))) or "none at all"
+            nearest = near(signal.name, graph.signals)
             raise InvalidInput(
-                f"no node of run {id!r} (flow {run.flow!r}) waits for a signal {signal.name!r}; "
-                f"its flow knows {known}"
+                UNKNOWN_SIGNAL.fault(
+                    run_id=id,
+                    flow=run.flow,
+                    signal=signal.name,
+                    nearest=nearest,
+                    known=() if nearest else tuple(sorted(graph.signals)),
+                )
             )
         return await self.act_on(run, signal)
 

@@ -13,11 +13,10 @@ from perdure.client.explaining import explain
 from perdure.client.forking import ForkPoint, checked_point, encoded_patch, fork
 from perdure.client.migrating import migrate
 from perdure.client.run_handles import AsyncRunHandle
-from perdure.client.run_ids import checked_by, checked_reason, new_run_id, run_id
+from perdure.client.run_ids import REASON_MAX, new_run_id, run_id
 from perdure.client.run_records import RunMoved, RunRecord, run_record
 from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow, flow_name
 from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.explanation import Explanation
 from perdure.model.flow import BuiltFlow
@@ -25,7 +24,6 @@ from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signall
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
-from perdure.rules.enqueueing import checked_limit
 
 RUNS_PAGE_MAX = 1_000
 
@@ -78,7 +76,7 @@ class AsyncRuns(AsyncAnswering):
         before: str | None = None,
     ) -> list[RunRecord]:
         """Matching runs, newest first; ``before`` an id is the next page."""
-        size = checked_limit(limit, RUNS_PAGE_MAX)
+        size = check.integer(limit, "limit", 1, RUNS_PAGE_MAX)
         wanted = self._run_filter(status, flow)
         if before is not None:
             last = await self._acts.found(run_id(before))
@@ -106,7 +104,7 @@ class AsyncRuns(AsyncAnswering):
         """
         what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
-        signal = Signalled(name=check.name(name, "signal"), payload=data, by=checked_by(by))
+        signal = Signalled(name=check.name(name, "signal"), payload=data, by=_by(by))
         return await self._acts.signal(run_id(id), signal)
 
     async def pause(self, id: str, *, reason: str | None = None, by: str | None = None) -> RunMoved:
@@ -115,12 +113,12 @@ class AsyncRuns(AsyncAnswering):
         What is running is taken from its workers and starts again afterwards. Signals that come
         meanwhile are kept. Pausing a paused run changes nothing.
         """
-        asked = PauseAsked(reason=checked_reason(reason), by=checked_by(by))
+        asked = PauseAsked(reason=_reason(reason), by=_by(by))
         return await self._acts.act(run_id(id), asked)
 
     async def unpause(self, id: str, *, by: str | None = None) -> RunMoved:
         """Let a paused run go on where it stood."""
-        return await self._acts.act(run_id(id), UnpauseAsked(by=checked_by(by)))
+        return await self._acts.act(run_id(id), UnpauseAsked(by=_by(by)))
 
     async def cancel(
         self,
@@ -135,9 +133,7 @@ class AsyncRuns(AsyncAnswering):
         With ``compensate`` what it completed is undone first, by the undo tasks of its nodes, in
         reverse order: it is ``compensating`` until then.
         """
-        asked = CancelAsked(
-            reason=checked_reason(reason), by=checked_by(by), compensates=bool(compensate)
-        )
+        asked = CancelAsked(reason=_reason(reason), by=_by(by), compensates=bool(compensate))
         return await self._acts.cancel(run_id(id), asked)
 
     async def fork(
@@ -155,7 +151,7 @@ class AsyncRuns(AsyncAnswering):
         two part; without it the past is all there is. ``patch`` has new outputs of nodes that
         were completed by then, for those that come after. The log says where it came from.
         """
-        point = ForkPoint(run=run_id(id), after=checked_point(after), by=checked_by(by))
+        point = ForkPoint(run=run_id(id), after=checked_point(after), by=_by(by))
         outputs = encoded_patch(patch, self._access.storing.payload_max_bytes)
         submitted = await fork(self._access, self._acts, point, new_run_id(new_id), outputs)
         return AsyncRunHandle(self, self._access, submitted.run.id, is_new=submitted.is_new)
@@ -167,7 +163,7 @@ class AsyncRuns(AsyncAnswering):
         has reached and that is gone or different, or a job that a worker is executing.
         """
         flow = self._submitting.flow_named(to)
-        return await migrate(self._acts, run_id(id), flow, checked_by(by))
+        return await migrate(self._acts, run_id(id), flow, _by(by))
 
     async def explain(self, id: str) -> Explanation:
         """Why a run is where it is, and what would help: in one sentence, and part by part.
@@ -186,7 +182,7 @@ class AsyncRuns(AsyncAnswering):
         return await stranded(self._acts, self._access.visible, meant)
 
     async def _retry_run(self, id: str, by: str | None) -> RunMoved:
-        return await self._acts.retry(run_id(id), RetryAsked(by=checked_by(by)))
+        return await self._acts.retry(run_id(id), RetryAsked(by=_by(by)))
 
     async def _submit(self, submission: Submission) -> AsyncRunHandle:
         submitted = await self._submitting.submit(submission)
@@ -197,14 +193,14 @@ class AsyncRuns(AsyncAnswering):
     def _run_filter(self, status: str | None, flow: AnyFlow | None) -> RunFilter:
         return RunFilter(
             namespace=self._access.visible,
-            status=None if status is None else _run_status(status),
+            status=check.optional(check.choice, status, "status", RunStatus),
             flow=flow_name(flow),
         )
 
 
-def _run_status(status: str) -> RunStatus:
-    try:
-        return RunStatus(status)
-    except ValueError:
-        known = ", ".join(RunStatus)
-        raise InvalidInput(f"status={safe_repr(status)} must be one of {known}") from None
+def _by(by: str | None) -> str | None:
+    return check.optional(check.name, by, "by")
+
+
+def _reason(reason: str | None) -> str | None:
+    return check.optional(check.text, reason, "reason", REASON_MAX)

@@ -12,7 +12,6 @@ from perdure import clock
 from perdure.client.enqueueing import AnyTask, Enqueueing
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.run_handles import AsyncRunHandle
-from perdure.client.run_ids import checked_by
 from perdure.client.runs import AsyncRuns
 from perdure.client.schedule_records import ScheduleRecord, schedule_record
 from perdure.client.scheduling import AnyTarget, ScheduleOptions, ScheduleRequest, Scheduling
@@ -116,26 +115,26 @@ class AsyncSchedules(AsyncRuns):
 
     async def schedule_record(self, name: str) -> ScheduleRecord:
         """The record of one schedule: its times, and what became of its last ticks."""
-        return schedule_record(await self._schedule_named(name, "read a schedule"))
+        return schedule_record(await self._schedule_named(name, "schedules.get"))
 
     async def pause_schedule(self, name: str, *, by: str | None = None) -> ScheduleRecord:
         """Let a schedule start nothing until it is resumed. Pausing twice keeps the first."""
-        who = checked_by(by)
+        who = check.optional(check.name, by, "by")
         return await self._change_schedule(
-            name, "pause a schedule", lambda before, now: paused(before.state, now, who)
+            name, "schedules.pause", lambda before, now: paused(before.state, now, who)
         )
 
     async def resume_schedule(self, name: str) -> ScheduleRecord:
         """Let a paused schedule go on with its next tick; those of the pause are left out."""
         return await self._change_schedule(
             name,
-            "resume a schedule",
+            "schedules.resume",
             lambda before, now: resumed(before.definition, before.state, now),
         )
 
     async def delete_schedule(self, name: str) -> None:
         """Remove a schedule. What it started goes on."""
-        namespace = self._access.own("delete a schedule")
+        namespace = self._access.own("schedules.delete")
         store = await self._access.store.opened()
         if not await store.schedules.delete(namespace, check.name(name, "schedule")):
             raise await self._no_schedule(namespace, name)
@@ -145,12 +144,12 @@ class AsyncSchedules(AsyncRuns):
 
         Nothing that goes on is waited for or cancelled.
         """
-        who = checked_by(by)
+        who = check.optional(check.name, by, "by")
         reason = "triggered" if who is None else f"triggered by {who}"
         store = await self._access.store.opened()
         ticking = Ticking(store, await self._acts.acting(), self._acts.graphs, self._access.codec)
         while True:
-            before = await self._schedule_named(name, "trigger a schedule")
+            before = await self._schedule_named(name, "schedules.trigger")
             id = manual_run_id(before.name, clock.new_id()[-UNIQUE_LENGTH:])
             start = await ticking.start(before, id)
             commit = _triggering(before, start, await store.now(), reason)
@@ -165,7 +164,7 @@ class AsyncSchedules(AsyncRuns):
         return scheduling.prepared(name, target, options)
 
     async def _save_schedule(self, request: ScheduleRequest) -> ScheduleRecord:
-        namespace = self._access.own("make a schedule")
+        namespace = self._access.own("schedules.save")
         store = await self._access.store.opened()
         if request.flow is not None:
             await self._acts.graphs.save(store, namespace, request.flow)
@@ -184,11 +183,11 @@ class AsyncSchedules(AsyncRuns):
                 return schedule_record(commit.schedule)
 
     async def _change_schedule(
-        self, name: str, act: str, change: Callable[[Schedule, datetime], ScheduleState]
+        self, name: str, operation: str, change: Callable[[Schedule, datetime], ScheduleState]
     ) -> ScheduleRecord:
         store = await self._access.store.opened()
         while True:
-            before = await self._schedule_named(name, act)
+            before = await self._schedule_named(name, operation)
             state = change(before, await store.now())
             if state == before.state:
                 return schedule_record(before)
@@ -198,8 +197,8 @@ class AsyncSchedules(AsyncRuns):
             if answer.state is ScheduleCommitState.DONE:
                 return schedule_record(after)
 
-    async def _schedule_named(self, name: str, act: str) -> Schedule:
-        namespace = self._access.own(act)
+    async def _schedule_named(self, name: str, operation: str) -> Schedule:
+        namespace = self._access.own(operation)
         store = await self._access.store.opened()
         found = await store.schedules.get(namespace, check.name(name, "schedule"))
         if found is None:

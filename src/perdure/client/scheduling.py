@@ -12,7 +12,7 @@ from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Enqueueing, checked_kwargs
 from perdure.client.run_ids import new_run_id
 from perdure.client.submitting import AnyFlow, Submitting
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, near
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -31,13 +31,29 @@ from perdure.model.schedule import (
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.enqueueing import CallOptions
-from perdure.rules.graph_check import nearest
 from perdure.rules.schedule import tick_run_id
 from perdure.rules.timetable import check_timetable
 
 AnyTarget = AnyFlow | AnyTask
 JOB_SETTINGS = ("queue", "priority", "retries", "timeout", "tags")
 """What may be said of the jobs of a task. Nodes of a flow have their own."""
+
+AMBIGUOUS_TARGET = declare(
+    "schedule.ambiguous_target",
+    "{name!r} is both a flow and a task here",
+    "Pass the flow or the task instead of its name",
+)
+UNKNOWN_TARGET = declare(
+    "schedule.unknown_target",
+    "there is no flow or task {name!r} here[; did you mean {nearest:or}?]",
+    "Pass it instead of its name, or add it to the client's `flows` or `tasks`",
+)
+TASK_OPTIONS = declare(
+    "schedule.task_options", "flow {flow!r} does not take {options:or}", "Pass `input`"
+)
+FLOW_OPTION = declare(
+    "schedule.flow_option", "task {task!r} does not take 'input'", "Pass `args` or `kwargs`"
+)
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -80,7 +96,7 @@ class Scheduling:
         self._enqueueing = enqueueing
 
     def prepared(self, name: str, target: AnyTarget, options: ScheduleOptions) -> ScheduleRequest:
-        self._access.own("make a schedule")
+        self._access.own("schedules.save")
         checked = _schedule_name(name)
         timetable = _timetable(options)
         meant = self._meant(target)
@@ -94,11 +110,13 @@ class Scheduling:
             definition=ScheduleDefinition(
                 timetable=timetable,
                 call=call,
-                overlap=_one_of(options.get("overlap", "skip"), "overlap", Overlap),
-                catch_up=_one_of(options.get("catch_up", "one"), "catch_up", CatchUp),
+                overlap=check.choice(options.get("overlap", "skip"), "overlap", get_args(Overlap)),
+                catch_up=check.choice(
+                    options.get("catch_up", "one"), "catch_up", get_args(CatchUp)
+                ),
             ),
             flow=meant if isinstance(meant, BuiltFlow) else None,
-            paused=_flag(options.get("paused", False), "paused"),
+            paused=check.flag(options.get("paused", False), "paused"),
         )
 
     def _meant(self, target: AnyTarget) -> BuiltFlow | Task[..., Any]:
@@ -109,25 +127,19 @@ class Scheduling:
             return self._submitting.flow_named(target)
         flows, tasks = self._submitting.flow_names, self._enqueueing.task_names
         if target in flows and target in tasks:
-            raise InvalidInput(f"{target!r} is both a flow and a task here; pass the one you mean")
+            raise InvalidInput(AMBIGUOUS_TARGET.fault(("target",), name=target))
         if target in flows:
             return self._submitting.flow_named(target)
         if target in tasks:
             return self._enqueueing.task_named(target)
-        raise InvalidInput(
-            f"there is neither a flow nor a task {safe_repr(target)} here"
-            f"{nearest(target, [*flows, *tasks])}. Pass it itself, or in the client's flows=[...] "
-            "or tasks=[...]"
-        )
+        nearest = near(target, [*flows, *tasks])
+        raise InvalidInput(UNKNOWN_TARGET.fault(("target",), name=target, nearest=nearest))
 
     def _flow_call(self, flow: BuiltFlow, options: ScheduleOptions) -> FlowCall:
         given = [name for name in ("args", "kwargs") if options.get(name)]
         given += [name for name in JOB_SETTINGS if options.get(name) is not None]
         if given:
-            raise InvalidInput(
-                f"flow {flow.name!r} takes input=...; {', '.join(given)} "
-                f"{'is' if len(given) == 1 else 'are'} for tasks"
-            )
+            raise InvalidInput(TASK_OPTIONS.fault(flow=flow.name, options=tuple(given)))
         submission = self._submitting.prepared(flow, options.get("input"), None, None)
         return FlowCall(
             flow=flow.name,
@@ -138,12 +150,8 @@ class Scheduling:
 
     def _task_call(self, task: Task[..., Any], options: ScheduleOptions) -> TaskCall:
         if options.get("input") is not None:
-            raise InvalidInput(
-                f"task {task.name!r} takes args=... or kwargs=...; input is for flows"
-            )
-        args = options.get("args", ())
-        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
-            raise InvalidInput(f"args={safe_repr(args)} must be a list of the task's arguments")
+            raise InvalidInput(FLOW_OPTION.fault(("input",), task=task.name))
+        args = check.listed(options.get("args", ()), "args", "arguments")
         keywords = checked_kwargs(options.get("kwargs"))
         settings: CallOptions = {
             "queue": options.get("queue"),
@@ -152,31 +160,24 @@ class Scheduling:
             "timeout": options.get("timeout"),
             "tags": options.get("tags"),
         }
-        calls = self._enqueueing.one_call(task, tuple(args), keywords, settings)
+        calls = self._enqueueing.one_call(task, args, keywords, settings)
         [job] = calls.jobs
         return TaskCall(job=replace(job, id=JobId("")))
 
 
 def _timetable(options: ScheduleOptions) -> Timetable:
     cron: Any = options.get("cron")
-    every = options.get("every")
     if cron is not None and (not isinstance(cron, str) or not cron.strip()):
-        raise InvalidInput(f'cron={safe_repr(cron)} must be a cron text, as in "0 3 * * *"')
-    span = None if every is None else check.span(every, "every")
-    if span is not None and not span:
-        raise InvalidInput(f"every={safe_repr(every)} must be above zero")
+        raise check.wrong_type(cron, "cron", 'a cron expression such as "0 3 * * *"')
+    span = check.optional(check.span, options.get("every"), "every", is_positive=True)
     zone: Any = options.get("timezone", "UTC")
-    if not isinstance(zone, str):
-        raise InvalidInput(
-            f'timezone={safe_repr(zone)} must be a name like "Europe/Berlin" or "UTC"'
-        )
-    start_at, end_at = options.get("start_at"), options.get("end_at")
+    check.instance(zone, "timezone", str, 'a name such as "Europe/Berlin" or "UTC"')
     timetable = Timetable(
         cron="" if cron is None else " ".join(cron.split()),
         every_ms=0 if span is None else max(1, round(span / timedelta(milliseconds=1))),
         timezone=zone,
-        start_at=None if start_at is None else check.moment(start_at, "start_at"),
-        end_at=None if end_at is None else check.moment(end_at, "end_at"),
+        start_at=check.optional(check.moment, options.get("start_at"), "start_at"),
+        end_at=check.optional(check.moment, options.get("end_at"), "end_at"),
     )
     check_timetable(timetable)
     return timetable
@@ -187,18 +188,3 @@ def _schedule_name(name: Any) -> str:
     checked = check.name(name, "schedule")
     new_run_id(tick_run_id(checked, LATEST + timedelta(microseconds=1)))
     return checked
-
-
-def _one_of(value: Any, name: str, choice: Any) -> Any:
-    known = get_args(choice)
-    if value not in known:
-        raise InvalidInput(
-            f"{name}={safe_repr(value)} must be one of {', '.join(map(repr, known))}"
-        )
-    return value
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"{name}={safe_repr(value)} must be True or False")
-    return value

@@ -13,7 +13,7 @@ from perdure.client.access import Access
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, safe_repr
 from perdure.engine.new_jobs import Place, new_run
 from perdure.engine.run_values import RunValues
 from perdure.errors import (
@@ -37,6 +37,19 @@ from perdure.rules.cooldown import with_cooldown
 AnyFlow = BuiltFlow | str
 
 _log = logging.getLogger("perdure.client")
+
+NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
+TWO_VERSIONS = declare(
+    "flow.two_versions",
+    "there are two versions of flow {flow!r}",
+    "Keep one, and pass the other to submit() itself",
+)
+INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
+OTHER_FLOW = declare(
+    "run.other_flow",
+    "run {run_id!r} exists already, and its flow is {existing!r}, not {flow!r}",
+    "Choose another id",
+)
 
 
 class Submission(Value):
@@ -67,7 +80,7 @@ class Submitting:
         self._access = access
         self._acts = acts
         self._flows = _by_name(flows)
-        self._on_conflict = checked_policy(on_conflict)
+        self._on_conflict = _on_conflict(on_conflict)
         self._aging_ms = round(aging / timedelta(milliseconds=1))
         for flow in self._flows.values():
             acts.graphs.add(flow)
@@ -93,7 +106,7 @@ class Submitting:
         self, flow: AnyFlow, input: Any, id: str | None, on_conflict: OnExisting | None
     ) -> Submission:
         """Check everything that can be checked before anything is written."""
-        self._access.own("submit a run")
+        self._access.own("runs.submit")
         meant = self.flow_named(flow)
         what = f"the input of flow {meant.name!r}"
         data = to_json(input, what, self._access.storing.payload_max_bytes)
@@ -102,11 +115,11 @@ class Submitting:
             flow=meant,
             input=data,
             run=self._new_run(meant, new_run_id(id), data),
-            on_conflict=self._on_conflict if on_conflict is None else checked_policy(on_conflict),
+            on_conflict=self._on_conflict if on_conflict is None else _on_conflict(on_conflict),
         )
 
     async def submit(self, submission: Submission) -> Submitted:
-        namespace = self._access.own("submit a run")
+        namespace = self._access.own("runs.submit")
         store = await self._access.store.opened()
         await self._acts.graphs.save(store, namespace, submission.flow)
         if submission.on_conflict == "terminate_existing":
@@ -115,15 +128,19 @@ class Submitting:
         submitted = await store.runs.submit(run)
         if submitted.run.flow != submission.flow.name:
             raise InvalidInput(
-                f"run {submission.id!r} exists already and is of flow {submitted.run.flow!r}, not "
-                f"of {submission.flow.name!r}; choose another id"
+                OTHER_FLOW.fault(
+                    ("id",),
+                    run_id=submission.id,
+                    existing=submitted.run.flow,
+                    flow=submission.flow.name,
+                )
             )
         return submitted
 
     async def _replace(self, submission: Submission) -> Submitted:
         """End the run that has the id, as an operator would, and take its place."""
         store = await self._access.store.opened()
-        namespace = self._access.own("submit a run")
+        namespace = self._access.own("runs.submit")
         while True:
             existing = await store.queries.get_run(namespace, submission.id)
             if existing is None:
@@ -156,32 +173,28 @@ class Submitting:
             replaced=replaced,
         )
         if state.failure is not None:
-            raise InvalidInput(f"the input of flow {flow.name!r}: {state.failure.message}")
+            raise InvalidInput(
+                INVALID_RUN_INPUT.fault(("input",), flow=flow.name, reason=state.failure.message)
+            )
         place = Place(self._access.namespace, graphs, codec)
         return with_cooldown(new_run(place, id, flow.graph, decision, state), flow.graph)
 
 
-def checked_policy(on_conflict: Any) -> OnExisting:
-    if on_conflict not in get_args(OnExisting):
-        known = ", ".join(map(repr, get_args(OnExisting)))
-        raise InvalidInput(f"on_conflict={safe_repr(on_conflict)} must be one of {known}")
-    policy: OnExisting = on_conflict
+def _on_conflict(given: Any) -> OnExisting:
+    policy: OnExisting = check.choice(given, "on_conflict", get_args(OnExisting))
     return policy
 
 
 def checked_flow(flow: Any) -> BuiltFlow:
-    if isinstance(flow, BuiltFlow):
-        return flow
-    hint = "; call .build() on it" if callable(getattr(flow, "build", None)) else ""
-    raise InvalidInput(
-        f"{safe_repr(flow)} is not a flow that was built{hint or ': Flow(...).build()'}"
-    )
+    if not isinstance(flow, BuiltFlow):
+        raise InvalidInput(NOT_BUILT.fault(value=safe_repr(flow)))
+    return flow
 
 
 def flow_name(flow: AnyFlow | None) -> str | None:
     """The name of a flow that things are looked for by."""
     name = flow.name if isinstance(flow, BuiltFlow) else flow
-    return None if name is None else check.name(name, "flow")
+    return check.optional(check.name, name, "flow")
 
 
 def _by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:
@@ -189,8 +202,5 @@ def _by_name(flows: Iterable[BuiltFlow]) -> dict[str, BuiltFlow]:
     for flow in check.listed(flows, "flows", "flows"):
         other = known.setdefault(checked_flow(flow).name, flow)
         if other.version != flow.version:
-            raise InvalidInput(
-                f"flows=[...] has two versions of flow {flow.name!r}, so its name would mean "
-                "either; keep one, and pass the other to submit(...) itself"
-            )
+            raise InvalidInput(TWO_VERSIONS.fault(("flows",), flow=flow.name))
     return known

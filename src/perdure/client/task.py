@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
 from perdure.model.limit import Concurrency, Limit, Rate, Spacing
-from perdure.model.retry import Retry
+from perdure.model.retry import Retry, retry_of
 from perdure.model.task import Isolation, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+NOT_A_FUNCTION = declare("task.not_a_function", "@task decorates a function (got {value})")
 
 
 @overload
@@ -61,44 +62,24 @@ def task(
     """
     if isinstance(function, str):
         name, function = function, None
-    if isolation not in ("thread", "process"):
-        raise InvalidInput(f'isolation={safe_repr(isolation)} must be "thread" or "process"')
-    for limit in check.listed(limits, "limits", "limits"):
+    check.choice(isolation, "isolation", get_args(Isolation))
+    for index, limit in enumerate(check.listed(limits, "limits", "limits")):
         if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise InvalidInput(f"limits=[{safe_repr(limit)}] is not a Concurrency, Rate or Spacing")
+            raise check.wrong_type(limit, f"limits[{index}]", "a Concurrency, Rate or Spacing")
 
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
-            raise InvalidInput(f"@task decorates a function, not {safe_repr(decorated)}")
+            raise InvalidInput(NOT_A_FUNCTION.fault(value=safe_repr(decorated)))
         return Task(
             decorated,
             name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
             queue=queue,
             priority=priority,
-            retry=_checked_retry(retries),
-            timeout=_checked_timeout(timeout),
+            retry=retry_of(retries),
+            timeout=check.optional(check.span, timeout, "timeout", is_positive=True),
             tags=tags,
             limits=limits,
             isolation=isolation,
         )
 
     return decorate if function is None else decorate(function)
-
-
-def _checked_retry(retries: object) -> Retry | None:
-    if retries is None or isinstance(retries, Retry):
-        return retries
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise InvalidInput(f"retries={safe_repr(retries)} must be a Retry or a whole number from 0")
-    return Retry(retries)
-
-
-def _checked_timeout(timeout: Duration | None) -> timedelta | None:
-    if timeout is None:
-        return None
-    duration = check.span(timeout, "timeout")
-    if not duration:
-        raise InvalidInput(
-            f"timeout={safe_repr(timeout)} must be above zero; None means no timeout"
-        )
-    return duration

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from perdure.client.lazy_store import LazyStore
+from perdure.client.lazy_store import CLOSED, LazyStore
 from perdure.client.watched import Watched
 from perdure.errors import StoreError
 from perdure.model.hint import Hint
@@ -80,7 +80,7 @@ class Waiting(Generic[K, S]):
     def watch(self, key: K, *, is_close: bool = False) -> Iterator[Watch[K, S]]:
         """Be told its state, now and whenever it changes."""
         if self._store.is_closed:
-            raise StoreError(f"this client of {self._store.url} is closed; make a new one")
+            raise StoreError(CLOSED.fault(url=self._store.url))
         watch: Watch[K, S] = Watch(key, is_close=is_close)
         name = self._watched.name(key)
         self._watches.setdefault(name, set()).add(watch)

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.results import decoded
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.payload import Codec
@@ -77,19 +75,3 @@ def wait_record(wait: Wait, codec: Codec) -> WaitRecord:
         deciders=wait.deciders,
         detail=decoded(wait.detail, codec) if wait.detail else None,
     )
-
-
-def checked_kind(kind: Any) -> WaitKind | None:
-    if kind is None:
-        return None
-    try:
-        return WaitKind(kind)
-    except ValueError:
-        known = ", ".join(WaitKind)
-        raise InvalidInput(f"kind={safe_repr(kind)} must be one of {known}") from None
-
-
-def checked_wait(after: Any) -> WaitRecord:
-    if not isinstance(after, WaitRecord):
-        raise InvalidInput(f"after={safe_repr(after)} must be the last record of the page before")
-    return after

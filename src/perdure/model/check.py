@@ -7,15 +7,16 @@ cannot be used is refused with :class:`~perdure.errors.InvalidInput` before anyt
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.duration import DURATION_MAX, parse_duration
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
 from perdure.model.moment import EARLIEST, LATEST, is_storable
+from perdure.model.payload import storable_text
 
 NAME_MAX = 200
 TEXT_MAX = 10_000
@@ -28,7 +29,7 @@ NOT_A_CHOICE = declare(
 )
 INVALID_NAME = declare(
     "argument.name",
-    "{name} must be a string of 1 to {most} characters (got {value})"
+    "{name} must be a non-empty string[ of at most {most} characters] (got {value})"
     "[; it must not contain {unstorable}]",
 )
 INVALID_DURATION = declare(
@@ -55,12 +56,25 @@ UNKNOWN = declare(
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-def name(value: Any, parameter: str, most: int = NAME_MAX) -> str:
-    """Names and ids: short, and storable in every database."""
+def optional(
+    shape: Callable[Concatenate[Any, str, P], T],
+    value: Any,
+    parameter: str,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T | None:
+    """None, or what ``shape`` makes of the value: ``check.optional(check.name, by, "by")``."""
+    return None if value is None else shape(value, parameter, *args, **kwargs)
+
+
+def name(value: Any, parameter: str, most: int | None = NAME_MAX) -> str:
+    """Names and ids: short, and storable in every database. ``most=None`` is any length."""
     unstorable = _UNSTORABLE.search(value) if isinstance(value, str) else None
-    if not isinstance(value, str) or not value or len(value) > most or unstorable:
+    is_too_long = most is not None and isinstance(value, str) and len(value) > most
+    if not isinstance(value, str) or not value or is_too_long or unstorable:
         raise InvalidInput(
             INVALID_NAME.fault(
                 (parameter,),
@@ -74,14 +88,17 @@ def name(value: Any, parameter: str, most: int = NAME_MAX) -> str:
 
 
 def text(value: Any, parameter: str, most: int = TEXT_MAX) -> str:
-    """Free text for people, such as a reason or a note; may be empty."""
-    if not isinstance(value, str) or _UNSTORABLE.search(value):
-        raise wrong_type(value, parameter, "a string without NUL characters")
+    """Free text for people, such as a reason or an error; may be empty.
+
+    It may quote the output of a program: characters that no database can store are escaped.
+    """
+    if not isinstance(value, str):
+        raise wrong_type(value, parameter, "a string")
     if len(value) > most:
         raise InvalidInput(
             TOO_LONG.fault((parameter,), name=parameter, length=len(value), most=most)
         )
-    return value
+    return storable_text(value)
 
 
 def flag(value: Any, parameter: str) -> bool:
@@ -93,7 +110,7 @@ def flag(value: Any, parameter: str) -> bool:
 def choice(value: Any, parameter: str, choices: Iterable[T]) -> T:
     known = tuple(choices)
     for each in known:
-        if type(value) in (str, type(each)) and value == each:
+        if isinstance(value, str | type(each)) and value == each:
             return each
     names = tuple(str(each) for each in known)
     nearest = near(value, names, 1) if isinstance(value, str) else ()
@@ -143,6 +160,18 @@ def span(value: Any, parameter: str, *, is_positive: bool = False) -> timedelta:
     return found
 
 
+def milliseconds(value: Any, parameter: str) -> int:
+    """A duration in whole milliseconds, at least one."""
+    found = span(value, parameter, is_positive=True) // timedelta(milliseconds=1)
+    if not found:
+        raise InvalidInput(
+            OUT_OF_RANGE.fault(
+                (parameter,), name=parameter, expected="at least 1ms", value=safe_repr(value)
+            )
+        )
+    return found
+
+
 def moment(value: Any, parameter: str) -> datetime:
     """An aware datetime that every database can store, in UTC."""
     if not isinstance(value, datetime):
@@ -161,11 +190,16 @@ def moment(value: Any, parameter: str) -> datetime:
     return value.astimezone(UTC)
 
 
-def listed(values: Any, parameter: str, of: str, most: int | None = None) -> tuple[Any, ...]:
+def iterable(values: Any, parameter: str, of: str) -> Iterable[Any]:
     """Several values; a single string is refused, since it would be taken for its letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise wrong_type(values, parameter, f"a list of {of}")
-    found = tuple(values)
+    return values
+
+
+def listed(values: Any, parameter: str, of: str, most: int | None = None) -> tuple[Any, ...]:
+    """As ``iterable``, but read at once, so that it can be iterated again."""
+    found = tuple(iterable(values, parameter, of))
     if most is not None and len(found) > most:
         raise InvalidInput(
             TOO_MANY.fault((parameter,), name=parameter, count=len(found), most=most)
@@ -185,10 +219,17 @@ def tags(values: Any, parameter: str = "tags") -> tuple[str, ...]:
     return tuple(sorted(names(values, parameter, TAGS_MAX)))
 
 
-def mapping(value: Any, parameter: str, of: str) -> dict[Any, Any]:
-    if not isinstance(value, Mapping):
+def mapping(value: Any, parameter: str, of: str) -> dict[str, Any]:
+    """A mapping by names, such as ``of="parameter names to values"``."""
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
         raise wrong_type(value, parameter, f"a mapping of {of}")
     return dict(value)
+
+
+def instance(value: Any, parameter: str, kind: type[T], expected: str) -> T:
+    if not isinstance(value, kind):
+        raise wrong_type(value, parameter, expected)
+    return value
 
 
 def at_most_one(**given: Any) -> None:
@@ -198,13 +239,16 @@ def at_most_one(**given: Any) -> None:
         raise InvalidInput(EXCLUSIVE.fault((present[1],), names=present))
 
 
-def known(value: str, noun: str, names: Collection[str]) -> str:
-    """Refuse a name that is not among those that exist, and suggest the nearest."""
+def known(value: str, noun: str, names: Collection[str], *place: str | int) -> str:
+    """Refuse a name that is not among those that exist, and suggest the nearest.
+
+    ``place`` is the path to what should have the name.
+    """
     if value not in names:
         nearest = near(value, names)
         listed = () if nearest else tuple(sorted(names))[:12]
         raise InvalidInput(
-            UNKNOWN.fault((value,), noun=noun, name=value, nearest=nearest, known=listed)
+            UNKNOWN.fault((*place, value), noun=noun, name=value, nearest=nearest, known=listed)
         )
     return value
 

@@ -84,3 +84,10 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
         if not isinstance(item, str) and not is_exception:
             raise InvalidInput(f"Retry({name}=...) takes exception types, not {safe_repr(item)}")
     return tuple(item if isinstance(item, str) else type_name(item) for item in items)
+
+
+def retry_of(retries: Retry | int | None) -> Retry | None:
+    """The policy that is meant: a number of retries has the usual delays."""
+    if retries is None or isinstance(retries, Retry):
+        return retries
+    return Retry(check.integer(retries, "retries", 0, RETRIES_MAX))

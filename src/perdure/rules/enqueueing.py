@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, get_args
 
 from msgspec.structs import replace
 
+from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -23,10 +24,24 @@ from perdure.model.payload import (
     to_json,
 )
 from perdure.model.policy import encode_policy
-from perdure.model.retry import RETRIES_MAX, Retry
+from perdure.model.retry import RETRIES_MAX, Retry, retry_of
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.rules.limits import computed_keys
+
+UNKNOWN_ARGUMENT = declare(
+    "task.unknown_argument",
+    "{name!r} is neither a parameter of task {task!r} nor an option of enqueue"
+    "[; did you mean {nearest:or}?][; known: {known}]",
+)
+FUNCTION_FAILED = declare(
+    "job.function_failed",
+    "the {function} failed for this input: {error}",
+    "It is called with the same arguments as the task",
+)
+DUE_AFTER_DEADLINE = declare(
+    "job.due_after_deadline", "{deadline} is not later than the time the job is due ({due})"
+)
 
 
 class JobOptions(TypedDict, total=False):
@@ -124,8 +139,8 @@ def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDe
 def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
     """Everything that jobs with these options share; the id and the input are still to come."""
     check_option_names(options, CallOptions)
-    delay = _duration(options.get("delay"), "delay") or timedelta(0)
-    run_at = _moment(options.get("run_at"), "run_at")
+    delay = check.optional(check.span, options.get("delay"), "delay") or timedelta(0)
+    run_at = check.optional(check.moment, options.get("run_at"), "run_at")
     check.at_most_one(delay=options.get("delay"), run_at=run_at)
     deadline, deadline_at = _deadline(options.get("deadline"))
     _check_order(delay, run_at, deadline, deadline_at)
@@ -142,10 +157,20 @@ def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
         run_at=run_at,
         deadline=deadline,
         deadline_at=deadline_at,
-        group=_name(options.get("group"), "group"),
-        fingerprint=None if callable(fingerprint) else _name(fingerprint, "fingerprint"),
-        on_conflict=_on_conflict(options.get("on_conflict", "return")),
-        max_attempts=_attempts(_given(options.get("max_attempts"), defaults.max_attempts)),
+        group=check.optional(check.name, options.get("group"), "group"),
+        fingerprint=None
+        if callable(fingerprint)
+        else check.optional(check.name, fingerprint, "fingerprint"),
+        on_conflict=check.choice(
+            options.get("on_conflict", "return"), "on_conflict", get_args(OnConflict)
+        ),
+        max_attempts=check.optional(
+            check.integer,
+            _given(options.get("max_attempts"), defaults.max_attempts),
+            "max_attempts",
+            1,
+            RETRIES_MAX,
+        ),
         policy=_policy(options),
     )
 
@@ -156,7 +181,7 @@ def payload_job(
     """A job of a kind that needs no task here: its payload is the one argument."""
     check_option_names(options, JobOptions)
     if callable(options.get("fingerprint")):
-        raise InvalidInput("fingerprint must be a text here; only a task's input can make one")
+        raise check.wrong_type(options["fingerprint"], "fingerprint", "a string")
     template = job_template(defaults, options)  # type: ignore[arg-type]  # CallOptions has more
     what = f"the payload of a job {defaults.task!r}"
     plain = to_json(((payload,), {}), what, storing.payload_max_bytes, is_input=True)
@@ -208,40 +233,30 @@ def split_options(
 
 
 def check_option_names(options: Mapping[str, Any], known: Any) -> None:
-    names = known.__optional_keys__
     for name in options:
-        if name not in names:
-            raise InvalidInput(f"there is no option {name!r}{_nearest(name, names)}")
-
-
-def checked_limit(limit: Any, most: int) -> int:
-    return check.integer(limit, "limit", 1, most)
+        check.known(name, "option", known.__optional_keys__)
 
 
 def _unknown_argument(task: Task[..., Any], name: str) -> InvalidInput:
-    known = [*task.input_signature.parameters, *CallOptions.__optional_keys__]
+    known = {*task.input_signature.parameters, *CallOptions.__optional_keys__}
+    nearest = near(name, known)
     return InvalidInput(
-        f"{name!r} is neither a parameter of task {task.name!r} nor an option of enqueue"
-        f"{_nearest(name, known)}"
+        UNKNOWN_ARGUMENT.fault(
+            (name,),
+            name=name,
+            task=task.name,
+            nearest=nearest,
+            known=() if nearest else tuple(sorted(known)),
+        )
     )
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only mistakes need it
-
-    near = get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(sorted(known))}"
 
 
 def _from_input(what: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        raise InvalidInput(
-            f"the {what} failed for this input, which it is called with as the task is: {error!r}"
-        ) from error
+        fault = FUNCTION_FAILED.fault(function=what, error=safe_repr(error))
+        raise InvalidInput(fault) from error
 
 
 def _lane_of(defaults: JobDefaults, options: CallOptions) -> Lane:
@@ -254,19 +269,15 @@ def _lane_of(defaults: JobDefaults, options: CallOptions) -> Lane:
 
 
 def _policy(options: CallOptions) -> bytes | None:
-    retries, timeout = options.get("retries"), options.get("timeout")
-    if retries is not None and not isinstance(retries, Retry):
-        retries = Retry(retries)
-    if timeout is None:
-        return encode_policy(retries, None)
-    return encode_policy(retries, check.span(timeout, "timeout", is_positive=True))
+    timeout = check.optional(check.span, options.get("timeout"), "timeout", is_positive=True)
+    return encode_policy(retry_of(options.get("retries")), timeout)
 
 
 def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
     if isinstance(deadline, datetime):
         # Whether it has passed is for the store's clock to say, which is the one that counts.
-        return None, _moment(deadline, "deadline")
-    return None if deadline is None else check.span(deadline, "deadline", is_positive=True), None
+        return None, check.moment(deadline, "deadline")
+    return check.optional(check.span, deadline, "deadline", is_positive=True), None
 
 
 def _check_order(
@@ -276,30 +287,11 @@ def _check_order(
     deadline_at: datetime | None,
 ) -> None:
     if deadline is not None and delay >= deadline:
-        raise InvalidInput(f"the job would be due after {delay}, past its deadline of {deadline}")
+        raise InvalidInput(DUE_AFTER_DEADLINE.fault(("deadline",), due=delay, deadline=deadline))
     if run_at is not None and deadline_at is not None and run_at >= deadline_at:
-        raise InvalidInput(f"the job would be due at {run_at}, past its deadline {deadline_at}")
-
-
-def _duration(value: Duration | None, name: str) -> timedelta | None:
-    return None if value is None else check.span(value, name)
-
-
-def _moment(value: Any, name: str) -> datetime | None:
-    return None if value is None else check.moment(value, name)
-
-
-def _attempts(value: Any) -> int | None:
-    return None if value is None else check.integer(value, "max_attempts", 1, RETRIES_MAX)
-
-
-def _on_conflict(value: Any) -> OnConflict:
-    checked: OnConflict = check.choice(value, "on_conflict", get_args(OnConflict))
-    return checked
-
-
-def _name(value: Any, what: str) -> str | None:
-    return None if value is None else check.name(value, what)
+        raise InvalidInput(
+            DUE_AFTER_DEADLINE.fault(("deadline",), due=run_at, deadline=deadline_at)
+        )
 
 
 def _given(value: Any, default: Any) -> Any:
