@@ -130,7 +130,7 @@ gone = Flow("gone").delay("1h").then(work.echo).build()
 async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
     """Work of every kind, twice: what will be spoilt, and what must not suffer from it.
 
-    Says of what the checker finds whether it is about something that is spoilt.
+    Says of what the verifier finds whether it is about something that is spoilt.
     """
     jobs: dict[str, list[str]] = {}
     for who in ("victim", "good"):

@@ -15,7 +15,7 @@ SEEDS = 2_000
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.mutants:
-        from proof.simulate.hunting import hunt
+        from proof.simulate.mutants.hunt import hunt
 
         return hunt(options.only, options.processes, _tell)
     if options.seed is not None:

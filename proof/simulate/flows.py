@@ -1,30 +1,292 @@
-"""Flows drawn from a seed."""
+"""Flows drawn from a seed, part by part, and what each part makes of its input."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from perdure.client.flow import Flow
+from perdure.client.run_nodes import NodeRecord
 from perdure.model.flow import BuiltFlow
-from proof.simulate.parts import (
-    Approval,
-    Child,
-    Delay,
-    Fork,
-    Loop,
-    Mapped,
-    Outside,
-    Part,
-    Parts,
-    Route,
-    Seated,
-    Signal,
-    Work,
+from perdure.model.run import NodeStatus
+from proof.simulate.tasks import (
+    Tasks,
+    branch_of,
+    is_enough,
+    items_in,
+    number_of,
+    worked,
 )
-from proof.simulate.tasks import Tasks
+
+ITERATIONS_MAX = 4
+
+
+class Unfinished(Exception):
+    """The run did not come to, or through, this node."""
+
+
+class Wrong(Exception):
+    """The record contradicts what follows from it."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is recorded of one run."""
+
+    nodes: Mapping[str, NodeRecord]
+
+    def completed(self, id: str) -> NodeRecord:
+        node = self.nodes.get(id)
+        if node is None or node.status is not NodeStatus.COMPLETED:
+            raise Unfinished(f"node {id!r} is {None if node is None else node.status}")
+        return node
+
+    def worked(self, id: str, number: int, value: Any) -> Any:
+        """The output of a task, which must follow from what it got."""
+        node = self.completed(id)
+        if not node.has_failed:
+            compare(id, worked(number, value), node.output["n"])
+        return node.output
+
+
+def compare(id: str, expected: Any, found: Any) -> None:
+    if expected != found:
+        raise Wrong(f"node {id!r} gave {found!r}, not {expected!r}")
+
+
+class Part:
+    """Some nodes that follow on each other."""
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        raise NotImplementedError
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        """What comes out of it, given what went in."""
+        raise NotImplementedError
+
+
+Parts = Sequence[Part]
+
+
+def built(parts: Parts, tasks: Tasks) -> Flow | None:
+    """A branch; one without parts hands on what it gets."""
+    if not parts:
+        return None
+    flow = Flow()
+    for part in parts:
+        part.add(flow, tasks)
+    return flow
+
+
+def follow_all(parts: Parts, reading: Reading, value: Any) -> Any:
+    for part in parts:
+        value = part.follow(reading, value)
+    return value
+
+
+@dataclass(frozen=True)
+class Work(Part):
+    id: str
+    number: int
+    on_error: str = "fail"
+    is_undone: bool = False
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        undo = tasks.undo if self.is_undone else None
+        flow.then(tasks.work[self.number], name=self.id, on_error=self.on_error, undo=undo)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        return reading.worked(self.id, self.number, value)
+
+
+@dataclass(frozen=True)
+class Seated(Part):
+    """A node under a limit."""
+
+    id: str
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.then(tasks.seated, name=self.id)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        return reading.worked(self.id, 12, value)
+
+
+@dataclass(frozen=True)
+class Fork(Part):
+    id: str
+    branches: Mapping[str, Parts]
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.fork({name: built(parts, tasks) for name, parts in self.branches.items()})
+        flow.join(tasks.work[0], name=self.id)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        outputs = {name: follow_all(parts, reading, value) for name, parts in self.branches.items()}
+        return reading.worked(self.id, 0, outputs)
+
+
+@dataclass(frozen=True)
+class Route(Part):
+    id: str
+    left: Parts
+    right: Parts
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        branches = {"left": built(self.left, tasks), "right": built(self.right, tasks)}
+        flow.route(tasks.key, branches, name=self.id)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        node = reading.completed(self.id)
+        compare(self.id, branch_of(value), node.port)
+        return follow_all(self.left if node.port == "left" else self.right, reading, value)
+
+
+@dataclass(frozen=True)
+class Mapped(Part):
+    id: str
+    concurrency: int | None
+    on_error: str = "fail"
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.then(tasks.spread, name=f"{self.id}_items")
+        flow.map(tasks.work[1], name=self.id, concurrency=self.concurrency, on_error=self.on_error)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        items = reading.completed(f"{self.id}_items").output
+        compare(f"{self.id}_items", items_in(value), items)
+        outputs = reading.completed(self.id).output
+        compare(f"{self.id} (items)", len(items), len(outputs))
+        for number, (item, output) in enumerate(zip(items, outputs, strict=True)):
+            if output is not None or self.on_error == "fail":
+                compare(f"{self.id}[{number}]", worked(1, item), output["n"])
+        return outputs
+
+
+@dataclass(frozen=True)
+class Loop(Part):
+    id: str
+    asks_a_task: bool
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.loop(
+            tasks.work[2],
+            until=tasks.enough if self.asks_a_task else is_enough,
+            max_iterations=ITERATIONS_MAX,
+            on_max="continue",
+            name=self.id,
+        )
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        node = reading.completed(self.id)
+        iterations = 0
+        while iterations < ITERATIONS_MAX and not (iterations and is_enough(value)):
+            value = {"n": worked(2, value)}
+            iterations += 1
+        compare(f"{self.id} (iterations)", iterations, node.iteration)
+        compare(self.id, value["n"], node.output["n"])
+        return node.output
+
+
+@dataclass(frozen=True)
+class Delay(Part):
+    id: str
+    seconds: int
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.delay(f"{self.seconds}s", name=self.id)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        node = reading.completed(self.id)
+        compare(self.id, number_of(value), number_of(node.output))
+        return value
+
+
+@dataclass(frozen=True)
+class Signal(Part):
+    id: str
+    signal: str
+    timeout: int | None
+    lane: int | None
+    """Only signals with this number are for it."""
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        where = {"property": "lane", "op": "eq", "value": self.lane}
+        flow.wait_for_signal(
+            self.signal,
+            timeout=None if self.timeout is None else f"{self.timeout}s",
+            on_timeout="continue" if self.timeout is not None else "fail",
+            where=None if self.lane is None else where,
+            name=self.id,
+        )
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        output = reading.completed(self.id).output
+        if output is None:
+            compare(f"{self.id} (timeout)", self.timeout is not None, True)
+        elif self.lane is not None:
+            compare(f"{self.id} (lane)", self.lane, output["lane"])
+        return output
+
+
+@dataclass(frozen=True)
+class Approval(Part):
+    id: str
+    deciders: tuple[str, ...]
+    policy: str | int
+    deadline: int | None
+    notifies: bool
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        more: dict[str, Any] = {}
+        if self.deadline is not None:
+            more = {
+                "deadline": f"{self.deadline}s",
+                "on_timeout": "continue",
+                "reminders": ["2s", "5s"],
+            }
+        flow.approve(
+            f"May {self.id} go on?",
+            name=self.id,
+            deciders=self.deciders,
+            policy=self.policy,
+            on_reject="continue",
+            notify=tasks.notify if self.notifies else None,
+            **more,
+        )
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        return reading.completed(self.id).output
+
+
+@dataclass(frozen=True)
+class Outside(Part):
+    """A body that waits for a report."""
+
+    id: str
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.then(tasks.outside, name=self.id, on_timeout="continue")
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        return reading.completed(self.id).output
+
+
+@dataclass(frozen=True)
+class Child(Part):
+    id: str
+    flow: BuiltFlow
+    on_error: str
+
+    def add(self, flow: Flow, tasks: Tasks) -> None:
+        flow.flow(self.flow, name=self.id, on_error=self.on_error)
+
+    def follow(self, reading: Reading, value: Any) -> Any:
+        return reading.completed(self.id).output
+
 
 SIGNALS = ("go", "paid")
 PEOPLE = ("ann", "bob", "eve")

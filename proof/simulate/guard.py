@@ -1,28 +1,272 @@
-"""Who sees every call that reached the store, and says at once what must not be."""
+"""Looks at every call to the store: what it may change, and in which order jobs may be claimed."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, HELD, Claimed, TakenOver
+from perdure.model.job import FINISHED, HELD, Claim, Claimed, Status, StatusChange, TakenOver
+from perdure.model.outcome import Retried, Settlement
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
-from perdure.store.contract import ClaimRequest
+from perdure.store.contract import ClaimRequest, LaneRequest
 from perdure.store.memory.state import State
-from proof.simulate.fences import Fences
-from proof.simulate.queue_order import ill_chosen
+from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.stored_run import Place, StoredRun
+from proof.simulate.loop import Trace
 from proof.simulate.tasks import (
     KEYED_SEATS,
     SEATS,
     TAPS,
     TAPS_SECONDS,
 )
-from proof.simulate.trace import Trace
+
+Jobs = Mapping[JobId, StoredJob]
+Runs = Mapping[Place, StoredRun]
+
+_UNHELD = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+KEPT = timedelta(seconds=10)
+"""Whatever retention says, what has ended stays for so long, for those who wait for it."""
+_ABORTED = frozenset({Status.ABORTING, Status.CANCELLED})
+
+
+class WriteGuard:
+    """Compares the jobs of a store around one call at a time."""
+
+    def __init__(
+        self, state: State, now: Callable[[], datetime], find: Callable[[str], None]
+    ) -> None:
+        self._state = state
+        self._now = now
+        self._find = find
+        self._before: Jobs = {}
+        self._runs_before: Runs = {}
+        self.pruned: set[Hashable] = set()
+        self.let_go: dict[JobId, datetime] = {}
+        """When jobs that had been set aside went back to the queue."""
+
+    def before(self) -> None:
+        """Remember how things are, right before a call is carried out."""
+        self._before = dict(self._state.jobs)
+        self._runs_before = dict(self._state.records.runs)
+
+    def after(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        """Look at what the call has changed, and whether it did what it is there for."""
+        changed = self._changed()
+        self._note_let_go(changed)
+        if isinstance(answer, Exception):
+            if isinstance(answer, IllegalTransition):
+                self._find(f"{name}: {answer}")
+            for id in changed:
+                self._find(f"{name} raised {type(answer).__name__}, and changed job {id}")
+            return
+        self._check_finality(name, changed)
+        match name, answer:
+            case "jobs.save_progress", _:
+                self._check_stale(name, [claim for claim, _ in args[0]], changed)
+            case "jobs.renew", Renewal():
+                stale = self._check_stale(name, args[1], changed)
+                if answer.lost != stale:
+                    self._find(f"renewal says {sorted(answer.lost)} are lost, not {sorted(stale)}")
+            case "runs.save_step", _:
+                if not self._is_current(args[0]):
+                    self._find(f"a step of job {args[0].id} was stored under a stale claim")
+            case "jobs.settle", list():
+                self._saw_outcomes(args[0], answer, changed)
+            case "maintenance.promote_due", int():
+                self._saw_promotion(args[1], answer, changed)
+            case "maintenance.take_over_expired", list():
+                self._saw_take_over(args[1], args[2], answer)
+            case "maintenance.expire_deadlines", list():
+                self._saw_deadlines(args[1], len(answer), changed)
+            case "maintenance.prune_jobs", _:
+                gone = [self._before[id] for id in changed if id not in self._state.jobs]
+                self._check_ended([(job.id, job.finished_at) for job in gone])
+            case "maintenance.prune_runs", _:
+                runs = self._state.records.runs
+                left = [run for place, run in self._runs_before.items() if place not in runs]
+                roots = [(run.place, run.finished_at) for run in left if run.parent is None]
+                self._check_ended(roots)
+            case "admin.abort_jobs", list():
+                self._saw_abort(answer)
+
+    def _changed(self) -> list[JobId]:
+        """Jobs that were there, and were written to or removed."""
+        jobs = self._state.jobs
+        return [id for id, job in self._before.items() if jobs.get(id) is not job]
+
+    def _note_let_go(self, changed: Sequence[JobId]) -> None:
+        for id in changed:
+            after = self._state.jobs.get(id)
+            was_aside = self._before[id].status in (Status.DISABLED, Status.PAUSED)
+            if was_aside and after is not None and after.status is Status.WAITING:
+                self.let_go[id] = self._now()
+
+    def _is_current(self, claim: Claim) -> bool:
+        job = self._before.get(claim.id)
+        return job is not None and job.status in HELD and job.epoch == claim.epoch
+
+    def _check_finality(self, name: str, changed: Sequence[JobId]) -> None:
+        for id in changed:
+            before, after = self._before[id], self._state.jobs.get(id)
+            if after is None:
+                if before.node is None and name != "maintenance.prune_jobs":
+                    self._find(f"{name} removed job {id}")
+                continue
+            if after.epoch < before.epoch:
+                self._find(f"{name} took the epoch of job {id} back")
+            if before.status in FINISHED and name != "admin.retry_jobs":
+                self._find(f"{name} changed job {id}, which was {before.status}")
+            if before.status is Status.ABORTING and after.status not in _ABORTED:
+                self._find(f"{name} made job {id} {after.status}, though it was aborted")
+
+    def _check_stale(
+        self, name: str, claims: Sequence[Claim], changed: Sequence[JobId]
+    ) -> frozenset[JobId]:
+        """Only jobs that are held under one of these claims may change; the others' ids."""
+        current = {claim.id for claim in claims if self._is_current(claim)}
+        for id in changed:
+            if id not in current:
+                self._find(f"{name} under a stale claim changed job {id}")
+        return frozenset(claim.id for claim in claims) - current
+
+    def _saw_outcomes(
+        self,
+        settlements: Sequence[Settlement],
+        statuses: Sequence[Status | None],
+        changed: Sequence[JobId],
+    ) -> None:
+        self._check_stale("jobs.settle", [each.claim for each in settlements], changed)
+        for settlement, status in zip(settlements, statuses, strict=True):
+            id, outcome = settlement.claim.id, settlement.outcome
+            if self._is_current(settlement.claim) is (status is None):
+                self._find(f"the outcome of job {id} was answered with {status}")
+            if status in (Status.WAITING, Status.SCHEDULED) and isinstance(outcome, Retried):
+                wanted = outcome.until or self._now() + outcome.delay
+                if self._state.jobs[id].ready_at < wanted:
+                    self._find(f"job {id} is to be retried at {wanted}, and is ready before")
+
+    def _saw_promotion(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
+        now = self._now()
+        for id in changed:
+            if self._before[id].ready_at > now:
+                self._find(f"job {id} is waiting before it is ready")
+        if count < limit:
+            for job in self._state.jobs.values():
+                if job.status is Status.SCHEDULED and job.ready_at <= now:
+                    self._find(f"job {job.id} is due, and was not made waiting")
+
+    def _saw_take_over(self, limit: int, deaths_max: int, taken: Sequence[TakenOver]) -> None:
+        now = self._now()
+        for each in taken:
+            before, after = self._before[each.id], self._state.jobs[each.id]
+            if after.failures != before.failures or after.deaths != before.deaths + 1:
+                self._find(f"the death of a worker counts as a failure of job {each.id}")
+            is_poison = after.node is None and after.deaths >= deaths_max
+            if is_poison and after.status is Status.WAITING:
+                self._find(f"job {each.id} waits after {after.deaths} deaths of {deaths_max}")
+        if len(taken) < limit:
+            for job in self._state.jobs.values():
+                if job.status in HELD and job.lease_until is not None and job.lease_until <= now:
+                    self._find(f"the lease of job {job.id} ran out, and it was not taken over")
+
+    def _saw_deadlines(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
+        now = self._now()
+        for id in changed:
+            deadline = self._before[id].deadline_at
+            if deadline is None or deadline > now:
+                self._find(f"job {id} expired before its deadline")
+        if count < limit:
+            for job in self._state.jobs.values():
+                is_late = job.deadline_at is not None and job.deadline_at <= now
+                if is_late and job.status in _UNHELD:
+                    self._find(f"the deadline of job {job.id} passed, and it is {job.status}")
+
+    def _check_ended(self, gone: Iterable[tuple[Hashable, datetime | None]]) -> None:
+        """What is pruned has ended long enough ago."""
+        for id, finished_at in gone:
+            if finished_at is None or finished_at > self._now() - KEPT:
+                self._find(f"{id} was removed, and its end was {finished_at}")
+            self.pruned.add(id)
+
+    def _saw_abort(self, moved: Sequence[StatusChange]) -> None:
+        for each in moved:
+            job = self._state.jobs[each.id]
+            if each.before not in FINISHED and job.status not in _ABORTED:
+                self._find(f"job {each.id} was aborted, and is {job.status}")
+
+
+def ill_chosen(
+    state: State, request: ClaimRequest, claimed: Claimed, now: datetime
+) -> Iterator[str]:
+    """What is wrong with a claim, right after it was made."""
+    taken = [state.jobs[job.claim.id] for job in claimed.jobs]
+    for job in taken:
+        if job.ready_at > now:
+            yield f"job {job.id} was claimed {job.ready_at - now} before it is ready"
+    if len(taken) > request.limit:
+        yield f"{len(taken)} jobs were claimed, where {request.limit} were asked for"
+    left = _first_left(state, request, now)
+    for job in taken:
+        first = left.get(job.lane.text)
+        if first is not None and _urgency(first) < _urgency(job):
+            yield f"job {job.id} was claimed, and {first.id} of its lane comes before it"
+    free = _free_lanes(state, request, now)
+    last = max(map(_urgency, taken), default=None)
+    for lane in free & left.keys():
+        job = left[lane]
+        if len(taken) < request.limit:
+            yield f"job {job.id} may be claimed, and was left where it is"
+        elif last is not None and _urgency(job) < last:
+            yield f"job {job.id} comes before one that was claimed, and nothing is in its way"
+
+
+def _first_left(state: State, request: ClaimRequest, now: datetime) -> dict[str, StoredJob]:
+    """The most urgent job of each lane among those that could still be claimed."""
+    lanes = {lane.lane for lane in request.lanes}
+    left: dict[str, StoredJob] = {}
+    for job in state.jobs.values():
+        if job.status is not Status.WAITING or job.lane.text not in lanes:
+            continue
+        if job.namespace != request.namespace or job.is_held_off(request.worker, now):
+            continue
+        first = left.get(job.lane.text)
+        if first is None or _urgency(job) < _urgency(first):
+            left[job.lane.text] = job
+    return left
+
+
+def _free_lanes(state: State, request: ClaimRequest, now: datetime) -> set[str]:
+    """Lanes from which more could be claimed: open, and with room under all their limits.
+
+    Leases that ran out take no room, whether or not somebody has taken the jobs over yet.
+    """
+    live: Counter[str] = Counter()
+    for job in state.jobs.values():
+        if job.status in HELD and job.lease_until is not None and job.lease_until > now:
+            live.update(job.limit_keys)
+
+    def is_free(lane: LaneRequest) -> bool:
+        if (request.namespace, lane.queue) in state.paused:
+            return False
+        for rule in lane.rules:
+            kept = state.limits.get((request.namespace, rule.key))
+            is_closed = kept is not None and kept.closed_until is not None
+            if rule.live_max is None or live[rule.key] >= rule.live_max or is_closed:
+                return False  # rates are judged by the starts that there were
+        return True
+
+    return {lane.lane for lane in request.lanes if is_free(lane)}
+
+
+def _urgency(job: StoredJob) -> tuple[float, str]:
+    return job.rank, job.id
+
 
 PATIENCE, PATIENCE_AT_REST = timedelta(seconds=60), timedelta(seconds=12)
 """With whatever befalls the workers, and where nothing does."""
@@ -41,7 +285,7 @@ QUIET = frozenset(
 _TYPE = b'{"type":"'
 
 
-class Guard:
+class CallGuard:
     """Checks what can be told from one call and those before it."""
 
     def __init__(
@@ -58,7 +302,7 @@ class Guard:
         self._now = now
         self._trace = trace
         self._find = find
-        self._fences = Fences(state, now, find)
+        self._writes = WriteGuard(state, now, find)
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
         self._revived: set[JobId] = set()
@@ -71,13 +315,13 @@ class Guard:
 
     def sees(self, name: str) -> None:
         if name not in QUIET:
-            self._fences.before()
+            self._writes.before()
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.calls[name] += 1
         self._trace(_told(name, args, answer))
         if name not in QUIET:
-            self._fences.after(name, args, answer)
+            self._writes.after(name, args, answer)
         match name, answer:
             case "jobs.claim", Claimed():
                 self._saw_claim(args[0], answer)
@@ -97,7 +341,7 @@ class Guard:
     @property
     def pruned(self) -> Set[Hashable]:
         """What was removed because it had ended long enough ago: ids of jobs, places of runs."""
-        return self._fences.pruned
+        return self._writes.pruned
 
     def _saw_claim(self, request: ClaimRequest, claimed: Claimed) -> None:
         now = self._now()
@@ -109,7 +353,7 @@ class Guard:
             self._leases[id] = now + request.lease
             self._revived.discard(id)
             if job.deadline_at is not None:
-                noticeable_at = max(job.deadline_at, self._fences.let_go.get(id, job.deadline_at))
+                noticeable_at = max(job.deadline_at, self._writes.let_go.get(id, job.deadline_at))
                 if noticeable_at < now - self.deadline_patience:
                     self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
             if job.lane.task == "tapped":

@@ -14,18 +14,15 @@ from typing import Any
 
 from perdure.errors import StoreError
 from proof.evidence import log as evidence_log
-from proof.simulate.caretaker import Caretaker
-from proof.simulate.clients import SimulatedClient
-from proof.simulate.clocks import simulated_clock
-from proof.simulate.records import Asked
+from proof.simulate.clients import Asked, SimulatedClient
+from proof.simulate.loop import simulated_clock, threadless
 from proof.simulate.verdict import checked, judge
-from proof.simulate.worker_parts import threadless
-from proof.simulate.workers import Crew
+from proof.simulate.workers import Finisher, WorkerPool
 from proof.simulate.world import World
 
 UNREST_SECONDS = (4, 20)
 CHECKS = 3
-"""How often the checker looks while there is unrest."""
+"""How often the verifier looks while there is unrest."""
 SETTLING_SECONDS_MAX = 400.0
 
 
@@ -75,7 +72,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
 async def _live(world: World, asked: Asked) -> None:
     """Trouble first; then calm, until everything has ended; then the end of the day."""
     until = world.draw.uniform(*UNREST_SECONDS)
-    crew = Crew(world)
+    pool = WorkerPool(world)
     names = [f"client-{number}" for number in range(1, world.draw.randint(1, 3) + 1)]
     clients = [SimulatedClient(world, name, asked) for name in names]
     for client in clients:
@@ -83,21 +80,21 @@ async def _live(world: World, asked: Asked) -> None:
         if world.draw.random() < 0.2:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
     for part in range(1, CHECKS + 1):
-        await crew.suffer(until * part / CHECKS)
+        await pool.suffer(until * part / CHECKS)
         for finding in await checked(world):
             world.find(finding)
 
-    world.trace("the weather is calm from here on")
-    world.weather.calm()
+    world.trace("no more faults from here on")
+    world.faults.calm()
     for client in clients:
         world.loop.kill(client.actor.process)  # or one that waits for the store would go on
-    crew.relieve()
-    caretaker = Caretaker(world)
-    care = world.spawn(caretaker.actor, caretaker.run())
+    pool.relieve()
+    finisher = Finisher(world)
+    care = world.spawn(finisher.actor, finisher.run())
     await asyncio.wait([care], timeout=SETTLING_SECONDS_MAX)
     if care.done() and care.exception() is not None:
         world.find(f"caretaker: {care.exception()!r}")
-    await crew.stop()
+    await pool.stop()
     for finding in (*judge(world, asked), *await checked(world)):
         world.find(finding)
 

@@ -1,21 +1,77 @@
-"""An event loop on which time is simulated, and the seed decides whose turn it is.
+"""The event loop of a history: simulated time, actors and their clocks, and a trace.
 
-When nobody has anything to do, the time jumps to the next timer. There are no threads, no sockets
-and no real sleep.
-"""
+Each process and each thread in it is an actor. The seed decides whose turn it is; within one thread
+everything happens in its order, as asyncio promises."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import random
-from collections.abc import Callable
-from contextlib import suppress
-from contextvars import Context
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
 from typing import Any
 
-from proof.simulate.actors import ACTING, Actor, Process
+from perdure import clock
+from perdure.worker import service
+from perdure.worker.leases import STOP_SECONDS, LeaseKeeper
+from perdure.worker.steps import AttemptSteps
+
+
+@dataclass(slots=True)
+class Process:
+    """What lives and dies together, and has one clock, which may be wrong."""
+
+    name: str
+    rate: float = 1.0
+    """How fast its monotonic clock runs."""
+    offset: float = 0.0
+    wall_offset: float = 0.0
+    """By how many seconds its wall clock is wrong."""
+    is_dead: bool = False
+    dies_after: int | None = None
+    """Callbacks until it dies, in the middle of whatever it does."""
+    actors: list[Actor] = field(default_factory=list)
+    """Its threads."""
+
+    def local(self, now: float) -> float:
+        return self.offset + now * self.rate
+
+    def true(self, local: float) -> float:
+        return (local - self.offset) / self.rate
+
+
+class Actor:
+    """One thread of a process."""
+
+    __slots__ = ("buried", "frozen_until", "name", "pace", "process", "ready")
+
+    def __init__(self, process: Process, name: str = "") -> None:
+        self.process = process
+        self.name = f"{process.name}.{name}" if name else process.name
+        self.frozen_until = 0.0
+        self.pace = 0.0
+        """Seconds that one callback takes at most; most take no time at all."""
+        self.ready: deque[asyncio.Handle] = deque()
+        self.buried: list[asyncio.Handle] = []
+        """What a dead one was about to do. Kept, or the ends of its coroutines would run."""
+        process.actors.append(self)
+
+    def context(self) -> Context:
+        """A context of its own: what is started in it belongs to this actor."""
+        context = copy_context()
+        context.run(ACTING.set, self)
+        return context
+
+
+ACTING: ContextVar[Actor] = ContextVar("acting")
+
 
 STEPS_AT_ONE_TIME_MAX = 200_000
 LATE = 1e-9
@@ -176,3 +232,143 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             with suppress(BaseException):  # its end may do anything, and nobody is there
                 coroutine.close()
         self.close()
+
+
+BEGINNING = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def moment(seconds: float) -> datetime:
+    return BEGINNING + timedelta(seconds=seconds)
+
+
+class _Time:
+    """What ``perdure.clock`` reads of ``time``, on the clock of whoever asks."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def time_ns(self) -> int:
+        return int(self.wall().timestamp() * 1e9)
+
+    def wall(self) -> datetime:
+        loop = self._loop
+        return moment(loop.now + ACTING.get(loop.home).process.wall_offset)
+
+
+class _Datetime:
+    """What it reads of ``datetime``."""
+
+    def __init__(self, time: _Time) -> None:
+        self._time = time
+
+    def now(self, timezone: tzinfo) -> datetime:
+        return self._time.wall().astimezone(timezone)
+
+
+class _Os:
+    """What it reads of ``os``."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def urandom(self, size: int) -> bytes:
+        return self._draw.randbytes(size)
+
+
+@contextmanager
+def simulated_clock(loop: SimulatedLoop, seed: str) -> Iterator[None]:
+    """Let time, ids and chance come from the simulation within the block."""
+    time = _Time(loop)
+    chance = random.getstate()
+    ids: Any = clock.new_id.__self__  # type: ignore[attr-defined]  # it is a method
+    names: dict[str, Any] = {
+        "time": time,
+        "datetime": _Datetime(time),
+        "os": _Os(random.Random(f"ids of {seed}")),
+    }
+    before = {name: getattr(clock, name) for name in names}
+    _replace(names)
+    ids.__init__()  # or they would count on from those of the last simulation
+    random.seed(f"chance of {seed}")
+    try:
+        yield
+    finally:
+        _replace(before)
+        ids.__init__()
+        random.setstate(chance)
+
+
+def _replace(names: dict[str, Any]) -> None:
+    for name, value in names.items():
+        setattr(clock, name, value)
+
+
+class Trace:
+    """Takes lines as they come; hashes them all, and shows them if somebody wants to see."""
+
+    def __init__(self, loop: SimulatedLoop, show: Callable[[str], None] | None = None) -> None:
+        self._loop = loop
+        self._show = show
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def __call__(self, what: str) -> None:
+        actor = ACTING.get(self._loop.home).name
+        line = f"{self._loop.now:12.6f}  {actor:<12}  {what}"
+        self._hash.update(line.encode())
+        if self._show is not None:
+            self._show(line)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class LeaseKeeperOnLoop(LeaseKeeper):
+    """The keeper with its thread being an actor of its own: it may freeze when others do not."""
+
+    def start(self) -> None:
+        keeper = Actor(ACTING.get().process, "leases")
+        task = asyncio.get_running_loop().create_task
+        self._keeping = keeper.context().run(task, self._keep())
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        await asyncio.wait([self._keeping], timeout=STOP_SECONDS)
+        if not self._keeping.done():
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+
+
+def at_once(act: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that has nothing to wait for, but may let others have a turn."""
+    try:
+        while act.send(None) is None:
+            pass
+    except StopIteration as end:
+        return end.value
+    act.close()
+    raise AssertionError(f"{act!r} waits, where nothing can be waited for")
+
+
+def _wait(self: AttemptSteps, act: Coroutine[Any, Any, Any]) -> Any:
+    return at_once(act)
+
+
+@contextmanager
+def threadless() -> Iterator[None]:
+    """Let workers do without threads within the block."""
+    changes: list[tuple[Any, str, Any]] = [
+        (service, "LeaseKeeper", LeaseKeeperOnLoop),
+        (AttemptSteps, "wait", _wait),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)

@@ -1,4 +1,4 @@
-"""Workers, and what befalls them: they crash, freeze, slow down, stop and are started again."""
+"""Workers of a history, which crash, freeze and restart, and who finishes what is left over."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import asyncio
 import random
 from typing import Any
 
-from perdure.errors import StoreError
+from perdure.client.client import AsyncClient
+from perdure.errors import PerdureError, StoreError
+from perdure.model.job import FINISHED, Status
+from perdure.model.run import ENDED, WaitKind
 from perdure.worker.events import JobReleased
 from perdure.worker.worker import Worker
-from proof.simulate.actors import Actor
+from proof.simulate.clients import QUEUE
+from proof.simulate.flows import PEOPLE
 from proof.simulate.guard import PATIENCE_AT_REST
+from proof.simulate.loop import Actor
 from proof.simulate.world import World
 
 LEASES = (1, 2, 5)
@@ -64,7 +69,7 @@ class SimulatedWorker:
             self._world.trace("worker stopped")
 
 
-class Crew:
+class WorkerPool:
     """All workers of a history, and the nemesis that is after them."""
 
     def __init__(self, world: World) -> None:
@@ -86,12 +91,12 @@ class Crew:
             self.settings |= dict.fromkeys(("keep_completed", "keep_failed", "keep_dead"), "0s")
         self._unrest = draw.choice((0.0, 1.0, 3.0, 8.0))
         """Seconds between two strokes of fate, at most; 0: none at all."""
-        if not self._unrest and not world.weather.silence:
+        if not self._unrest and not world.faults.silence:
             world.guard.deadline_patience = PATIENCE_AT_REST
         self.workers: list[SimulatedWorker] = []
 
     async def suffer(self, until: float) -> None:
-        """Keep a crew at work until a moment has come, whatever befalls it."""
+        """Keep workers at work until a moment has come, whatever befalls it."""
         world, draw = self._world, self._draw
         while world.loop.now < until:
             while len(self._alive) < self._size:
@@ -161,3 +166,86 @@ class Crew:
                 self._world.trace(f"the clock of {worker.name} jumps")
             case "outage":
                 self._world.cut_off(seconds)
+
+
+ROUNDS_MAX = 60
+ROUND_SECONDS = 2.0
+
+
+class Finisher:
+    """Goes round until everything has ended, or clearly never will."""
+
+    def __init__(self, world: World) -> None:
+        self.actor = world.process("caretaker")
+        self._world = world
+
+    async def run(self) -> None:
+        world = self._world
+        self._client = AsyncClient(world.store_of(self.actor), flows=world.first_versions)
+        for _ in range(ROUNDS_MAX):
+            await self._go_round()
+            await asyncio.sleep(ROUND_SECONDS)
+            if self._is_all_over():
+                break
+        await self._client.close()
+
+    async def _go_round(self) -> None:
+        client = self._client
+        await client.resume_queue(QUEUE)
+        for schedule in await client.schedules():
+            await client.delete_schedule(schedule.name)
+        for run in await client.runs(status="paused", limit=1_000):
+            await self._try(client.unpause(run.id))
+        for job in await client.jobs(status="disabled", limit=1_000):
+            await self._try(client.enable(job.id))
+        for job in await client.jobs(status="paused", limit=1_000):
+            if job.node is None:
+                await self._try(client.resume(job.id))
+        for wait in await client.waits(limit=1_000):
+            match wait.kind:
+                case WaitKind.SIGNAL:
+                    payload = {"lane": 1, "value": 3}
+                    await self._try(client.signal(wait.run, wait.name, payload))
+                case WaitKind.OUTSIDE:
+                    await self._try(client.report(wait.run, wait.key, status="completed", result=4))
+        for approval in await client.inbox(limit=1_000):
+            for person in PEOPLE:
+                await self._try(client.decide(approval.id, "approve", by=person))
+
+    async def _try(self, act: object) -> None:
+        try:
+            await act  # type: ignore[misc]  # a coroutine of any result
+        except PerdureError as error:
+            self._world.trace(f"caretaker: {type(error).__name__}")
+
+    def _is_all_over(self) -> bool:
+        state = self._world.state
+        return all(run.status in ENDED for run in state.records.runs.values()) and all(
+            job.status in FINISHED for job in state.jobs.values()
+        )
+
+
+def left_over(world: World) -> list[str]:
+    """What has not ended, and why that may be."""
+    state = world.state
+    found = [
+        f"run {run.id} of {run.flow} is {run.status}, with jobs "
+        f"{[state.jobs[id].status.value for id in state.of_run.ids(run.place)]} and waits "
+        f"{sorted(wait.key for wait in state.records.waits_of(run.place))}"
+        for run in state.records.runs.values()
+        if run.status not in ENDED
+    ]
+    found += [
+        f"job {job.id} of {job.lane.task} is {job.status}"
+        for job in state.jobs.values()
+        if job.status not in FINISHED and job.node is None
+    ]
+    return found
+
+
+def held(world: World) -> list[str]:
+    return [
+        job.id
+        for job in world.state.jobs.values()
+        if job.status in (Status.ACTIVE, Status.ABORTING)
+    ]

@@ -1,4 +1,4 @@
-"""One simulated world: its time, its store, its weather, and everybody in it."""
+"""The world of one history: a loop, a store, tasks, flows, and the faults of its seed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,52 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from perdure.clock import Clock
 from perdure.rules import snapshot
+from perdure.store.contract import PARTS
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
+from perdure.store.wakeups import Kinds, Listener
+from perdure.testing.wrapped_store import wrap_part
 from proof.evidence.log import MemoryEvidenceLog
-from proof.simulate.actors import Actor, Process
-from proof.simulate.clocks import moment
 from proof.simulate.flows import Drawing, SimulatedFlow
-from proof.simulate.guard import Guard
-from proof.simulate.line import Line
-from proof.simulate.loop import SimulatedLoop
-from proof.simulate.store import URL, SimulatedStore
+from proof.simulate.guard import CallGuard
+from proof.simulate.loop import Actor, Process, SimulatedLoop, Trace, moment
+from proof.simulate.network import Network, drawn_profile
 from proof.simulate.tasks import Tasks
-from proof.simulate.trace import Trace
-from proof.simulate.weather import drawn_weather
+
+URL = "memory://"
+
+
+class SimulatedStore(MemoryStore):
+    """A handle of one process: every call goes over its network."""
+
+    def __init__(self, state: State, clock: Clock, network: Network) -> None:
+        super().__init__(URL, session=Session(state, clock))
+        self._network = network
+        for name in PARTS:
+            setattr(self, name, wrap_part(name, getattr(self, name), self._send))
+
+    def clone(self) -> SimulatedStore:
+        return SimulatedStore(self._session.state, self._session.clock, self._network)
+
+    def subscribe(self, listener: Listener, kinds: Kinds = None) -> Callable[[], None]:
+        return super().subscribe(self._network.hear(listener), kinds)
+
+    async def now(self) -> datetime:
+        moment: datetime = await self._send("now", super().now, (), {})
+        return moment
+
+    async def _send(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        carry = partial(method, *args, **kwargs)
+        return await self._network.call(self._session.state, name, args, carry)
+
 
 RATES = (1.0, 1.0, 1.0, 0.97, 1.05)
 SKEW_SECONDS = 30.0
@@ -39,7 +68,7 @@ class World:
         self.loop = SimulatedLoop(self.seed)
         self.trace = Trace(self.loop, show)
         self.draw = random.Random(f"world of {seed}")
-        self.weather = drawn_weather(self.draw)
+        self.faults = drawn_profile(self.draw)
         self.witness = MemoryEvidenceLog(now=lambda: self.loop.now)
         self.findings: list[str] = []
         self.is_over = False
@@ -54,7 +83,7 @@ class World:
             {each.flow.name: each.flow for each in reversed(self.flows.values())}.values()
         )
         """Of each flow the version that is known by its name."""
-        self.guard = Guard(self.state, self.now, self.trace, self.find)
+        self.guard = CallGuard(self.state, self.now, self.trace, self.find)
 
     def now(self) -> datetime:
         """The store's time, which is the true one."""
@@ -89,11 +118,11 @@ class World:
         )
 
     def store_of(self, actor: Actor) -> SimulatedStore:
-        line = Line(actor, self.weather, self.loop, self.trace, self.guard)
-        return SimulatedStore(self.state, self.now, line)
+        network = Network(actor, self.faults, self.loop, self.trace, self.guard)
+        return SimulatedStore(self.state, self.now, network)
 
     def plain_store(self) -> MemoryStore:
-        """A handle without a line, for whoever looks at the end."""
+        """A handle without a network, for whoever looks at the end."""
         return MemoryStore(URL, session=Session(self.state, self.now))
 
     def spawn(self, actor: Actor, act: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -104,4 +133,4 @@ class World:
     def cut_off(self, seconds: float) -> None:
         """Let the store be out of reach for everybody."""
         self.trace(f"the store is out of reach for {seconds:.3f} s")
-        self.weather.out_until = max(self.weather.out_until, self.loop.now + seconds)
+        self.faults.out_until = max(self.faults.out_until, self.loop.now + seconds)

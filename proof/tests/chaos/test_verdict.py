@@ -143,7 +143,7 @@ class TestHowItEnded:
         )
 
 
-async def test_what_the_checker_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
+async def test_what_the_verifier_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
     EvidenceLog(tmp_path / "witness").accepted(run="gone")
 
     [finding] = await findings(case)

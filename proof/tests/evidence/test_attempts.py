@@ -1,4 +1,4 @@
-"""What a real history taught the checker about attempts that were given back."""
+"""What a real history taught the verifier about attempts that were given back."""
 
 from __future__ import annotations
 

@@ -6,13 +6,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from perdure.store.memory.state import State
-from proof.simulate.actors import Actor, Process
-from proof.simulate.clocks import moment
-from proof.simulate.line import Line, Watcher
-from proof.simulate.loop import SimulatedLoop
-from proof.simulate.store import SimulatedStore
-from proof.simulate.trace import Trace
-from proof.simulate.weather import Weather
+from proof.simulate.loop import Actor, Process, SimulatedLoop, Trace, moment
+from proof.simulate.network import FaultProfile, Network, Watcher
+from proof.simulate.world import SimulatedStore
 
 
 class Seen:
@@ -37,7 +33,7 @@ def spawn(loop: SimulatedLoop, who: Actor, act: Coroutine[Any, Any, Any]) -> Any
 
 
 def store_on(
-    loop: SimulatedLoop, weather: Weather, seen: Watcher, state: State | None = None
+    loop: SimulatedLoop, faults: FaultProfile, seen: Watcher, state: State | None = None
 ) -> SimulatedStore:
-    line = Line(actor("someone"), weather, loop, Trace(loop), seen)
-    return SimulatedStore(state or State(), lambda: moment(loop.now), line)
+    network = Network(actor("someone"), faults, loop, Trace(loop), seen)
+    return SimulatedStore(state or State(), lambda: moment(loop.now), network)

@@ -11,12 +11,10 @@ import pytest
 from perdure.model.job import Status
 from perdure.model.run import RunCommit, RunStatus
 from perdure.store.memory.state import State
-from proof.simulate.clocks import moment
-from proof.simulate.guard import PATIENCE, Guard
-from proof.simulate.loop import SimulatedLoop
-from proof.simulate.store import SimulatedStore
-from proof.simulate.trace import Trace
-from proof.simulate.weather import Weather
+from proof.simulate.guard import PATIENCE, CallGuard
+from proof.simulate.loop import SimulatedLoop, Trace, moment
+from proof.simulate.network import FaultProfile
+from proof.simulate.world import SimulatedStore
 from proof.tests.simulate.simulated import store_on
 from tests.conformance.builders import new_job, request
 from tests.conformance.run_builders import event, new_run, step
@@ -25,13 +23,13 @@ LATE_SECONDS = (2 * PATIENCE).total_seconds()
 
 
 class Watched:
-    """A simulated store in good weather, and what its guard has found."""
+    """A simulated store without faults, and what its guard has found."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         state = State()
         self.found: list[str] = []
-        guard = Guard(state, lambda: moment(loop.now), Trace(loop), self.found.append)
-        self.store: SimulatedStore = store_on(loop, Weather(), guard, state)
+        guard = CallGuard(state, lambda: moment(loop.now), Trace(loop), self.found.append)
+        self.store: SimulatedStore = store_on(loop, FaultProfile(), guard, state)
         self.run = loop.run_until_complete
 
     def later(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.store.memory import committing
-from proof.simulate.hunting import Catch, caught, table
 from proof.simulate.mutants import MUTANTS, mutated
+from proof.simulate.mutants.hunt import Catch, caught, table
 
 MUTANTS_MIN = 20
 """Fewer would show too little."""

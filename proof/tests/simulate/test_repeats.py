@@ -13,7 +13,7 @@ from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
 from perdure.store.contract import Store
 from perdure.store.postgres.store import PostgresStore
 from proof.simulate.loop import SimulatedLoop
-from proof.simulate.weather import Weather
+from proof.simulate.network import FaultProfile
 from proof.tests.simulate.simulated import Seen, store_on
 from tests.backends.postgres.line import Line
 from tests.conformance import run_builders as runs
@@ -132,29 +132,29 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name_
 
 
 class LosesOne(Seen):
-    """Ends bad weather once a call has come through whose answer gets lost."""
+    """Ends all faults once a call has come through whose answer gets lost."""
 
-    def __init__(self, weather: Weather, loop: SimulatedLoop) -> None:
+    def __init__(self, faults: FaultProfile, loop: SimulatedLoop) -> None:
         super().__init__()
-        self.weather = weather
+        self.faults = faults
         self.lost = 0
         self._loop = loop
 
     def saw(self, name: str, args: tuple[object, ...], answer: object) -> None:
         super().saw(name, args, answer)
-        if self.weather.lost_after:
+        if self.faults.lost_after:
             self.lost += 1
-            self._loop.call_later(0.001, self.weather.calm)
+            self._loop.call_later(0.001, self.faults.calm)
 
     def lose(self, _: str) -> None:
-        self.weather.lost_after = 1.0
+        self.faults.lost_after = 1.0
 
 
 @each_case
 def test_on_the_simulated_store(case: Case) -> None:
-    loop, weather = SimulatedLoop("a seed"), Weather()
-    seen = LosesOne(weather, loop)
-    loop.run_until_complete(case(store_on(loop, weather, seen), seen.lose))
+    loop, faults = SimulatedLoop("a seed"), FaultProfile()
+    seen = LosesOne(faults, loop)
+    loop.run_until_complete(case(store_on(loop, faults, seen), seen.lose))
     loop.bury()
 
     assert seen.lost == 1

@@ -1,7 +1,4 @@
-"""Mutants: the real code with one thing broken in it, to show that the simulator finds it out.
-
-Those of plain jobs are in ``job_mutants``; all others are here.
-"""
+"""Mutants of everything but plain jobs: claims, runs, waits, schedules, engine and worker."""
 
 from __future__ import annotations
 
@@ -37,11 +34,7 @@ from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
 from perdure.worker.housekeeping.waits import WaitDuty
-from proof.simulate import job_mutants
-from proof.simulate.breaking import MUTANTS, Change, mutant, mutated, nothing
-
-__all__ = ["MUTANTS", "job_mutants", "mutated"]
-
+from proof.simulate.mutants.patch import Change, mutant, nothing
 
 # Claims, epochs and leases
 

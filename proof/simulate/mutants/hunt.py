@@ -27,7 +27,7 @@ class Catch:
 
     @property
     def found_by(self) -> str:
-        """The checker's rule, or the beginning of what was seen."""
+        """The verifier's rule, or the beginning of what was seen."""
         checked = _CHECKED.match(self.finding)
         return checked[1] if checked else self.finding[:SHOWN_MAX]
 

@@ -11,9 +11,8 @@ from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed, Settlement
-from proof.simulate.line import LATE_SECONDS_MAX
 from proof.simulate.loop import SimulatedLoop
-from proof.simulate.weather import Weather
+from proof.simulate.network import LATE_SECONDS_MAX, FaultProfile
 from proof.tests.simulate.simulated import Seen, actor, spawn, store_on
 from tests.conformance.builders import WORKER, new_job, request
 from tests.conformance.run_builders import new_run
@@ -27,20 +26,20 @@ def loop() -> Iterator[SimulatedLoop]:
 
 
 class StopsAfter(Seen):
-    """Ends bad weather once something has reached the store."""
+    """Ends all faults once something has reached the store."""
 
-    def __init__(self, weather: Weather) -> None:
+    def __init__(self, faults: FaultProfile) -> None:
         super().__init__()
-        self._weather = weather
+        self._faults = faults
 
     def saw(self, name: str, args: tuple[object, ...], answer: object) -> None:
         super().saw(name, args, answer)
-        asyncio.get_running_loop().call_later(0.001, self._weather.calm)
+        asyncio.get_running_loop().call_later(0.001, self._faults.calm)
 
 
 def test_what_is_refused_is_not_written(loop: SimulatedLoop) -> None:
     seen = Seen()
-    store = store_on(loop, Weather(refused=1.0), seen)
+    store = store_on(loop, FaultProfile(refused=1.0), seen)
 
     with pytest.raises(StoreError):
         loop.run_until_complete(store.jobs.insert([new_job()]))
@@ -49,9 +48,9 @@ def test_what_is_refused_is_not_written(loop: SimulatedLoop) -> None:
 
 
 def test_an_insert_whose_answer_was_lost_is_repeated_and_counts_once(loop: SimulatedLoop) -> None:
-    weather = Weather(lost_after=1.0)
-    seen = StopsAfter(weather)
-    store = store_on(loop, weather, seen)
+    faults = FaultProfile(lost_after=1.0)
+    seen = StopsAfter(faults)
+    store = store_on(loop, faults, seen)
 
     [inserted] = loop.run_until_complete(store.jobs.insert([new_job()]))
 
@@ -61,12 +60,12 @@ def test_an_insert_whose_answer_was_lost_is_repeated_and_counts_once(loop: Simul
 
 
 def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: SimulatedLoop) -> None:
-    weather = Weather()
-    seen = StopsAfter(weather)
-    store = store_on(loop, weather, seen)
+    faults = FaultProfile()
+    seen = StopsAfter(faults)
+    store = store_on(loop, faults, seen)
     loop.run_until_complete(store.jobs.insert([new_job(), new_job()]))
 
-    weather.lost_after = 1.0
+    faults.lost_after = 1.0
     claimed = loop.run_until_complete(store.jobs.claim(request(limit=1)))
     given_back = loop.run_until_complete(
         store.jobs.requeue_unknown(WORKER, [job.claim.id for job in claimed.jobs])
@@ -78,12 +77,12 @@ def test_a_claim_whose_answer_was_lost_says_that_it_was_repeated(loop: Simulated
 
 
 def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: SimulatedLoop) -> None:
-    weather = Weather()
-    store = store_on(loop, weather, StopsAfter(weather))
+    faults = FaultProfile()
+    store = store_on(loop, faults, StopsAfter(faults))
     loop.run_until_complete(store.jobs.insert([new_job()]))
     claimed = loop.run_until_complete(store.jobs.claim(request(limit=1)))
 
-    weather.lost_after = 1.0
+    faults.lost_after = 1.0
     outcome = Settlement(claim=claimed.jobs[0].claim, outcome=Completed(output=b"1"))
     statuses = loop.run_until_complete(store.jobs.settle([outcome]))
 
@@ -93,19 +92,19 @@ def test_an_outcome_whose_answer_was_lost_is_answered_as_written(loop: Simulated
 def test_a_call_that_is_given_up_fails_though_it_may_have_been_carried_out(
     loop: SimulatedLoop,
 ) -> None:
-    weather = Weather(lost_after=1.0, given_up=1.0)
-    store = store_on(loop, weather, Seen())
+    faults = FaultProfile(lost_after=1.0, given_up=1.0)
+    store = store_on(loop, faults, Seen())
 
     with pytest.raises(StoreError, match="nobody knows"):
         loop.run_until_complete(store.jobs.insert([new_job()]))
 
-    weather.calm()
+    faults.calm()
     assert loop.run_until_complete(store.queries.count_jobs(JobFilter())) == 1
 
 
 def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
-    weather = Weather(lost_before=1.0, silence=10.0, given_up=1.0)
-    store = store_on(loop, weather, Seen())
+    faults = FaultProfile(lost_before=1.0, silence=10.0, given_up=1.0)
+    store = store_on(loop, faults, Seen())
 
     with pytest.raises(StoreError):
         loop.run_until_complete(store.jobs.insert([new_job()]))
@@ -114,8 +113,8 @@ def test_a_silent_line_is_noticed_late(loop: SimulatedLoop) -> None:
 
 
 def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
-    def heard(weather: Weather) -> list[HintKind]:
-        store, hints = store_on(loop, weather, Seen()), list[Hint]()
+    def heard(faults: FaultProfile) -> list[HintKind]:
+        store, hints = store_on(loop, faults, Seen()), list[Hint]()
 
         async def listen() -> None:
             stop = store.subscribe(hints.append, [HintKind.READY])
@@ -126,15 +125,15 @@ def test_hints_may_come_twice_or_never(loop: SimulatedLoop) -> None:
         loop.run_until_complete(listen())
         return [hint.kind for hint in hints]
 
-    assert heard(Weather()) == [HintKind.READY]
-    assert heard(Weather(hint_twice=1.0)) == [HintKind.READY] * 2
-    assert heard(Weather(hint_lost=1.0)) == []
+    assert heard(FaultProfile()) == [HintKind.READY]
+    assert heard(FaultProfile(hint_twice=1.0)) == [HintKind.READY] * 2
+    assert heard(FaultProfile(hint_lost=1.0)) == []
 
 
 class TestOnTheWay:
     def test_arrives_after_it_was_given_up(self, loop: SimulatedLoop) -> None:
         seen = Seen()
-        store = store_on(loop, Weather(lost_before=1.0, late=1.0, given_up=1.0), seen)
+        store = store_on(loop, FaultProfile(lost_before=1.0, late=1.0, given_up=1.0), seen)
 
         with pytest.raises(StoreError, match="nobody knows"):
             loop.run_until_complete(store.jobs.insert([new_job()]))
@@ -145,9 +144,9 @@ class TestOnTheWay:
         assert seen.names == ["jobs.insert"]
 
     def test_arrives_after_its_repeat_and_counts_once(self, loop: SimulatedLoop) -> None:
-        weather, seen = Weather(lost_before=1.0, late=1.0), Seen()
-        store = store_on(loop, weather, seen)
-        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+        faults, seen = FaultProfile(lost_before=1.0, late=1.0), Seen()
+        store = store_on(loop, faults, seen)
+        loop.call_later(0.01, setattr, faults, "lost_before", 0.0)
 
         [inserted] = loop.run_until_complete(store.jobs.insert([new_job()]))
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))
@@ -160,11 +159,11 @@ class TestOnTheWay:
         self, loop: SimulatedLoop
     ) -> None:
         """Else a run would take the place of itself, long after it has begun."""
-        weather, seen = Weather(), Seen()
-        store = store_on(loop, weather, seen)
+        faults, seen = FaultProfile(), Seen()
+        store = store_on(loop, faults, seen)
         loop.run_until_complete(store.runs.submit(new_run()))
-        weather.lost_before = weather.late = 1.0
-        loop.call_later(0.01, setattr, weather, "lost_before", 0.0)
+        faults.lost_before = faults.late = 1.0
+        loop.call_later(0.01, setattr, faults, "lost_before", 0.0)
 
         again = new_run(on_existing="terminate_existing")
         submitted = loop.run_until_complete(store.runs.submit(again))
@@ -175,7 +174,7 @@ class TestOnTheWay:
 
     def test_outlives_who_sent_it(self, loop: SimulatedLoop) -> None:
         seen, sender = Seen(), actor("sender")
-        store = store_on(loop, Weather(latency=1.0), seen)
+        store = store_on(loop, FaultProfile(latency=1.0), seen)
 
         sent = spawn(loop, sender, store.jobs.insert([new_job()]))
         loop.run_until_complete(asyncio.sleep(0.001))
@@ -189,10 +188,10 @@ class TestOnTheWay:
 
 
 def test_an_outage_is_for_everybody_who_comes_meanwhile(loop: SimulatedLoop) -> None:
-    weather, seen = Weather(), Seen()
-    early = store_on(loop, weather, seen)
-    weather.out_until = 7.0
-    late = store_on(loop, weather, seen)
+    faults, seen = FaultProfile(), Seen()
+    early = store_on(loop, faults, seen)
+    faults.out_until = 7.0
+    late = store_on(loop, faults, seen)
 
     for store in (early, late):
         spawn(loop, actor("someone"), store.jobs.insert([new_job()]))

@@ -25,7 +25,7 @@ from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.transaction import Transaction
 from perdure.worker.housekeeping import keeper
 from perdure.worker.housekeeping import prune as pruning
-from proof.simulate.breaking import Change, mutant
+from proof.simulate.mutants.patch import Change, mutant
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 
