@@ -101,4 +101,4 @@ class TestDoctor:
         assert "hunter2" not in shown.out + shown.error
 
     def test_refuses_a_wrong_url_as_bad_usage(self) -> None:
-        assert_told(Commands("mysql://host/db")("doctor", "--json"), 2, "'mysql' is not a store")
+        assert_told(Commands("mysql://host/db")("doctor"), 2, "'mysql' is not a store")

@@ -1,0 +1,179 @@
+"""No code reads our own messages: programs match on codes and arguments.
+
+What still does is listed here, module by module. The lists may only shrink: they are compared for
+equality, so a stale entry fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.architecture.source_tree import Module, imported_names, modules
+
+SHOWING = ("cli", "client.declared", "demo", "in_process", "testing", "verify")
+SHOWING_RULES = {"rules.explain", "rules.health"}
+
+# Module that shows or makes messages -> what it reads with regular expressions or a parser.
+PARSERS = {
+    "cli.init": "the name of a folder",
+    "client.declared.builder_faults": "sentences of the flow builder, to find the place in a file",
+    "client.declared.dumping": "texts that YAML would misread",
+    "client.declared.reading": "escapes in JSON",
+    "client.declared.scalars": "numbers in YAML",
+}
+
+# Module -> why it marks places within a text by control characters.
+SENTINELS = {
+    "client.declared.builder_faults": "the node that a sentence of the flow builder is about",
+}
+
+# Module -> how often it makes another message of an error of ours, instead of passing on faults.
+RENDERED_AGAIN = {
+    "cli.decide": 2,
+    "cli.form_asking": 2,
+    "client.declared.compiling": 1,
+    "client.declared.node_steps": 4,
+    "client.declared.plain": 1,
+    "client.declared.reading": 1,
+    "client.flow_assembly": 1,
+    "client.flow_calls": 1,
+    "client.flow_inputs": 2,
+    "demo.showing": 1,
+    "nodes.config": 1,
+    "nodes.http": 2,
+    "nodes.script": 1,
+    "nodes.switch": 1,
+    "rules.condition": 1,
+    "rules.form": 1,
+    "rules.pattern": 1,
+    "rules.pausing": 1,
+    "rules.reading": 4,
+    "rules.template": 2,
+    "verify.replay": 1,
+    "worker.judging": 1,
+    "worker.node_calls": 1,
+    "worker.results": 2,
+}
+
+# Module -> how often it takes apart the text of an error.
+TAKEN_APART = {
+    "client.declared.compiling": 1,
+    "client.declared.reading": 1,  # the YAML parser's, which is several lines long
+    "model.payload": 1,  # msgspec's, which offers no data
+}
+
+TEXT_METHODS = {
+    "endswith",
+    "find",
+    "index",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rpartition",
+    "rsplit",
+    "split",
+    "splitlines",
+    "startswith",
+}
+
+
+def test_who_parses_where_messages_are_shown() -> None:
+    assert set(parsers(modules())) == PARSERS.keys()
+
+
+def test_who_marks_places_in_texts() -> None:
+    assert set(sentinels(modules())) == SENTINELS.keys()
+
+
+def test_who_makes_messages_of_messages() -> None:
+    assert Counter(rendered_again(modules())) == RENDERED_AGAIN
+
+
+def test_who_takes_messages_apart() -> None:
+    assert Counter(taken_apart(modules())) == TAKEN_APART
+
+
+def parsers(found: Iterable[Module]) -> Iterator[str]:
+    for module in found:
+        is_shown = module.name.startswith(tuple(f"{part}." for part in SHOWING))
+        imported = {each.split(".")[0] for each in imported_names(module).values()}
+        if (is_shown or module.name in SHOWING_RULES) and imported & {"re", "ast"}:
+            yield module.name
+
+
+def sentinels(found: Iterable[Module]) -> Iterator[str]:
+    for module in found:
+        for node in ast.walk(module.tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and ("\x01" in text or "\x02" in text):
+                yield module.name
+
+
+def rendered_again(found: Iterable[Module]) -> Iterator[str]:
+    """``str(error)``, ``repr(error)`` and ``f"{error}"`` of an exception of ours just caught."""
+    for module in found:
+        own = {name for name, full in imported_names(module).items() if full.startswith("perdure.")}
+        own |= {node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)}
+        for handler in ast.walk(module.tree):
+            if not isinstance(handler, ast.ExceptHandler) or not (handler.name and handler.type):
+                continue
+            caught = {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+            if caught & own:
+                yield from (module.name for node in ast.walk(handler) if _shows(node, handler.name))
+
+
+def _shows(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="str" | "repr"), args=[ast.Name(id=shown)]):
+            return shown == name
+        case ast.FormattedValue(value=ast.Name(id=shown)):
+            return shown == name
+    return False
+
+
+def taken_apart(found: Iterable[Module]) -> Iterator[str]:
+    """``str(error).split(...)`` and ``"text" in str(error)``."""
+    for module in found:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=text, attr=method)):
+                    if method in TEXT_METHODS and _is_text_of_an_error(text):
+                        yield module.name
+                case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[text]):
+                    if _is_text_of_an_error(text):
+                        yield module.name
+
+
+def _is_text_of_an_error(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in ("error", "failure", "refusal", "cause", "exception", "caught")
+    return False
+
+
+class TestTheChecksThemselves:
+    def test_find_what_they_look_for(self, tmp_path: Path) -> None:
+        (tmp_path / "cli").mkdir()
+        (tmp_path / "cli" / "view.py").write_text("import re\nx = '\\x01'")
+        (tmp_path / "cli" / "plain.py").write_text("import json\nx = 'a'")
+        (tmp_path / "other.py").write_text(
+            "import re\n"
+            "from perdure.errors import InvalidInput\n"
+            "class Refused(Exception): ...\n"
+            "try: pass\n"
+            "except (InvalidInput, KeyError) as error: f(str(error))\n"
+            "except Refused as error: f(f'no: {error}')\n"
+            "except OSError as error: f(str(error))\n"
+            "x = str(error).split('; ')\n"
+            "y = 'in use' in str(error)\n"
+        )
+        found = modules(tmp_path)
+
+        assert list(parsers(found)) == ["cli.view"]
+        assert list(sentinels(found)) == ["cli.view"]
+        assert list(rendered_again(found)) == ["other", "other"]
+        assert list(taken_apart(found)) == ["other", "other"]
