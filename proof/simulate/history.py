@@ -93,7 +93,7 @@ async def _live(world: World, asked: Asked) -> None:
     care = world.spawn(finisher.actor, finisher.run())
     await asyncio.wait([care], timeout=SETTLING_SECONDS_MAX)
     if care.done() and care.exception() is not None:
-        world.find(f"caretaker: {care.exception()!r}")
+        world.find(f"finisher: {care.exception()!r}")
     await pool.stop()
     for finding in (*judge(world, asked), *await checked(world)):
         world.find(finding)

@@ -176,7 +176,7 @@ class Finisher:
     """Goes round until everything has ended, or clearly never will."""
 
     def __init__(self, world: World) -> None:
-        self.actor = world.process("caretaker")
+        self.actor = world.process("caretaker")  # by which its draws are seeded
         self._world = world
 
     async def run(self) -> None:
@@ -216,7 +216,7 @@ class Finisher:
         try:
             await act  # type: ignore[misc]  # a coroutine of any result
         except PerdureError as error:
-            self._world.trace(f"caretaker: {type(error).__name__}")
+            self._world.trace(f"finisher: {type(error).__name__}")
 
     def _is_all_over(self) -> bool:
         state = self._world.state

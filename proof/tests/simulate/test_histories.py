@@ -89,7 +89,7 @@ class TestCommand:
         assert main(["--seed", "3", "--trace"]) == 0
 
         shown = capsys.readouterr().out
-        assert "the weather is calm from here on" in shown
+        assert "no more faults from here on" in shown
         assert "seed 3: all is well" in shown
 
     def test_tells_how_to_see_what_failed(self, capsys: pytest.CaptureFixture[str]) -> None:
