@@ -32,8 +32,6 @@ SENTINELS = {
 
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN = {
-    "cli.decide": 2,
-    "cli.form_asking": 2,
     "client.declared.compiling": 1,
     "client.declared.node_steps": 4,
     "client.declared.plain": 1,
@@ -53,9 +51,7 @@ RENDERED_AGAIN = {
     "rules.reading": 4,
     "rules.template": 2,
     "verify.replay": 1,
-    "worker.judging": 1,
     "worker.node_calls": 1,
-    "worker.results": 2,
 }
 
 # Module -> how often it takes apart the text of an error.

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.form_asking import FormAsking, NotUnderstood, given_fields, understood
+from perdure.cli.form_asking import FormAsking, given_fields, understood
+from perdure.errors import InvalidInput
 from perdure.rules.form import DOES_NOT_FIT
+from tests.support.refusal import refused
 
 
 class Person:
@@ -67,21 +69,21 @@ def test_what_is_typed_is_read_by_the_type_of_its_field(
 
 
 @pytest.mark.parametrize(
-    "field, typed, reason",
+    "field, typed, code",
     [
-        ({"type": "integer"}, "1.5", "write a whole number"),
-        ({"type": "number"}, "much", "write a number"),
-        ({"type": "number"}, "true", "write a number"),
-        ({"type": "boolean"}, "maybe", "say y or n"),
-        ({"enum": ["a", "b"]}, "3", "choose one of a, b"),
-        ({"type": "object"}, "{", "write it as JSON"),
-        ({"type": "string"}, "", "it is needed"),
+        ({"type": "integer"}, "1.5", "form.not_an_integer"),
+        ({"type": "number"}, "much", "form.not_a_number"),
+        ({"type": "number"}, "true", "form.not_a_number"),
+        ({"type": "boolean"}, "maybe", "form.not_yes_or_no"),
+        ({"enum": ["a", "b"]}, "3", "form.not_a_choice"),
+        ({"type": "object"}, "{", "form.not_json"),
+        ({"type": "string"}, "", "form.required"),
     ],
 )
 def test_what_cannot_be_read_is_told_and_asked_for_again(
-    field: dict[str, Any], typed: str, reason: str
+    field: dict[str, Any], typed: str, code: str
 ) -> None:
-    with pytest.raises(NotUnderstood, match=reason):
+    with refused(code, InvalidInput):
         understood(typed, field)
 
 
@@ -129,7 +131,7 @@ class TestAsking:
         person = Person("", "much", "5")
 
         assert answers(person, form("amount", amount={"type": "integer"})) == {"amount": 5}
-        assert person.told == ["write a whole number", "write a whole number"]
+        assert person.told == ["enter a whole number", "enter a whole number"]
 
     def test_asks_again_for_what_did_not_fit_with_the_reason(self) -> None:
         person = Person("0", "fine", "7")

@@ -148,7 +148,7 @@ class TestDecide:
         "arguments, reason",
         [
             (["--field", "amount"], "--field 'amount' must be NAME=VALUE"),
-            (["--field", "amount=x"], "--field amount: write a whole number"),
+            (["--field", "amount=x"], "--field amount: enter a whole number"),
             (["--data", "[1]", "--field", "amount=3"], "--data must be an object"),
             (["--data", "{"], "--data '{' is not JSON"),
         ],

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.exits import ExitCode
-from perdure.cli.form_asking import FormAsking, NotUnderstood, given_fields, understood
+from perdure.cli.exits import ExitCode, error_line
+from perdure.cli.form_asking import FormAsking, given_fields, understood
 from perdure.cli.options import (
     JsonOption,
     NamespaceOption,
@@ -94,10 +94,7 @@ def _data(record: ApprovalRecord, data: str | None, fields: list[str]) -> Any:
         return whole
     if whole is not None and not isinstance(whole, dict):
         raise InvalidInput("--data must be an object where --field adds to it")
-    try:
-        return {**(whole or {}), **given_fields(fields, record.form)}
-    except NotUnderstood as error:
-        raise InvalidInput(str(error)) from None
+    return {**(whole or {}), **given_fields(fields, record.form)}
 
 
 def _is_to_be_asked(record: ApprovalRecord, said: Said, *, as_json: bool) -> bool:
@@ -152,8 +149,8 @@ def _choice(record: ApprovalRecord) -> str:
         typed = input(f"Decision ({', '.join(record.choices)}): ").strip()
         try:
             return str(understood(typed, choices))
-        except NotUnderstood as error:
-            typer.echo(str(error))
+        except InvalidInput as error:
+            typer.echo(error_line(error))
 
 
 def _with_form(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord:

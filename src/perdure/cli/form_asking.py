@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from perdure.cli.present import as_json_line, shortened
-from perdure.diagnostics import Fault
-from perdure.errors import fault_text
+from perdure.cli.renderer import CliRenderer
+from perdure.diagnostics import Fault, declare
+from perdure.errors import InvalidInput, fault_text
 
 Ask = Callable[[str], str]
 Tell = Callable[[str], object]
@@ -25,8 +26,14 @@ _CHOICES_SHOWN_MAX = 20
 _DEFAULT_SHOWN_MAX = 60
 
 
-class NotUnderstood(Exception):
-    """What was typed cannot be the value of the field; the message says what can."""
+# What was typed cannot be the value of a field.
+REQUIRED = declare("form.required", "a value is required")
+NOT_A_CHOICE = declare("form.not_a_choice", "choose one of {choices}")
+NOT_YES_OR_NO = declare("form.not_yes_or_no", "enter y or n")
+NOT_AN_INTEGER = declare("form.not_an_integer", "enter a whole number")
+NOT_A_NUMBER = declare("form.not_a_number", "enter a number")
+NOT_JSON = declare("form.not_json", "enter JSON: {reason}")
+NOT_A_FIELD = declare("form.not_a_field", "--field {text!r} must be NAME=VALUE")
 
 
 class FormAsking:
@@ -78,8 +85,8 @@ class FormAsking:
                 return _ABSENT
             try:
                 return understood(typed, field)
-            except NotUnderstood as error:
-                self._tell(str(error))
+            except InvalidInput as error:
+                self._tell(error.render(CliRenderer()))
 
 
 def understood(typed: str, field: Mapping[str, Any]) -> Any:
@@ -93,7 +100,7 @@ def understood(typed: str, field: Mapping[str, Any]) -> Any:
             return _number(typed, wanted)
         case "string":
             if not typed:
-                raise NotUnderstood("it is needed")
+                raise InvalidInput(REQUIRED.fault())
             return typed
         case "array":
             return _list(typed, field)
@@ -109,12 +116,12 @@ def given_fields(pairs: Iterable[str], form: Any) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise NotUnderstood(f"--field {pair!r} must be NAME=VALUE")
+            raise InvalidInput(NOT_A_FIELD.fault(text=pair))
         field = _resolved(form, _properties(form).get(name, {}))
         try:
             fields[name] = understood(value, field)
-        except NotUnderstood as error:
-            raise NotUnderstood(f"--field {name}: {error}") from None
+        except InvalidInput as error:
+            raise InvalidInput(*(each.under(f"--field {name}") for each in error.faults)) from None
     return fields
 
 
@@ -171,7 +178,7 @@ def _chosen(typed: str, choices: list[Any]) -> Any:
     if typed.isdecimal() and 1 <= int(typed) <= len(choices):
         return choices[int(typed) - 1]
     listed = ", ".join(_text(choice) for choice in choices)
-    raise NotUnderstood(f"choose one of {listed}")
+    raise InvalidInput(NOT_A_CHOICE.fault(choices=listed))
 
 
 def _yes_or_no(typed: str) -> bool:
@@ -179,7 +186,7 @@ def _yes_or_no(typed: str) -> bool:
         return True
     if typed.lower() in _NO:
         return False
-    raise NotUnderstood("say y or n")
+    raise InvalidInput(NOT_YES_OR_NO.fault())
 
 
 def _number(typed: str, wanted: str) -> int | float:
@@ -193,7 +200,7 @@ def _number(typed: str, wanted: str) -> int | float:
         number = None
     if wanted == "number" and isinstance(number, float):
         return number
-    raise NotUnderstood("write a whole number" if wanted == "integer" else "write a number")
+    raise InvalidInput((NOT_AN_INTEGER if wanted == "integer" else NOT_A_NUMBER).fault())
 
 
 def _list(typed: str, field: Mapping[str, Any]) -> Any:
@@ -209,7 +216,7 @@ def _json(typed: str) -> Any:
     try:
         return json.loads(typed)
     except (ValueError, RecursionError) as error:
-        raise NotUnderstood(f"write it as JSON: {error}") from None
+        raise InvalidInput(NOT_JSON.fault(reason=str(error))) from None
 
 
 def _json_or_text(typed: str) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime
 
 from perdure.client.client import AsyncClient
+from perdure.diagnostics import Fault, declare
 from perdure.errors import RunStuck
 from perdure.in_process.mail import RUNS_MAX, Mail
 from perdure.in_process.private_store import PrivateStore
@@ -16,6 +17,27 @@ from perdure.model.worker import PollResult
 SPACING_SECONDS = 0.01
 """Between looks; hints in a row cause one."""
 POLL_SECONDS = 1.0
+
+NOTHING_LEFT = declare(
+    "run.nothing_left", "run {run_id!r} has not ended, and nothing of it is left to do"
+)
+NEEDS_SIGNAL = declare(
+    "run.needs_signal",
+    "the run waits for signal {signal!r} at node {node!r} of flow {flow!r}, "
+    "which nothing here sends",
+    "Pass it in `signals`, or submit the flow to a store",
+)
+NEEDS_ANSWER = declare(
+    "run.needs_answer",
+    "the run waits for an answer at node {node!r} of flow {flow!r}, which nothing here gives",
+    "Pass it in `answers`, or submit the flow to a store",
+)
+NEEDS_REPORT = declare(
+    "run.needs_report",
+    "the run waits for a report[ on {step!r}] at node {node!r} of flow {flow!r}, "
+    "which nothing here makes",
+    "Pass it in `reports`, or submit the flow to a store",
+)
 
 
 class Supervision:
@@ -53,39 +75,35 @@ class Supervision:
         if is_idle and due_at is None:
             if (await self._client.run(run)).status in ENDED:
                 return True
-            raise RunStuck(await self._why_stuck(run))
+            raise await self._stuck(run)
         if is_idle and due_at is not None and due_at > survey.now and self._skip_delays:
             self._store.skip_to(due_at)
         return False
 
-    async def _why_stuck(self, run: RunId) -> str:
+    async def _stuck(self, run: RunId) -> RunStuck:
         live = RunFilter(namespace=self._client.namespace, is_ended=False)
         missing = [
-            f"{name} at node {wait.key!r} of flow {each.flow!r}"
+            fault
             for each in await self._store.queries.list_runs(live, RUNS_MAX)
             for wait in await self._store.queries.run_waits(each.namespace, each.id)
-            if (name := _named(wait))
+            if (fault := _missing(wait, each.flow)) is not None
         ]
-        if not missing:
-            return f"run {run!r} has not ended, and nothing of it is left to do"
-        return (
-            f"the run waits for {' and '.join(sorted(missing))}, which nothing here will bring; "
-            "pass it in signals={...}, answers={...} or reports={...}, or submit the flow to a "
-            "store"
-        )
+        missing.sort(key=lambda fault: (fault.code, *map(str, fault.args.values())))
+        return RunStuck(*missing or [NOTHING_LEFT.fault(run_id=run)])
 
 
-def _named(wait: Wait) -> str:
+def _missing(wait: Wait, flow: str) -> Fault | None:
     """What only somebody else can bring."""
+    place = {"run_id": wait.run, "node": wait.key, "flow": flow}
     match wait.kind:
         case WaitKind.SIGNAL:
-            return f"signal {wait.name!r}"
+            return NEEDS_SIGNAL.fault(signal=wait.name, **place)
         case WaitKind.APPROVAL:
-            return "an answer"
+            return NEEDS_ANSWER.fault(title=wait.name, **place)
         case WaitKind.OUTSIDE:
-            return f"a report on {wait.name!r}" if wait.name else "a report"
+            return NEEDS_REPORT.fault(step=wait.name, **place)
         case _:
-            return ""
+            return None
 
 
 def _next_due(survey: PollResult) -> datetime | None:

@@ -30,7 +30,7 @@ def judged(attempt: Attempt, outcome: NodeOutcome) -> NodeOutcome:
         try:
             refuse_pause(attempt.job, outcome, masker)
         except InvalidInput as error:
-            raise Permanent(str(error)) from error
+            raise Permanent(*error.faults) from error
     if attempt.job.node is None:
         return _of_plain_job(outcome)
     return _of_node(attempt, outcome, Key.parse(attempt.job.node.key))

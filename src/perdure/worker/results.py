@@ -26,7 +26,7 @@ def outcome_of(
             try:
                 return paused_outcome(value, payload_max_bytes)
             except InvalidInput as refusal:
-                raise Permanent(str(refusal)) from refusal
+                raise Permanent(*refusal.faults) from refusal
         case Skip():
             return Skipped(reason=storable_text(value.reason))
         case Fail():
@@ -47,4 +47,4 @@ def encoded_result(value: Any, task: str, payload_max_bytes: int) -> bytes:
     try:
         return to_json(value, f"the result of task {task!r}", payload_max_bytes)
     except InvalidInput as error:
-        raise Permanent(str(error)) from error
+        raise Permanent(*error.faults) from error
