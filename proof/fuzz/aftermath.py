@@ -14,9 +14,7 @@ from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerStopped
-from proof.fuzz.contents import contents
-from proof.fuzz.inspection import inspect_store
-from proof.fuzz.leaks import look_for_secrets
+from proof.fuzz.inspection import contents, inspect_store, look_for_secrets
 from proof.fuzz.work import FLOWS, TASKS
 from tests.cli.commands import Commands
 from tests.worker.harness import Running

@@ -22,8 +22,7 @@ from perdure.store.opening import store_at
 from proof.fuzz import rows, telling, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show
 from proof.fuzz.calls import Call, calls, command_lines, is_passable
-from proof.fuzz.inspection import inspect_store
-from proof.fuzz.leaks import all_that_tells, look_for_secrets
+from proof.fuzz.inspection import all_that_tells, inspect_store, look_for_secrets
 from proof.fuzz.rows import COLUMNS, JUNK, spoil
 from proof.fuzz.scene import BrokenPromise, scene
 from proof.strategies import (

@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from proof.fuzz.inspection import Ear
 from proof.fuzz.kinds import KINDS, Kind
-from proof.fuzz.leaks import Ear
 from tests.postgres_schemas import drop_schema, with_query
 
 ONE_STORE_EACH = ("stories", "shown stories", "spoilt rows")

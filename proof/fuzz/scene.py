@@ -18,7 +18,7 @@ from perdure.store.opening import store_at
 from proof.fuzz import work
 from proof.fuzz.aftermath import until_quiet
 from proof.fuzz.calls import RUNS, Call
-from proof.fuzz.contents import contents
+from proof.fuzz.inspection import contents
 from proof.strategies.values import Large, Nested
 from tests.worker.harness import Running
 

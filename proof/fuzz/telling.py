@@ -22,7 +22,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from proof.fuzz.aftermath import until_quiet
-from proof.fuzz.leaks import SECRET, look_for_secrets
+from proof.fuzz.inspection import SECRET, look_for_secrets
 from tests.worker.harness import Running
 
 AGAIN = Retry(1, first="1ms")

@@ -17,8 +17,7 @@ from perdure import AsyncClient
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from proof.fuzz import work
-from proof.fuzz.inspection import inspect_store
-from proof.fuzz.leaks import SECRET, Ear, Leak, all_that_tells, look_for_secrets
+from proof.fuzz.inspection import SECRET, Ear, Leak, all_that_tells, inspect_store, look_for_secrets
 from proof.strategies.values import PASSWORD
 
 
