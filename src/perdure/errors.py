@@ -314,10 +314,15 @@ class ScheduleNotFound(NotFound):
     """No schedule has this name in this namespace."""
 
     CODE = declare(
-        "schedule.not_found", "schedule {name!r} not found[; did you mean {nearest:or}?]"
+        "schedule.not_found",
+        "schedule {name!r} not found[; did you mean {nearest:or}?]",
+        "To list all schedules",
     )
     name: str
     nearest: tuple[str, ...] = ()
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("schedules.list"),)
 
 
 class NodeNotFound(NotFound):
@@ -345,9 +350,19 @@ class NodeNotFound(NotFound):
 class ApprovalNotFound(NotFound):
     """There is no open approval of this id, and there was none."""
 
-    CODE = declare("approval.not_found", "approval {approval_id!r} not found: {reason}")
+    CODE = declare(
+        "approval.not_found",
+        "approval {approval_id!r} not found[: {reason}]",
+        "To list open approvals",
+    )
     approval_id: str
-    reason: str
+    reason: str = ""
+
+    def __init__(self, *faults: Fault, approval_id: str, reason: str = "") -> None:
+        super().__init__(*faults, approval_id=approval_id, reason=reason)
+
+    def actions(self) -> tuple[Action, ...]:
+        return (Action("approvals.list"),)
 
 
 # What the state of a job or run rules out. Nothing was changed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -401,30 +402,30 @@ class TestApproval:
         assert (await client.decide(record.id, "approve", by="ann")).decision == "approve"
 
     @pytest.mark.parametrize(
-        "id, reason",
+        "id, code, args",
         [
-            ("order-7", "RUN:NODE"),
-            ("", "RUN:NODE"),
-            (":review", "RUN:NODE"),
-            ("order-8:review", "there is no run 'order-8'"),
-            ("order-7:reviw", "did you mean 'review'"),
-            ("order-7:keep", "it has 'review'"),
+            ("order-7", "approval.invalid_id", {}),
+            ("", "approval.invalid_id", {}),
+            (":review", "approval.invalid_id", {}),
+            ("order-8:review", "run.not_found", {"run_id": "order-8"}),
+            ("order-7:reviw", "approval.no_such_node", {"nearest": ("review",), "known": ()}),
+            ("order-7:keep", "approval.no_such_node", {"nearest": (), "known": ("review",)}),
         ],
     )
     async def test_that_there_is_not_is_told_with_what_there_is(
-        self, client: AsyncClient, id: str, reason: str
+        self, client: AsyncClient, id: str, code: str, args: dict[str, Any]
     ) -> None:
         await client.submit(refunds, ORDER, id="order-7")
 
-        with pytest.raises(ApprovalNotFound, match=reason):
+        with refused(code, ApprovalNotFound, **args):
             await client.approval(id)
-        with pytest.raises(ApprovalNotFound, match=reason):
+        with refused(code, ApprovalNotFound, **args):
             await client.decide(id, "approve", by="ann")
 
     async def test_of_a_flow_without_any_says_so(self, client: AsyncClient) -> None:
         await client.submit(asking, 3, id="order-3")
 
-        with pytest.raises(ApprovalNotFound, match="none at all"):
+        with refused("approval.no_such_node", ApprovalNotFound, node="answer", known=()):
             await client.approval("order-3:answer")
 
     async def test_that_its_run_has_not_come_to_is_not_there(
@@ -436,7 +437,7 @@ class TestApproval:
         later = Flow("later").then(keep).approve("And now?", name="review").build()
         run = await client.submit(later, 3, id="order-3")
 
-        with pytest.raises(ApprovalNotFound, match="has not come to it"):
+        with refused("approval.not_opened", ApprovalNotFound, run_id="order-3"):
             await client.approval("order-3:review")
         with pytest.raises(ApprovalNotFound, match="has not come to it"):
             await client.decide("order-3:review", "approve")
@@ -489,7 +490,7 @@ class TestAcrossNamespaces:
         await client.submit(refunds, ORDER, id="order-7")
         async with AsyncClient(store, namespace="team") as team:
             assert await team.inbox() == []
-            with pytest.raises(ApprovalNotFound, match="no run 'order-7'"):
+            with refused("run.not_found", ApprovalNotFound, run_id="order-7"):
                 await team.decide("order-7:review", "approve", by="ann")
 
 

@@ -16,7 +16,7 @@ from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import REASON_MAX, run_id
 from perdure.client.waits import pages_of
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
@@ -33,12 +33,19 @@ from perdure.model.payload import to_json
 from perdure.model.run import Run, Wait, WaitFilter, WaitKind
 from perdure.model.value import Value
 from perdure.rules.asking import request_of
-from perdure.rules.graph_check import nearest
 from perdure.rules.reading import Reading
 from perdure.store.contract import Store
 
 INBOX_PAGE_MAX = 1_000
 _log = logging.getLogger("perdure.client")
+
+INVALID_ID = declare("approval.invalid_id", "the id of an approval is RUN:NODE")
+NO_SUCH_NODE = declare(
+    "approval.no_such_node",
+    "run {run_id!r} (flow {flow!r}) has no approval {node!r}[; did you mean {nearest:or}?]"
+    "[; it has {known}]",
+)
+NOT_OPENED = declare("approval.not_opened", "run {run_id!r} has not reached it, or passed it by")
 RUNS_AT_ONCE = 50
 """How many logs are read together to see who answered already."""
 
@@ -90,9 +97,7 @@ class Approvals:
         wait = await self._wait(store, run, node.id)
         history = await self._history(run, node.id)
         if history.status is None:
-            raise ApprovalNotFound(
-                approval_id=id, reason=f"run {run.id!r} has not come to it, or passed it by"
-            )
+            raise ApprovalNotFound(NOT_OPENED.fault(run_id=run.id), approval_id=id)
         if wait is not None and history.status is ApprovalStatus.OPEN:
             return _open_record(wait, self._request(wait), history)
         return _closed_record(run, node, await self._asked(run, node), history)
@@ -139,24 +144,26 @@ class Approvals:
         run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
         if not run_name or not name:
             shown = id if isinstance(id, str) else safe_repr(id)
-            raise ApprovalNotFound(approval_id=shown, reason="the id of an approval is RUN:NODE")
+            raise ApprovalNotFound(INVALID_ID.fault(("id",)), approval_id=shown)
         try:
             run = await self._acts.found(run_id(run_name))
-        except RunNotFound:
-            raise ApprovalNotFound(
-                approval_id=id, reason=f"there is no run {run_name!r} in this namespace"
-            ) from None
+        except RunNotFound as error:
+            raise ApprovalNotFound(*error.faults, approval_id=id) from None
         text = f"{run.flow}@{run.version}"
         graph = await self._acts.graphs.load(await self._store(), run.namespace, text)
         node = graph.nodes.get(name)
         if isinstance(node, ApprovalNode):
             return run, node
-        known = [each.id for each in graph.nodes.values() if isinstance(each, ApprovalNode)]
-        near = nearest(name, known) or f"; it has {', '.join(map(repr, known)) or 'none at all'}"
-        raise ApprovalNotFound(
-            approval_id=id,
-            reason=f"run {run.id!r} (flow {run.flow!r}) has no approval {name!r}{near}",
+        known = tuple(each.id for each in graph.nodes.values() if isinstance(each, ApprovalNode))
+        nearest = near(name, known)
+        fault = NO_SUCH_NODE.fault(
+            run_id=run.id,
+            flow=run.flow,
+            node=name,
+            nearest=nearest,
+            known=() if nearest else known,
         )
+        raise ApprovalNotFound(fault, approval_id=id)
 
     async def _wait(self, store: Store, run: Run, node: str) -> Wait | None:
         waits = await store.queries.run_waits(run.namespace, run.id)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from perdure.client.results import decoded
-from perdure.diagnostics import declare
+from perdure.diagnostics import Action, declare
 from perdure.errors import IllegalTransition, JobNotFound, NoResult
 from perdure.model.ids import JobId
 from perdure.model.job import (
@@ -23,7 +23,9 @@ from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
 from perdure.rules.lifecycle import Operation
 
-NOT_COMPLETED = declare("job.not_completed", "job {job_id} has no result; it is {status}")
+NOT_COMPLETED = declare(
+    "job.not_completed", "job {job_id} has no result; it is {status}", "To see why"
+)
 
 
 class JobRecord(Job):
@@ -46,7 +48,8 @@ class JobRecord(Job):
     def result(self) -> Any:
         """Its result as plain values; ``NoResult`` unless it completed."""
         if self.output is None:
-            raise NoResult(NOT_COMPLETED.fault(job_id=self.id, status=self.status))
+            why = Action("jobs.explain", {"id": self.id})
+            raise NoResult(NOT_COMPLETED.fault((), why, job_id=self.id, status=self.status))
         return decoded(self.output, self.codec)
 
     @property
