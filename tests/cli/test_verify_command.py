@@ -58,7 +58,7 @@ class TestFindings:
 
         assert verify(waiting, "--namespace", "default").exit_code == 1
         shown = verify(waiting, "--namespace", "team-a")
-        assert (shown.exit_code, shown.out.startswith("no findings in 1 runs")) == (0, True)
+        assert (shown.exit_code, shown.out.startswith("no findings in 1 run,")) == (0, True)
 
     def test_gives_json(self, waiting: str) -> None:
         break_it(waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ FINDING_MAX = 160
 SHOWN_MAX = 70
 ILL_MAX = 3
 """Seeds that fail with no mutant at work, before the hunt for it is given up."""
-_CHECKED = re.compile(r"(verifier: I\d+ [\w.]+)")
 
 
 @dataclass(frozen=True)
@@ -24,12 +22,6 @@ class Catch:
     mutant: str
     seed: int | None
     finding: str
-
-    @property
-    def found_by(self) -> str:
-        """The verifier's rule, or the beginning of what was seen."""
-        checked = _CHECKED.match(self.finding)
-        return checked[1] if checked else self.finding[:SHOWN_MAX]
 
 
 def caught(name: str) -> Catch:
@@ -73,4 +65,4 @@ def table(catches: Sequence[Catch]) -> Iterator[str]:
     yield f"{'mutant':{width}}  seeds  found out by"
     for catch in sorted(catches, key=lambda each: (each.seed is None, each.seed or 0, each.mutant)):
         seeds = "none" if catch.seed is None else catch.seed
-        yield f"{catch.mutant:{width}}  {seeds:>5}  {catch.found_by}"
+        yield f"{catch.mutant:{width}}  {seeds:>5}  {catch.finding[:SHOWN_MAX]}"

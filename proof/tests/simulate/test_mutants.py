@@ -6,7 +6,7 @@ import pytest
 
 from perdure.store.memory import committing
 from proof.simulate.mutants import MUTANTS, mutated
-from proof.simulate.mutants.hunt import Catch, caught, table
+from proof.simulate.mutants.hunt import SHOWN_MAX, Catch, caught, table
 
 MUTANTS_MIN = 20
 """Fewer would show too little."""
@@ -58,18 +58,17 @@ def test_is_found_out(name: str) -> None:
 
 
 def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:
-    rule = (
-        "verifier: I2 evidence.acts_are_kept.repeated: run 'order-1', event 4: is in the log twice"
-    )
+    finding = "verifier: I2 evidence.acts_are_kept.repeated: "
+    finding += f"{'order-1'.rjust(SHOWN_MAX - len(finding))}, event 4"
     catches = [
         Catch("got_away", None, "not in 300 seeds"),
-        Catch("late", 215, rule),
+        Catch("late", 215, finding),
         Catch("soon", 3, "a body ran twice"),
     ]
 
     assert list(table(catches)) == [
         "mutant    seeds  found out by",
         "soon          3  a body ran twice",
-        "late        215  verifier: I2 evidence.acts_are_kept.repeated",
+        f"late        215  {finding.partition(',')[0]}",
         "got_away   none  not in 300 seeds",
     ]

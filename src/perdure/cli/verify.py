@@ -53,11 +53,13 @@ def verify(
         fields = [as_data(finding) for finding in found]
         typer.echo(present.as_json({"findings": fields, "counts": counts}))
     else:
-        looked_at = ", ".join(
-            f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(counts).items()
+        # The fields of the counts are plurals: "2 runs, 1 ended run, 14 events …".
+        verified = ", ".join(
+            f"{count:,} {(name if count != 1 else name[:-1]).replace('_', ' ')}"
+            for name, count in asdict(counts).items()
         )
         told = f"{len(found):,} finding{'' if len(found) == 1 else 's'}" if found else "no findings"
-        typer.echo(f"{told} in {looked_at}")
+        typer.echo(f"{told} in {verified}")
     raise typer.Exit(ExitCode.REFUSED if found else ExitCode.OK)
 
 
