@@ -164,13 +164,6 @@ class TestSchedule:
     @pytest.mark.parametrize(
         "options, complaint",
         [
-            ({}, "either cron"),
-            ({"cron": "0 3 * * *", "every": "1h"}, "either cron"),
-            ({"cron": "at three"}, "cron='at three'"),
-            ({"cron": "0 0 30 2 *"}, "cron='0 0 30 2"),
-            ({"every": "10ms"}, "every=10 ms"),
-            ({"every": "1h", "timezone": "Berlin"}, "timezone='Berlin'"),
-            ({"every": "1h", "start_at": MIDNIGHT, "end_at": MIDNIGHT - HOUR}, "end_at="),
             ({"every": "1h", "input": object()}, "input of flow 'ordering'"),
             ({"every": "1h", "input": "seven"}, "input of flow 'ordering'|argument 'id'"),
         ],
@@ -181,6 +174,29 @@ class TestSchedule:
         options = {"input": 7, **options}
         with pytest.raises(InvalidInput, match=complaint):
             await client.schedule("nightly", ordering, **options)
+
+        assert await client.schedules() == []
+
+    @pytest.mark.parametrize(
+        "options, code",
+        [
+            ({}, "schedule.without_times"),
+            ({"cron": "0 3 * * *", "every": "1h"}, "schedule.without_times"),
+            ({"cron": "at three"}, "schedule.invalid_cron"),
+            ({"cron": "0 0 30 2 *"}, "schedule.invalid_cron"),
+            ({"every": "10ms"}, "argument.range"),
+            ({"every": "1h", "timezone": "Berlin"}, "schedule.unknown_timezone"),
+            (
+                {"every": "1h", "start_at": MIDNIGHT, "end_at": MIDNIGHT - HOUR},
+                "schedule.end_before_start",
+            ),
+        ],
+    )
+    async def test_refuses_what_has_no_times(
+        self, client: AsyncClient, options: dict[str, Any], code: str
+    ) -> None:
+        with refused(code, InvalidInput):
+            await client.schedule("nightly", ordering, input=7, **options)
 
         assert await client.schedules() == []
 

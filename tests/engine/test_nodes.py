@@ -226,17 +226,32 @@ class TestMaps:
         assert run.inputs == {"m[0]": 1, "m[1]": 2}
 
     @pytest.mark.parametrize(
-        "over, input, message",
+        "over, input, code, message",
         [
-            (None, {"a": 1}, "map 'm': its input must be a list"),
-            ("lines", [1], "map 'm': its input is no object, so it has no 'lines'"),
-            ("lines", {"x": 1}, "map 'm': its input has no key 'lines'; it has 'x'"),
-            ("lines", {}, "map 'm': its input has no key 'lines'; it has none at all"),
-            ("lines", {"lines": 3}, "map 'm': 'lines' of its input must be a list"),
+            (None, {"a": 1}, "node.not_a_list", "map 'm': its input must be a list"),
+            (
+                "lines",
+                [1],
+                "node.input_not_an_object",
+                "map 'm': its input is no object, so it has no 'lines'",
+            ),
+            (
+                "lines",
+                {"x": 1},
+                "node.no_such_key",
+                "map 'm': its input has no key 'lines'; it has 'x'",
+            ),
+            ("lines", {}, "node.no_such_key", "map 'm': its input has no key 'lines'"),
+            (
+                "lines",
+                {"lines": 3},
+                "node.not_a_list",
+                "map 'm': 'lines' of its input must be a list",
+            ),
         ],
     )
     def test_an_input_without_a_list_fails_the_node(
-        self, over: str | None, input: Any, message: str
+        self, over: str | None, input: Any, code: str, message: str
     ) -> None:
         run = Played(chain(task("a"), mapped("m", over=over)))
         run.finish("a", input)
@@ -244,7 +259,7 @@ class TestMaps:
         assert run.status == FAILED
         assert run.state.failed_node == "m"
         assert run.state.failure is not None
-        assert run.state.failure.message == message
+        assert (run.state.failure.code, run.state.failure.message) == (code, message)
 
     def test_an_input_without_a_list_may_be_gone_on_from(self) -> None:
         run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,7 +35,21 @@ def test_a_recorded_log_folds_to_the_state_that_was_recorded(path: Path) -> None
 def test_the_same_happenings_are_decided_as_they_were(name: str) -> None:
     decided = msgspec.json.decode(written(RUNS[name]()))
 
-    assert decided == msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
+    assert without_codes(decided) == msgspec.json.decode((LOGS / f"{name}.json").read_bytes())
+
+
+def without_codes(recorded: Any) -> Any:
+    """Failures have had codes since these logs were recorded; all else is as it was."""
+    if isinstance(recorded, list):
+        return [without_codes(each) for each in recorded]
+    if not isinstance(recorded, dict):
+        return recorded
+    is_failure = {"type", "message", "causes"} <= recorded.keys()
+    return {
+        name: without_codes(value)
+        for name, value in recorded.items()
+        if not (is_failure and name == "code")
+    }
 
 
 def test_every_kind_of_event_was_recorded() -> None:

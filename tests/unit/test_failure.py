@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from perdure.model.failure import Cause
+from perdure.errors import RunNotFound
+from perdure.model.failure import Cause, Failure
 from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX, describe
 
 
@@ -45,6 +47,15 @@ class TestDescribe:
 
     def test_names_a_type_by_its_module(self) -> None:
         assert describe(Unreadable()).type == f"{__name__}.Unreadable"
+
+    def test_keeps_the_code_of_an_error_of_ours(self) -> None:
+        found = describe(RunNotFound(run_id="order-42"))
+
+        assert found.code == "run.not_found"
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Failure) == found
+
+    def test_stores_no_code_where_there_is_none(self) -> None:
+        assert "code" not in msgspec.to_builtins(describe(ValueError("broken")))
 
     def test_keeps_the_chain_of_causes_nearest_first(self) -> None:
         lowest = raised(OSError("cut"))

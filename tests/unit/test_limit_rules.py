@@ -20,6 +20,7 @@ from perdure.rules.limits import (
     room_under,
     share_out,
 )
+from tests.support.refusal import refused
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -254,16 +255,16 @@ class TestCheckWorkerLimits:
         assert narrowed == Rate(5, per=1, evenly=True, key="q", queue="q")
 
     @pytest.mark.parametrize(
-        "limit, reason",
+        "limit, code",
         [
-            (Concurrency(4), "needs key="),
-            (Concurrency(4, key=lambda text: text), "belongs on the task"),
-            (Limit(key="k"), "not a Concurrency"),
-            (4, "not a Concurrency"),
+            (Concurrency(4), "limit.without_key"),
+            (Concurrency(4, key=lambda text: text), "limit.computed_key"),
+            (Limit(key="k"), "argument.type"),
+            (4, "argument.type"),
         ],
     )
-    def test_refuses_what_a_worker_cannot_apply(self, limit: Limit, reason: str) -> None:
-        with pytest.raises(InvalidInput, match=reason):
+    def test_refuses_what_a_worker_cannot_apply(self, limit: Limit, code: str) -> None:
+        with refused(code, InvalidInput):
             check_worker_limits([limit], ["mail"], ["send"])
 
 
@@ -275,5 +276,5 @@ class TestComputedKeys:
 
     @pytest.mark.parametrize("value", ["", None, 7, b"a"])
     def test_refuses_anything_else_and_names_it(self, value: object) -> None:
-        with pytest.raises(InvalidInput, match="key function of Concurrency"):
+        with refused("limit.invalid_key", limit="Concurrency", value=value):
             computed_keys(self.LIMITS, ["a", value])

@@ -19,6 +19,7 @@ from perdure.model.outcome import Buried, Failed, Outcome, Retried
 from perdure.model.policy import decode_policy, encode_policy
 from perdure.model.retry import Retry, type_name
 from perdure.rules.retry import POSTPONES_MAX, Budget, after_error, backoff
+from tests.support.refusal import refused
 
 SECOND = timedelta(seconds=1)
 FAILURE = Failure(type="OSError", message="no route")
@@ -55,24 +56,26 @@ class TestRetry:
         assert retry.refused_names == (type_name(Own), "httpx.ReadTimeout")
 
     @pytest.mark.parametrize(
-        "arguments, reason",
+        "arguments, code, name",
         [
-            ({"retries": -1}, "retries=-1"),
-            ({"retries": 1.5}, "whole number"),
-            ({"retries": True}, "whole number"),
-            ({"retries": 10**7}, "between 0 and"),
-            ({"retries": 1, "factor": 0.5}, "factor=0.5"),
-            ({"retries": 1, "factor": float("nan")}, "factor"),
-            ({"retries": 1, "first": "soon"}, "Retry.first"),
-            ({"retries": 1, "max": -1}, "Retry.max"),
-            ({"retries": 1, "factor": "2"}, "factor='2'"),
-            ({"retries": 1, "on": 5}, "on"),
-            ({"retries": 1, "on": int}, "on"),
-            ({"retries": 1, "never_on": (5,)}, "never_on"),
+            ({"retries": -1}, "argument.range", "retries"),
+            ({"retries": 1.5}, "argument.type", "retries"),
+            ({"retries": True}, "argument.type", "retries"),
+            ({"retries": 10**7}, "argument.range", "retries"),
+            ({"retries": 1, "factor": 0.5}, "argument.range", "factor"),
+            ({"retries": 1, "factor": float("nan")}, "argument.range", "factor"),
+            ({"retries": 1, "first": "soon"}, "argument.duration", "first"),
+            ({"retries": 1, "max": -1}, "argument.negative", "max"),
+            ({"retries": 1, "factor": "2"}, "argument.type", "factor"),
+            ({"retries": 1, "on": 5}, "argument.type", "on"),
+            ({"retries": 1, "on": int}, "argument.type", "on"),
+            ({"retries": 1, "never_on": (5,)}, "argument.type", "never_on"),
         ],
     )
-    def test_refuses_what_it_cannot_follow(self, arguments: dict[str, Any], reason: str) -> None:
-        with pytest.raises(InvalidInput, match=reason):
+    def test_refuses_what_it_cannot_follow(
+        self, arguments: dict[str, Any], code: str, name: str
+    ) -> None:
+        with refused(code, InvalidInput, name=name):
             Retry(**arguments)
 
 

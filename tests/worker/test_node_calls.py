@@ -16,6 +16,7 @@ from perdure.model.result import complete, paused
 from perdure.nodes.kind import Kind, Settings
 from perdure.store.contract import EventsAfter, Store
 from perdure.worker.events import JobReleased
+from tests.support.refusal import refused
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 
@@ -320,5 +321,5 @@ class TestKind:
         assert found == [False, True]
 
     def test_scripts_are_allowed_by_true_or_false(self, memory_url: str) -> None:
-        with pytest.raises(ValueError, match="allow_scripts='yes' must be True or False"):
+        with refused("argument.type", name="allow_scripts"):
             Worker(memory_url, tasks=[load], allow_scripts="yes")  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ from perdure import (
     AsyncClient,
     Context,
     Flow,
-    InvalidInput,
     JobFailed,
     Retry,
     RunFailed,
@@ -29,6 +28,7 @@ from perdure.model.result import failed, paused, skipped
 from perdure.worker.events import JobEvent, JobReleased
 from perdure.worker.masking import MASK, Masker
 from perdure.worker.secrets import ResolvedSecrets, Secrets
+from tests.support.refusal import refused
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Running
@@ -247,8 +247,10 @@ class TestNothingIsKept:
         await hire(name_step, name_pause, secrets={"key": VALUE})
 
         for each in (name_step, name_pause):
-            with pytest.raises(JobFailed, match="has a secret in it"):
+            with pytest.raises(JobFailed) as caught:
                 await (await client.enqueue(each)).result(10)
+            assert caught.value.failure is not None
+            assert caught.value.failure.code == "worker.secret_in_name"
 
 
 class TestProvider:
@@ -320,14 +322,14 @@ class TestProvider:
         @task
         async def nothing() -> None: ...
 
-        with pytest.raises(InvalidInput, match="must be a mapping of names to texts"):
+        with refused("worker.invalid_secrets", type=type(provider).__name__):
             Worker(memory_url, tasks=[nothing], secrets=provider)
 
     def test_must_not_be_async(self) -> None:
         async def provide(name: str) -> str:
             return name
 
-        with pytest.raises(InvalidInput, match="plain function"):
+        with refused("worker.invalid_secrets", type="function"):
             Secrets(provide)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("value", ["", "abc", 1234567])

@@ -10,6 +10,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from perdure import clock
+from perdure.diagnostics import declare
 from perdure.engine.acting import Acting
 from perdure.engine.graphs import Graphs
 from perdure.engine.new_jobs import Place, new_run
@@ -36,6 +37,12 @@ from perdure.rules.cooldown import with_cooldown
 from perdure.rules.failure import describe
 from perdure.rules.schedule import Step, cancelled, ended, next_step, tick_run_id
 from perdure.store.contract import Store
+
+UNREADABLE_INPUT = declare(
+    "schedule.unreadable_input",
+    "the input of schedule {schedule!r} cannot be read here: it was stored with another codec",
+)
+INVALID_INPUT = declare("flow.invalid_input", "the input of flow {flow!r}: {reason}")
 
 REASON_MAX = 500
 """Characters that are remembered of why a tick started nothing."""
@@ -102,10 +109,7 @@ class Ticking:
         try:
             from_json(input)
         except (ValueError, UnicodeDecodeError):
-            raise InvalidInput(
-                f"the input of schedule {schedule.name!r} cannot be read here: it was stored with "
-                "another codec"
-            ) from None
+            raise InvalidInput(UNREADABLE_INPUT.fault(("input",), schedule=schedule.name)) from None
         graph = await self._graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
         decision, state = decide.submit(
             graph,
@@ -115,7 +119,8 @@ class Ticking:
             aging_ms=call.aging_ms,
         )
         if state.failure is not None:
-            raise InvalidInput(f"the input of flow {call.flow!r}: {state.failure.message}")
+            reason = state.failure.message
+            raise InvalidInput(INVALID_INPUT.fault(("input",), flow=call.flow, reason=reason))
         place = Place(namespace, self._graphs, self._codec)
         return Start(run=with_cooldown(new_run(place, id, graph, decision, state), graph))
 

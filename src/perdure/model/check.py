@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from perdure.diagnostics import declare, near, safe_repr
+from perdure.diagnostics import declare, near, safe_repr, span_text
 from perdure.errors import InvalidInput
 from perdure.model.duration import DURATION_MAX, parse_duration
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
@@ -127,9 +127,15 @@ def integer(value: Any, parameter: str, least: int | None = None, most: int | No
         raise wrong_type(value, parameter, "an integer")
     if (least is not None and value < least) or (most is not None and value > most):
         expected = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise InvalidInput(
-            OUT_OF_RANGE.fault((parameter,), name=parameter, expected=expected, value=value)
-        )
+        raise out_of_range(value, parameter, expected)
+    return value
+
+
+def number(value: Any, parameter: str, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(value, parameter, "a number")
+    if not value >= least:  # nor is NaN
+        raise out_of_range(value, parameter, f"at least {least:g}")
     return value
 
 
@@ -137,7 +143,14 @@ def priority(value: Any, parameter: str = "priority") -> int:
     return integer(value, parameter, PRIORITY_MIN, PRIORITY_MAX)
 
 
-def span(value: Any, parameter: str, *, is_positive: bool = False) -> timedelta:
+def span(
+    value: Any,
+    parameter: str,
+    *,
+    is_positive: bool = False,
+    least: timedelta = timedelta(0),
+    most: timedelta = DURATION_MAX,
+) -> timedelta:
     """A duration: seconds, a timedelta, or text such as ``"1h30m"``. Not negative, and bounded."""
     found = parse_duration(value)
     if found is None:
@@ -148,15 +161,11 @@ def span(value: Any, parameter: str, *, is_positive: bool = False) -> timedelta:
         raise InvalidInput(NEGATIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
     if is_positive and not found:
         raise InvalidInput(NOT_POSITIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
-    if found > DURATION_MAX:
-        raise InvalidInput(
-            OUT_OF_RANGE.fault(
-                (parameter,),
-                name=parameter,
-                expected=f"at most {DURATION_MAX.days} days",
-                value=safe_repr(value),
-            )
-        )
+    if found < least:
+        raise out_of_range(value, parameter, f"at least {span_text(least)}")
+    if found > most:
+        days = f"{most.days} days" if most >= timedelta(days=2) else span_text(most)
+        raise out_of_range(value, parameter, f"at most {days}")
     return found
 
 
@@ -179,14 +188,8 @@ def moment(value: Any, parameter: str) -> datetime:
     if value.utcoffset() is None:
         raise InvalidInput(NAIVE.fault((parameter,), name=parameter, value=safe_repr(value)))
     if not is_storable(value):
-        raise InvalidInput(
-            OUT_OF_RANGE.fault(
-                (parameter,),
-                name=parameter,
-                expected=f"between the years {EARLIEST.year} and {LATEST.year}",
-                value=safe_repr(value),
-            )
-        )
+        expected = f"between the years {EARLIEST.year} and {LATEST.year}"
+        raise out_of_range(value, parameter, expected)
     return value.astimezone(UTC)
 
 
@@ -251,6 +254,13 @@ def known(value: str, noun: str, names: Collection[str], *place: str | int) -> s
             UNKNOWN.fault((*place, value), noun=noun, name=value, nearest=nearest, known=listed)
         )
     return value
+
+
+def out_of_range(value: Any, parameter: str, expected: str) -> InvalidInput:
+    fault = OUT_OF_RANGE.fault(
+        (parameter,), name=parameter, expected=expected, value=safe_repr(value)
+    )
+    return InvalidInput(fault)
 
 
 def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:

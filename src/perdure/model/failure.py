@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure.model.value import Value
 
 
@@ -19,3 +21,5 @@ class Failure(Value):
     message: str
     traceback: str = ""
     causes: tuple[Cause, ...] = ()
+    code: str | msgspec.UnsetType = msgspec.UNSET
+    """Of an error of Perdure's own, such as ``node.no_signal``. Stored only if there is one."""

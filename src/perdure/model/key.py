@@ -6,9 +6,11 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model.value import Value
+
+INVALID_KEY = declare("run.invalid_key", "{key!r} is not the key of a node")
 
 Part = Literal["", "check", "undo", "poll", "remind", "notify"]
 _TEXT = re.compile(r"(undo:|check:|poll:|remind:|notify:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
@@ -54,7 +56,7 @@ def _encode(key: Key) -> str:
 def _parse(text: str) -> Key:
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise InvalidInput(f"{safe_repr(text)} is not the key of a node")
+        raise InvalidInput(INVALID_KEY.fault(("key",), key=text))
     part, node, iteration, item = match.groups()
     return Key(
         node=node,

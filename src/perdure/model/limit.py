@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.ids import JobId
@@ -41,7 +39,7 @@ class Concurrency(Limit):
     def __init__(
         self, count: int, *, key: Key = None, queue: str | None = None, task: str | None = None
     ) -> None:
-        _set(self, key=key, queue=queue, task=task, count=_whole("Concurrency", count))
+        _set(self, key=key, queue=queue, task=task, count=check.integer(count, "count", 1))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -62,8 +60,8 @@ class Rate(Limit):
         queue: str | None = None,
         task: str | None = None,
     ) -> None:
-        window = _positive("Rate", "per", per)
-        count = _whole("Rate", count)
+        window = check.span(per, "per", is_positive=True)
+        count = check.integer(count, "count", 1)
         _set(self, key=key, queue=queue, task=task, count=count, per=window, evenly=evenly)
 
 
@@ -76,7 +74,8 @@ class Spacing(Limit):
     def __init__(
         self, every: Duration, *, key: Key = None, queue: str | None = None, task: str | None = None
     ) -> None:
-        _set(self, key=key, queue=queue, task=task, every=_positive("Spacing", "every", every))
+        gap = check.span(every, "every", is_positive=True)
+        _set(self, key=key, queue=queue, task=task, every=gap)
 
 
 class LimitRule(Value):
@@ -175,16 +174,3 @@ def _computed_elsewhere(*_: object) -> str:
 def _set(limit: Limit, **values: Any) -> None:
     for name, value in values.items():
         object.__setattr__(limit, name, value)
-
-
-def _whole(kind: str, count: Any) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{kind}({safe_repr(count)}) needs a whole number of at least 1")
-    return count
-
-
-def _positive(kind: str, name: str, value: Duration) -> timedelta:
-    duration = check.span(value, f"{kind}({name}=...)")
-    if not duration:
-        raise InvalidInput(f"{kind}({name}={safe_repr(value)}) needs a duration above zero")
-    return duration

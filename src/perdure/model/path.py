@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Literal
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError
 from perdure.model.showing import SHOWN_MAX, cut, type_name
 
@@ -29,29 +30,58 @@ _COMPARED_MAX = 200
 _INDEX_DIGITS_MAX = 12
 
 
+INVALID_PATH = declare(
+    "path.invalid",
+    "{path!r} is not a path: a part of it is empty",
+    "Write names with single dots between them, such as order.items.0.price",
+)
+
+
 class MissingKey(PerdureError, LookupError):
     """A path leads nowhere: its part number ``at`` is not there. Keys are told, values never."""
 
-    def __init__(self, path: Path, at: int, known: tuple[str, ...] = (), found: str = "") -> None:
-        holder = repr(path_text(path[:at])) if at else "what is given"
-        missing = repr(cut(str(path[at])))
-        if found:
-            reason = f"{holder} is {found}, so there is no {missing} in it"
-        else:
-            reason = f"there is no {missing} in {holder}{_hint(str(path[at]), known)}"
-        super().__init__(reason)
-        self.path = path
-        self.at = at
-        self.known = known
+    CODE = declare(
+        "path.missing",
+        "[{holder} is {found}, so ]there is no {missing!r} in {place}"
+        "[; did you mean {nearest:or}?][ Known: {listed}][; known: {others}]",
+    )
+    _derived = ("holder", "missing", "place", "nearest", "listed", "others")
+    path: Path
+    at: int
+    known: tuple[str, ...] = ()
+    found: str = ""
+
+    @property
+    def holder(self) -> str:
+        return repr(path_text(self.path[: self.at])) if self.at else "what is given"
+
+    @property
+    def missing(self) -> str:
+        return cut(str(self.path[self.at]))
+
+    @property
+    def place(self) -> str:
+        if self.found:
+            return "it"
+        return self.holder if self.known else f"{self.holder}, which is empty"
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        return tuple(_near(str(self.path[self.at]), self.known))
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        return self.known if self.nearest else ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return () if self.nearest else self.known
 
 
 def parse_path(text: str) -> tuple[str, ...]:
     parts = tuple(text.split("."))
     if not all(parts):
-        raise InvalidInput(
-            f"{cut(text)!r} is not a path: a part of it is empty. Write names with single dots "
-            "between them, such as order.items.0.price"
-        )
+        raise InvalidInput(INVALID_PATH.fault(path=cut(text)))
     return parts
 
 
@@ -66,8 +96,8 @@ def look_up(value: Any, path: Path) -> Any:
     if at == len(path):
         return reached
     if isinstance(reached, Mapping):
-        raise MissingKey(path, at, _keys(reached, str(path[at])))
-    raise MissingKey(path, at, found=_description(reached))
+        raise MissingKey(path=path, at=at, known=_keys(reached, str(path[at])))
+    raise MissingKey(path=path, at=at, found=_description(reached))
 
 
 def value_at(value: Any, path: Path, default: Any = MISSING) -> Any:
@@ -104,21 +134,13 @@ def _keys(value: Mapping[Any, Any], missing: str) -> tuple[str, ...]:
     """Some of the keys, the nearest to the missing one first."""
     some = [str(key) for key in islice(value, _COMPARED_MAX)]
     near = _near(missing, some)
-    return tuple(islice(dict.fromkeys([*near, *some]), _KNOWN_MAX))
+    return tuple(cut(key) for key in islice(dict.fromkeys([*near, *some]), _KNOWN_MAX))
 
 
 def _near(missing: str, keys: Iterable[str]) -> list[str]:
     if len(missing) > SHOWN_MAX:
         return []
     return get_close_matches(missing, [key for key in keys if len(key) <= SHOWN_MAX], n=3)
-
-
-def _hint(missing: str, known: tuple[str, ...]) -> str:
-    if not known:
-        return ", which is empty"
-    told = ", ".join(repr(cut(key)) for key in known)
-    near = " or ".join(map(repr, _near(missing, known)))
-    return f"; did you mean {near}? Known: {told}" if near else f"; known: {told}"
 
 
 def _description(value: Any) -> str:

@@ -13,11 +13,16 @@ from typing import Any, Protocol
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PayloadNotSerialisable, PayloadTooLarge
 
 PAYLOAD_MAX_BYTES = 1024 * 1024
 _NULL = b"null"
 _KEYS_WANTED = "the keys of a dict must be texts, numbers, or values that JSON writes as texts"
+
+INVALID_ARGUMENT = declare(
+    "task.invalid_argument", "argument {argument!r} of task {task!r}: {reason}"
+)
 
 Converter = Callable[[Any], Any]
 
@@ -135,7 +140,8 @@ def convert_argument(convert: Converter, value: Any, name: str, task: str) -> An
     try:
         return convert(value)
     except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
-        raise InvalidInput(f"argument {name!r} of task {task!r}: {error}") from error
+        fault = INVALID_ARGUMENT.fault((name,), argument=name, task=task, reason=str(error))
+        raise InvalidInput(fault) from error
 
 
 def _has_lost_float(value: Any) -> bool:

@@ -10,24 +10,22 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.duration import DURATION_MAX, nearest_duration
 from perdure.model.job import NewJob
-from perdure.model.moment import is_storable, nearest_storable
+from perdure.model.moment import EARLIEST, LATEST, is_storable, nearest_storable
 from perdure.model.outcome import Retried
 
 
 def check_times(job: NewJob) -> None:
     """Refuse a job whose times lie out of reach."""
-    if not _is_near(job.delay) or not _is_near(job.deadline):
-        raise InvalidInput(
-            f"the delay {job.delay} or deadline {job.deadline} of job {job.id} is more than "
-            f"{DURATION_MAX.days} days"
-        )
-    if not _is_kept(job.run_at) or not _is_kept(job.deadline_at):
-        raise InvalidInput(
-            f"run_at {job.run_at} or deadline {job.deadline_at} of job {job.id} lies too far away"
-        )
+    for name, span in (("delay", job.delay), ("deadline", job.deadline)):
+        if not _is_near(span):
+            raise check.out_of_range(span, name, f"at most {DURATION_MAX.days} days")
+    for name, moment in (("run_at", job.run_at), ("deadline", job.deadline_at)):
+        if not _is_kept(moment):
+            years = f"between the years {EARLIEST.year} and {LATEST.year}"
+            raise check.out_of_range(moment, name, years)
 
 
 def reachable(outcome: Retried) -> Retried:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.value import Value
@@ -65,8 +64,8 @@ def paused(
     return Pause(
         checkpoint=checkpoint,
         name=check.name(name, "name of the pause") if name else "",
-        deadline=_positive(deadline, "deadline"),
-        poll=_positive(poll, "poll"),
+        deadline=_span(deadline, "deadline"),
+        poll=_span(poll, "poll"),
     )
 
 
@@ -80,10 +79,6 @@ def failed(error: str | BaseException) -> Fail:
     return Fail(error=str(error) or type(error).__name__)
 
 
-def _positive(duration: Duration | None, name: str) -> timedelta | None:
-    if duration is None:
-        return None
-    found = check.span(duration, name)
-    if found < timedelta(milliseconds=1):
-        raise InvalidInput(f"{name}={duration!r} must be at least one millisecond")
-    return found
+def _span(duration: Duration | None, name: str) -> timedelta | None:
+    shortest = timedelta(milliseconds=1)  # as waits are stored
+    return None if duration is None else check.span(duration, name, least=shortest)

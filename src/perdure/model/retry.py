@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from perdure.diagnostics import safe_repr
-from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
 
@@ -40,18 +38,10 @@ class Retry:
     never_on: ErrorTypes = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.retries, bool) or not isinstance(self.retries, int):
-            raise InvalidInput(f"Retry(retries={safe_repr(self.retries)}) needs a whole number")
-        if not 0 <= self.retries <= RETRIES_MAX:
-            raise InvalidInput(f"Retry(retries={self.retries}) is not between 0 and {RETRIES_MAX}")
-        factor: Any = self.factor
-        if not isinstance(factor, int | float) or not factor >= 1:
-            raise InvalidInput(
-                f"Retry(factor={safe_repr(factor)}) is not a number of at least 1: delays would "
-                "shrink"
-            )
-        self._set("first", check.span(self.first, "Retry.first"))
-        self._set("max", check.span(self.max, "Retry.max"))
+        check.integer(self.retries, "retries", 0, RETRIES_MAX)
+        check.number(self.factor, "factor", 1)
+        self._set("first", check.span(self.first, "first"))
+        self._set("max", check.span(self.max, "max"))
         self._set("on", _names(self.on, "on"))
         self._set("never_on", _names(self.never_on, "never_on"))
 
@@ -82,7 +72,7 @@ def _names(types: ErrorTypes, name: str) -> tuple[str, ...]:
     for item in items:
         is_exception = isinstance(item, type) and issubclass(item, BaseException)
         if not isinstance(item, str) and not is_exception:
-            raise InvalidInput(f"Retry({name}=...) takes exception types, not {safe_repr(item)}")
+            raise check.wrong_type(item, name, "exception types, or their names")
     return tuple(item if isinstance(item, str) else type_name(item) for item in items)
 
 

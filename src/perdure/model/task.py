@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
@@ -26,6 +27,9 @@ NAME_MAX = 200
 TAGS_MAX = 20
 # No database keeps these in a text: the zero character, and halves of surrogate pairs.
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+
+
+INVALID_CALL = declare("task.invalid_call", "task {task!r} cannot be called so: {reason}")
 
 
 class Task(Generic[P, R]):
@@ -113,7 +117,8 @@ class Task(Generic[P, R]):
         try:
             return self.input_signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidInput(f"task {self.name!r} cannot be called so: {error}") from error
+            fault = INVALID_CALL.fault(task=self.name, reason=str(error))
+            raise InvalidInput(fault) from error
 
     def canonical(
         self, args: Sequence[Any], kwargs: dict[str, Any]

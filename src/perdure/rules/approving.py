@@ -19,6 +19,8 @@ from perdure.errors import (
     InvalidAnswer,
     InvalidInput,
     NotADecider,
+    Rejected,
+    WaitTimedOut,
 )
 from perdure.model.approval import approval_id
 from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
@@ -39,8 +41,16 @@ from perdure.rules.asking import notice_of, request_of, steps_of, with_edits
 from perdure.rules.deciding import Deciding
 from perdure.rules.decision import Following, ms
 from perdure.rules.ending import complete, fail
+from perdure.rules.failure import failure_of
 from perdure.rules.form import faults_of, with_defaults
 
+ANONYMOUS_ANSWER = declare(
+    "approval.anonymous_answer",
+    "approval {approval_id!r} needs several answers",
+    "Name who decides with `by`, so that nobody is counted twice",
+)
+NO_DECISION = declare("approval.no_decision", "nobody decided on approval {node!r} in time")
+REJECTED = declare("approval.rejected", "approval {node!r} was rejected by {by}")
 UNKNOWN_ANSWER = declare(
     "approval.unknown_answer", "{decision!r} is not one of its answers: {choices}"
 )
@@ -88,8 +98,7 @@ def approval_due(deciding: Deciding, node: ApprovalNode, happening: WaitDue) -> 
         _end(deciding, node, default.decision, "timeout", default.data)
     elif node.on_timeout == FAIL:
         _close(deciding, node)
-        message = f"nobody decided on approval {node.id!r} in time"
-        failure = Failure(type="perdure.errors.WaitTimedOut", message=message)
+        failure = failure_of(NO_DECISION.fault(node=node.id), WaitTimedOut)
         fail(deciding, Key(node=node.id), failure, "timeout")
     else:
         port = ORDINARY if node.on_timeout == CONTINUE else node.on_timeout
@@ -169,10 +178,7 @@ def _checked_decider(
     if deciders and not stands_for:
         raise NotADecider(approval_id=id, by=happening.by, deciders=deciders)
     if happening.by is None and node.quorum != 1:
-        raise InvalidInput(
-            f"approval {id!r} needs several answers: say who decides with by=..., so that nobody "
-            "is counted twice"
-        )
+        raise InvalidInput(ANONYMOUS_ANSWER.fault(("by",), approval_id=id))
     for each in state.answers:
         if each.by == happening.by:
             raise AlreadyAnswered(approval_id=id, by=happening.by, decision=each.decision)
@@ -241,8 +247,7 @@ def _end(deciding: Deciding, node: ApprovalNode, decision: str, cause: str, data
     _close(deciding, node)
     if decision == REJECT and node.on_reject == FAIL:
         by = ", ".join(_names(deciding, node, decision)) or "nobody in particular"
-        message = f"approval {node.id!r} was rejected by {by}"
-        failure = Failure(type="perdure.errors.Rejected", message=message)
+        failure = failure_of(REJECTED.fault(node=node.id, by=by), Rejected)
         fail(deciding, Key(node=node.id), failure, cause)
         return
     port = decision

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import InvalidInput
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput, LoopExhausted, RunCancelled, WaitTimedOut
 from perdure.model.event import (
     ItemCompleted,
     IterationCompleted,
@@ -65,6 +66,7 @@ from perdure.rules.approving import answer, approval_due, notified
 from perdure.rules.deciding import Deciding
 from perdure.rules.decision import NULL, Decision, Following, Values
 from perdure.rules.ending import complete, complete_item, fail, pass_on, settle, skip, undone
+from perdure.rules.failure import failure_of
 from perdure.rules.operating import (
     cancel_asked,
     deliver,
@@ -76,6 +78,27 @@ from perdure.rules.operating import (
     unpause_asked,
 )
 from perdure.rules.pausing import failed_outside, pause, pause_due, polled, report
+
+FORK_AFTER_UNDO = declare(
+    "run.fork_after_undo",
+    "cannot fork after event {number} of run {run!r}: completed nodes had been undone by then",
+    "Fork from an earlier event",
+)
+NOT_COMPLETED = declare(
+    "run.node_not_completed",
+    "cannot change the output of {nodes:and}, not completed after event {number} of run {run!r}"
+    "[; completed: {completed}]",
+)
+ENDED_ON_UNKNOWN_PORT = declare(
+    "node.ended_on_unknown_port",
+    "node {node!r} ended on port {port!r}, which it does not have[; it has {known}]",
+)
+NO_BRANCH = declare(
+    "node.no_branch", "route {node!r} has no branch for {key!r} and no default; it has {known}"
+)
+NOT_DONE = declare("node.loop_not_done", "loop {node!r} is not done after {count} iterations")
+CHILD_CANCELLED = declare("run.child_cancelled", "child run {run} was cancelled")
+NO_SIGNAL = declare("node.no_signal", "no signal {signal!r} came within {timeout_ms} ms")
 
 
 def decide(
@@ -145,18 +168,18 @@ def fork(
 
 
 def _check_fork(state: RunState, origin: Origin, patch: dict[str, bytes]) -> None:
-    place = f"event {origin.number} of run {origin.run!r}"
     if any(node.is_undone for node in state.nodes.values()):
-        raise InvalidInput(
-            f"cannot fork after {place}: what it had completed was undone by then; fork from "
-            "before that"
-        )
+        raise InvalidInput(FORK_AFTER_UNDO.fault(("after",), number=origin.number, run=origin.run))
     completed = {id for id, n in state.nodes.items() if n.status is NodeStatus.COMPLETED}
     if unknown := [id for id in patch if id not in completed]:
-        raise InvalidInput(
-            f"cannot change the output of {', '.join(map(repr, unknown))}: after {place} these "
-            f"nodes are completed: {', '.join(map(repr, sorted(completed))) or 'none'}"
+        fault = NOT_COMPLETED.fault(
+            ("patch",),
+            nodes=tuple(unknown),
+            number=origin.number,
+            run=origin.run,
+            completed=tuple(sorted(completed)),
         )
+        raise InvalidInput(fault)
 
 
 # What jobs lead to
@@ -219,10 +242,8 @@ def _skipped(deciding: Deciding, happening: Skipped) -> None:
 def _complete_task(deciding: Deciding, node: TaskNode, happening: Finished) -> None:
     port = happening.port
     if port not in ports_of(node):
-        known = ", ".join(map(repr, node.ports)) or "none"
-        message = f"node {node.id!r} ended on port {port!r}, which it does not have; it has {known}"
-        failure = Failure(type="perdure.errors.InvalidInput", message=message)
-        fail(deciding, Key(node=node.id), failure)
+        fault = ENDED_ON_UNKNOWN_PORT.fault(("port",), node=node.id, port=port, known=node.ports)
+        fail(deciding, Key(node=node.id), failure_of(fault))
         return
     complete(deciding, node.id, port, happening.output, warnings=happening.warnings)
 
@@ -246,10 +267,8 @@ def _route(deciding: Deciding, node: RouteNode, output: bytes) -> None:
     port = str(key) if isinstance(key, str | int) else None
     if port is None or port not in node.ports:
         if DEFAULT_PORT not in node.ports:
-            known = ", ".join(map(repr, node.ports))
-            message = f"route {node.id!r} has no branch for {key!r} and no default; it has {known}"
-            failure = Failure(type="perdure.errors.InvalidInput", message=message)
-            fail(deciding, Key(node=node.id), failure)
+            fault = NO_BRANCH.fault(node=node.id, key=key, known=node.ports)
+            fail(deciding, Key(node=node.id), failure_of(fault))
             return
         port = DEFAULT_PORT
     pass_on(deciding, node.id, port, "")
@@ -283,8 +302,8 @@ def _after_check(
         deciding.call(following, again, node.body, deciding.json(ref) if output is None else output)
         deciding.emit(IterationCompleted(key=key.text, then=following.then()), output)
     elif not is_done and node.on_max == FAIL:
-        message = f"loop {node.id!r} is not done after {node.iterations_max} iterations"
-        fail(deciding, key, Failure(type="perdure.errors.LoopExhausted", message=message))
+        fault = NOT_DONE.fault(node=node.id, count=node.iterations_max)
+        fail(deciding, key, failure_of(fault, LoopExhausted))
     else:
         port = ORDINARY if is_done or node.on_max == CONTINUE else node.on_max
         complete(deciding, node.id, port, output, ref=ref, iteration=key.iteration)
@@ -301,8 +320,8 @@ def _child_ended(deciding: Deciding, happening: ChildEnded) -> None:
     deciding.decision.closes.append(key.text)
     node = deciding.graph.nodes[key.node]
     if happening.status is not RunStatus.COMPLETED:
-        failure = happening.failure or Failure(
-            type="perdure.errors.RunCancelled", message=f"child run {happening.run} was cancelled"
+        failure = happening.failure or failure_of(
+            CHILD_CANCELLED.fault(run=happening.run), RunCancelled
         )
         fail(deciding, key, failure, "child")
     elif isinstance(node, MapNode):
@@ -334,9 +353,8 @@ def _wait_due(deciding: Deciding, happening: WaitDue) -> None:
 
 def _time_out(deciding: Deciding, node: SignalNode) -> None:
     if node.on_timeout == FAIL:
-        message = f"no signal {node.signal!r} came within {node.timeout_ms} ms"
-        failure = Failure(type="perdure.errors.WaitTimedOut", message=message)
-        fail(deciding, Key(node=node.id), failure, "timeout")
+        fault = NO_SIGNAL.fault(signal=node.signal, timeout_ms=node.timeout_ms)
+        fail(deciding, Key(node=node.id), failure_of(fault, WaitTimedOut), "timeout")
     else:
         port = ORDINARY if node.on_timeout == CONTINUE else node.on_timeout
         complete(deciding, node.id, port, NULL, cause="timeout")

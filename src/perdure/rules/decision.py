@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol
 
+from perdure.diagnostics import Fault
 from perdure.model.event import NOTHING, Arrival, Event, Then
-from perdure.model.failure import Failure
 from perdure.model.graph import Call, FlowRef
 from perdure.model.ids import RunId
 from perdure.model.key import Key
 from perdure.model.run import NewWait
 from perdure.model.value import Value
+from perdure.rules.failure import failure_of
 from perdure.rules.readiness import Counts
 
 NULL = b"null"
@@ -87,10 +88,10 @@ class Decision:
 class Unusable(Exception):
     """An input does not fit the node that it is for; ``failure`` is what the node fails with."""
 
-    def __init__(self, node: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, node: str, fault: Fault) -> None:
+        super().__init__(fault)
         self.node = node
-        self.failure = Failure(type="perdure.errors.InvalidInput", message=message)
+        self.failure = failure_of(fault)
 
 
 class Following:

@@ -6,6 +6,10 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
+from msgspec import UNSET, UnsetType
+
+from perdure.diagnostics import Fault, render
+from perdure.errors import InvalidInput, PerdureError
 from perdure.model.failure import Cause, Failure
 from perdure.model.payload import storable_text
 from perdure.model.retry import type_name
@@ -34,7 +38,13 @@ def describe(error: BaseException, masked: Masked | None = None) -> Failure:
         message=_text(error, masked),
         traceback=_traceback(error, masked),
         causes=causes,
+        code=_code(error),
     )
+
+
+def failure_of(fault: Fault, error: type[PerdureError] = InvalidInput) -> Failure:
+    """What a node fails with by a decision, without an exception."""
+    return Failure(type=type_name(error), message=render(fault), code=fault.code)
 
 
 def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
@@ -46,6 +56,13 @@ def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
         causes.append(Cause(type=_type(below, masked), message=_text(below, masked)))
         below = _below(below)
     return causes
+
+
+def _code(error: BaseException) -> str | UnsetType:
+    try:
+        return error.code if isinstance(error, PerdureError) else UNSET
+    except BaseException:  # a subclass of somebody else's
+        return UNSET
 
 
 def _below(error: BaseException) -> BaseException | None:

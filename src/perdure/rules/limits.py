@@ -7,12 +7,27 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.duration import nearest_duration
 from perdure.model.lane import Lane
 from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
 from perdure.model.value import Value
+
+COMPUTED_KEY = declare(
+    "limit.computed_key",
+    "a worker's limit takes a name as its key, not a function",
+    "A limit whose key is computed from the input belongs on the task: @task(limits=...)",
+)
+NOTHING_LIMITED = declare(
+    "limit.without_key", "{limit!r} does not say what it counts", "Pass `key`, `queue` or `task`"
+)
+INVALID_KEY = declare(
+    "limit.invalid_key",
+    "the key function of {limit} returned {value!r}",
+    "It must return a non-empty string",
+)
 
 
 class Room(Value):
@@ -92,14 +107,11 @@ def check_worker_limits(
     checked = []
     for limit in limits:
         if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise InvalidInput(f"limits=[{safe_repr(limit)}] is not a Concurrency, Rate or Spacing")
+            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
         if callable(limit.key):
-            raise InvalidInput(
-                "a limit whose key is computed from the input belongs on the task: "
-                "@task(limits=[...]); a worker's limit takes a name"
-            )
+            raise InvalidInput(COMPUTED_KEY.fault(("limits",)))
         if limit.key is None and limit.queue is None and limit.task is None:
-            raise InvalidInput(f"{limit!r} needs key=, queue= or task= to say what it counts")
+            raise InvalidInput(NOTHING_LIMITED.fault(("limits",), limit=limit))
         checked.append(_narrowed(limit, queues, tasks))
     return tuple(checked)
 
@@ -108,10 +120,7 @@ def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[st
     """Check what the key functions of a task's limits returned for one input."""
     for limit, value in zip(limits, values, strict=True):
         if not isinstance(value, str) or not value:
-            raise InvalidInput(
-                f"the key function of {type(limit).__name__} returned {safe_repr(value)}; it must "
-                "return a non-empty text"
-            )
+            raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
     return tuple(str(value) for value in values)
 
 
@@ -141,7 +150,7 @@ def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Li
         case Spacing():
             return Spacing(limit.every, key=limit.key, queue=queue, task=task)
         case _:
-            raise InvalidInput(f"{safe_repr(limit)} is not a Concurrency, Rate or Spacing")
+            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
 
 
 def _covers(limit: Limit, lane: Lane) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded, WaitTimedOut
 from perdure.model.event import NodeAsked, NodePaused, NodePolled, NodeReported, ReportIgnored
 from perdure.model.failure import Failure
 from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, LoopNode, MapNode, TaskNode
@@ -15,7 +16,15 @@ from perdure.model.run import LiveKind, NewWait, NodeStatus, WaitKind
 from perdure.rules.deciding import Deciding
 from perdure.rules.decision import NULL, Following, ms
 from perdure.rules.ending import complete, fail
+from perdure.rules.failure import failure_of
 from perdure.rules.resuming import resumption_of
+
+UNKNOWN_PORT = declare("node.unknown_port", "node {node!r} has no port {port!r}[; it has {known}]")
+CANNOT_PAUSE = declare(
+    "node.cannot_pause", "{key!r} cannot pause: only the work of a node itself can"
+)
+NO_REPORT = declare("node.no_report", "nobody reported on node {key!r} in time")
+INVALID_POLL = declare("node.invalid_poll", "poll() must return a Report or None: {reason}")
 
 BY_POLL = "poll"
 """Who a report is by that we asked for."""
@@ -25,8 +34,7 @@ def pause(deciding: Deciding, happening: Paused) -> None:
     """A body stopped to wait; if it has been reported on already, it is executed again at once."""
     key, text = happening.key, happening.key.text
     if _work(deciding, key) is None:
-        message = f"{text!r} cannot pause: only the work of a node itself can"
-        fail(deciding, key, Failure(type="perdure.errors.InvalidInput", message=message))
+        fail(deciding, key, failure_of(CANNOT_PAUSE.fault(key=text)))
         return
     following = Following()
     if text in deciding.state.early:
@@ -81,8 +89,8 @@ def _check_port(deciding: Deciding, happening: Reported) -> None:
     node = deciding.graph.nodes[happening.key.node]
     ports = node.ports if isinstance(node, TaskNode) else ()
     if happening.port and happening.port not in ports:
-        known = f"it has {', '.join(map(repr, ports))}" if ports else "it has none"
-        raise InvalidInput(f"node {node.id!r} has no port {happening.port!r}; {known}")
+        fault = UNKNOWN_PORT.fault(("port",), node=node.id, port=happening.port, known=ports)
+        raise InvalidInput(fault)
 
 
 def _refuse(deciding: Deciding, happening: Reported, is_last: bool) -> None:
@@ -161,9 +169,7 @@ def pause_due(deciding: Deciding, key: Key) -> None:
     node = deciding.graph.nodes[key.node]
     on_timeout = node.on_timeout if isinstance(node, TaskNode) else FAIL
     if on_timeout == FAIL:
-        message = f"nobody reported on node {key.text!r} in time"
-        failure = Failure(type="perdure.errors.WaitTimedOut", message=message)
-        fail(deciding, key, failure, "timeout")
+        fail(deciding, key, failure_of(NO_REPORT.fault(key=key.text), WaitTimedOut), "timeout")
     else:
         port = ORDINARY if on_timeout == CONTINUE else on_timeout
         complete(deciding, key.node, port, NULL, cause="timeout")
@@ -175,8 +181,7 @@ def polled(deciding: Deciding, key: Key, output: bytes, failure: Failure | None)
     try:
         found = None if failure else msgspec.json.decode(output, type=Report | None)
     except msgspec.MsgspecError as error:
-        message = f"poll() must return a Report or None: {error}"
-        found, failure = None, Failure(type="perdure.errors.InvalidInput", message=message)
+        found, failure = None, failure_of(INVALID_POLL.fault(reason=str(error)))
     if found is not None:
         happening = Reported(
             key=about,
@@ -189,7 +194,7 @@ def polled(deciding: Deciding, key: Key, output: bytes, failure: Failure | None)
         try:
             report(deciding, happening)
         except InvalidInput as error:
-            failure = Failure(type="perdure.errors.InvalidInput", message=str(error))
+            failure = failure_of(error.faults[0])
         else:
             return
     following = Following()

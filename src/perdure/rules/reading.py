@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import declare, message
 from perdure.errors import InvalidInput, ValueMissing
 from perdure.model.event import Event
 from perdure.model.graph import Edge, Graph, Input, Node, RouteNode, TaskNode, inputs_of
@@ -17,6 +18,11 @@ from perdure.rules.condition import holds, parse_condition
 from perdure.rules.decision import NULL, Decision, Skips, Unusable, Values
 from perdure.rules.fold import fold
 from perdure.rules.template import TemplateSkips, render, template_names
+
+TEMPLATE_FAILED = declare("node.invalid_template", "node {node!r}: {reason}")
+INPUT_MISSING = declare(
+    "node.input_missing", "node {node!r}: its input {input!r} is missing: {reason}"
+)
 
 
 class Reading:
@@ -107,7 +113,8 @@ class Reading:
         except TemplateSkips as error:
             raise Skips(node.id, str(error)) from None
         except InvalidInput as error:
-            raise Unusable(node.id, f"node {node.id!r}: {error}") from None
+            fault = TEMPLATE_FAILED.fault(("nodes", node.id), node=node.id, reason=str(error))
+            raise Unusable(node.id, fault) from None
 
     def input_of(self, id: str) -> bytes:
         """The input of a node whose incoming edges are all decided."""
@@ -138,11 +145,12 @@ class Reading:
                     raise InputMissing(f"node {each.source!r} has no output in this run")
                 taken[each.name] = taken_from(outputs[ref], each.path)
             except InputMissing as error:
-                place = f"node {node.id!r}: its input {each.name!r} is missing: {error}"
+                place = ("nodes", node.id, "inputs", each.name)
+                fault = INPUT_MISSING.fault(place, node=node.id, input=each.name, reason=str(error))
                 if node.on_missing == "error":
-                    raise Unusable(node.id, place) from None
+                    raise Unusable(node.id, fault) from None
                 if node.on_missing == "skip":
-                    raise Skips(node.id, place) from None
+                    raise Skips(node.id, message(fault)) from None
                 taken[each.name] = each.default
         return msgspec.json.encode(taken)
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.model import check
 from perdure.model.graph import (
     ApprovalNode,
@@ -28,6 +29,17 @@ from perdure.rules.asking import notice_of, request_of, steps_of
 from perdure.rules.decision import Following, Schedule, Skips, StartChild, Unusable, ms
 from perdure.rules.reading import Reading
 from perdure.rules.resuming import resumption_of
+
+INVALID_TIME = declare(
+    "node.invalid_time", "delay {node!r}: {value!r} is no time to wait for: {reason}"
+)
+NOT_AN_OBJECT = declare(
+    "node.input_not_an_object", "map {node!r}: its input is no object, so it has no {key!r}"
+)
+NO_SUCH_KEY = declare(
+    "node.no_such_key", "map {node!r}: its input has no key {key!r}[; it has {known}]"
+)
+NOT_A_LIST = declare("node.not_a_list", "map {node!r}: {what} must be a list")
 
 
 class Starting(Reading):
@@ -71,8 +83,10 @@ class Starting(Reading):
         try:
             due_at = check.moment(datetime.fromisoformat(when), "until")
         except (TypeError, ValueError) as error:
-            message = f"delay {node.id!r}: {when!r} is no time to wait for: {error}"
-            raise Unusable(node.id, message) from None
+            fault = INVALID_TIME.fault(
+                ("nodes", node.id, "until"), node=node.id, value=when, reason=str(error)
+            )
+            raise Unusable(node.id, fault) from None
         self.wait(following, NewWait(key=node.id, kind=WaitKind.TIMER, due_at=due_at))
 
     def _await_signal(self, following: Following, node: SignalNode) -> None:
@@ -191,21 +205,22 @@ class Starting(Reading):
 
 
 def _items(node: MapNode, input: bytes) -> list[bytes]:
-    place = f"map {node.id!r}"
     found: bytes = input
     if node.over is not None:
         try:
             fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
-            raise Unusable(
-                node.id, f"{place}: its input is no object, so it has no {node.over!r}"
-            ) from None
+            fault = NOT_AN_OBJECT.fault(("nodes", node.id), node=node.id, key=node.over)
+            raise Unusable(node.id, fault) from None
         if node.over not in fields:
-            known = ", ".join(map(repr, fields)) or "none at all"
-            raise Unusable(node.id, f"{place}: its input has no key {node.over!r}; it has {known}")
+            fault = NO_SUCH_KEY.fault(
+                ("nodes", node.id), node=node.id, key=node.over, known=tuple(fields)
+            )
+            raise Unusable(node.id, fault)
         found = bytes(fields[node.over])
     try:
         return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
     except msgspec.ValidationError:
         what = "its input" if node.over is None else f"{node.over!r} of its input"
-        raise Unusable(node.id, f"{place}: {what} must be a list") from None
+        fault = NOT_A_LIST.fault(("nodes", node.id), node=node.id, what=what)
+        raise Unusable(node.id, fault) from None

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.moment import LATEST, is_storable
 from perdure.model.schedule import Timetable
 from perdure.model.value import Value
@@ -24,7 +26,27 @@ EVERY_MIN = timedelta(seconds=1)
 COUNTED_MAX = 1_000
 """Ticks of a cron text that are looked at one by one; of more than these, only the last matter."""
 CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
-_CRON_HELP = f'It takes five fields: {", ".join(CRON_FIELDS)}, as in "0 3 * * *"'
+
+WITHOUT_TIMES = declare(
+    "schedule.without_times",
+    "a schedule has either `cron` or `every`",
+    'Pass one of them, such as cron="0 3 * * *" or every="15m"',
+)
+END_BEFORE_START = declare(
+    "schedule.end_before_start", "end_at ({end_at}) is before start_at ({start_at})"
+)
+UNKNOWN_TIMEZONE = declare(
+    "schedule.unknown_timezone",
+    "timezone {name!r} is not known",
+    'Use a name such as "Europe/Berlin" or "UTC"',
+)
+INVALID_CRON = declare(
+    "schedule.invalid_cron",
+    "{cron!r} is not a cron expression: {reason}",
+    'It takes five fields: minute, hour, day, month, weekday, as in "0 3 * * *"',
+)
+NEVER_DUE = declare("schedule.never_due", "cron expression {cron!r} never comes due")
+
 _INSTANT = timedelta(microseconds=1)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _WINDOW_FIRST, _WINDOW_GROWTH = timedelta(hours=1), 4
@@ -41,15 +63,16 @@ class DueTicks(Value):
 def check_timetable(timetable: Timetable) -> None:
     """Refuse what has no times, or never ticks."""
     if bool(timetable.cron) == bool(timetable.every_ms):
-        raise InvalidInput('a schedule takes either cron="0 3 * * *" or every="15m"')
+        raise InvalidInput(WITHOUT_TIMES.fault(("cron",)))
     zone_of(timetable.timezone)
-    if timetable.every_ms and timedelta(milliseconds=timetable.every_ms) < EVERY_MIN:
-        raise InvalidInput(f"every={timetable.every_ms} ms must be at least {EVERY_MIN}")
+    if timetable.every_ms:
+        check.span(timedelta(milliseconds=timetable.every_ms), "every", least=EVERY_MIN)
     if timetable.cron:
         _check_cron(timetable)
     start_at, end_at = timetable.start_at, timetable.end_at
     if start_at is not None and end_at is not None and end_at < start_at:
-        raise InvalidInput(f"end_at={end_at} is before start_at={start_at}")
+        fault = END_BEFORE_START.fault(("end_at",), end_at=end_at, start_at=start_at)
+        raise InvalidInput(fault)
 
 
 def next_tick(timetable: Timetable, anchor: datetime, after: datetime) -> datetime | None:
@@ -91,9 +114,7 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError):
-        raise InvalidInput(
-            f'timezone={name!r} is not known; use a name like "Europe/Berlin" or "UTC"'
-        ) from None
+        raise InvalidInput(UNKNOWN_TIMEZONE.fault(("timezone",), name=name)) from None
 
 
 def _up_to(
@@ -149,13 +170,15 @@ def _cron(timetable: Timetable, after: datetime) -> Iterator[datetime]:
 def _check_cron(timetable: Timetable) -> None:
     from cronsim import CronSimError
 
-    complaint = f"cron={timetable.cron!r} is not a cron text"
-    count = len(timetable.cron.split())
+    cron = timetable.cron
+    count = len(cron.split())
     if count != len(CRON_FIELDS):  # the parser would take one more, for seconds
-        raise InvalidInput(f"{complaint}: it has {count} field{'s' * (count != 1)}. {_CRON_HELP}")
+        reason = f"it has {count} field{'s' * (count != 1)}"
+        raise InvalidInput(INVALID_CRON.fault(("cron",), cron=cron, reason=reason))
     try:
         at = next(_cron(timetable, timetable.start_at or _ANY_TIME), None)
     except CronSimError as error:
-        raise InvalidInput(f"{complaint}: {error}. {_CRON_HELP}") from None
+        fault = INVALID_CRON.fault(("cron",), cron=cron, reason=str(error))
+        raise InvalidInput(fault) from None
     if at is None:
-        raise InvalidInput(f"cron={timetable.cron!r} never comes")
+        raise InvalidInput(NEVER_DUE.fault(("cron",), cron=cron))

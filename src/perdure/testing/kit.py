@@ -30,7 +30,7 @@ from perdure.testing.kit_place import KitPlace
 from perdure.testing.kit_runs import AsyncKitRun
 from perdure.testing.staging import MadeCall, Stage
 from perdure.worker.secrets import Provider
-from perdure.worker.settings import checked_concurrency, positive
+from perdure.worker.settings import checked_concurrency
 
 
 class AsyncKit:
@@ -63,7 +63,7 @@ class AsyncKit:
         self._stage = Stage(fakes_only=fakes_only)
         settings = CrewSettings(
             concurrency=checked_concurrency(concurrency),
-            patience=positive(patience, "patience"),
+            patience=check.span(patience, "patience", is_positive=True),
             secrets=secrets,
             allow_scripts=allow_scripts,
         )

@@ -16,7 +16,7 @@ from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
 from perdure.model.report import ReportStatus, Resumption
 from perdure.model.result import Pause
-from perdure.worker.masking import Masker
+from perdure.worker.masking import SECRET_IN_NAME, Masker
 from perdure.worker.results import paused_outcome
 from perdure.worker.secrets import ResolvedSecrets, Secrets
 
@@ -88,9 +88,7 @@ class BodyCall:
 def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None:
     """Say so if this job cannot pause like that."""
     if masker is not None and masker.is_in(paused.name):
-        raise InvalidInput(
-            "the name of a pause is stored as it is, and this one has a secret in it"
-        )
+        raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="pause"))
     if job.node is None:
         if paused.deadline is not None or paused.poll is not None:
             raise Permanent(

@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.client.context import AbortSignal, Context
 from perdure.client.task import task as as_task
+from perdure.diagnostics import declare
 from perdure.errors import MissingSecret, PerdureError, Permanent, StoreError
 from perdure.model.job import Progress
 from perdure.model.outcome import NodeOutcome
@@ -40,6 +41,10 @@ from perdure.worker.processes import (
 )
 from perdure.worker.results import outcome_of
 from perdure.worker.secrets import Secrets
+
+STEP_FAILED = declare("worker.step_failed", "step {step!r}: {reason}")
+SECRET_UNAVAILABLE = declare("worker.secret_unavailable", "{reason}")
+
 
 Question = StepAsked | SecretAsked
 Answer = StepAnswered | SecretAnswered
@@ -145,7 +150,7 @@ class _ChildSettings:
         if answer.advice is not None:
             raise MissingSecret(name=name, advice=answer.advice)
         if answer.secret is None:
-            raise PerdureError(answer.error)
+            raise PerdureError(SECRET_UNAVAILABLE.fault(name=name, reason=answer.error))
         return answer.secret
 
 
@@ -172,7 +177,7 @@ class _ParentSteps:
     async def _ask(self, message: StepAsked) -> StepAnswered:
         answer: StepAnswered = await asyncio.to_thread(self._server.ask, message)
         if answer.error is not None:
-            raise StoreError(f"step {message.name!r}: {answer.error}")
+            raise StoreError(STEP_FAILED.fault(step=message.name, reason=answer.error))
         return answer
 
 

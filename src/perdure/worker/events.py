@@ -8,10 +8,24 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.failure import Failure
 from perdure.model.job import Progress
 from perdure.model.value import Value
+
+UNKNOWN_EVENT = declare(
+    "worker.unknown_event",
+    "{value!r} is not a worker event",
+    "They are in perdure.worker.events, where JobFailed is not the error of that name",
+)
+ASYNC_LISTENER = declare(
+    "worker.async_listener",
+    "{listener!r} is async and would never be awaited",
+    "Use a plain function, which may start a task: asyncio.ensure_future(...)",
+)
+
 
 _log = logging.getLogger("perdure.worker")
 
@@ -144,14 +158,8 @@ class Listeners:
 
 def _check(kind: object, listener: object) -> None:
     if not (isinstance(kind, type) and issubclass(kind, WorkerEvent)):
-        raise InvalidInput(
-            f"{kind!r} is not a kind of event; they are in perdure.worker.events, where "
-            "JobFailed is another class than the error of that name"
-        )
+        raise InvalidInput(UNKNOWN_EVENT.fault(("kind",), value=kind))
     if not callable(listener):
-        raise InvalidInput(f"{listener!r} cannot listen: pass a function of one event")
+        raise check.wrong_type(listener, "listener", "a function that takes an event")
     if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
-        raise InvalidInput(
-            f"{listener!r} is async and would never be awaited; listen with a plain function, "
-            "which may start a task: asyncio.ensure_future(...)"
-        )
+        raise InvalidInput(ASYNC_LISTENER.fault(("listener",), listener=listener))

@@ -16,10 +16,17 @@ from urllib.parse import quote, quote_plus
 import msgspec
 from msgspec.structs import replace
 
+from perdure.diagnostics import declare
 from perdure.model.failure import Failure
 from perdure.model.job import Progress
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.model.payload import from_json, storable_text
+
+SECRET_IN_NAME = declare(
+    "worker.secret_in_name",
+    "the name of a {what} is stored as it is, and this one contains a secret",
+)
+
 
 MASK = "***"
 LINE_LENGTH_MIN = 8

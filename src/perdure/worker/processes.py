@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.client.context import AbortSignal, StepKeeper
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, MissingSecret, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
@@ -34,6 +35,19 @@ from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.bodies import tell
 from perdure.worker.judging import judged
 from perdure.worker.threads import Threads
+
+NOT_IMPORTABLE = declare(
+    "task.not_importable",
+    'task {task!r} has isolation="process" and must be defined at module level, by name',
+    "A child process has to import it",
+)
+IN_MAIN_MODULE = declare(
+    "task.in_main_module",
+    'task {task!r} has isolation="process" and is defined in the main module, which a child '
+    "process cannot import",
+    "Move it into a module of its own",
+)
+
 
 IDLE_MAX = 32
 """Idle children that are kept for the next job."""
@@ -325,15 +339,9 @@ def check_importable(tasks: Iterable[Task[..., Any]]) -> None:
             continue
         # A function within another, or one without a name.
         if "<" in getattr(task.function, "__qualname__", "<"):
-            raise InvalidInput(
-                f'task {task.name!r} has isolation="process" and must be defined at module level, '
-                "by name, where a child process can import it"
-            )
+            raise InvalidInput(NOT_IMPORTABLE.fault(("tasks",), task=task.name))
         if task.function.__module__ == "__main__" and not _is_main_importable():
-            raise InvalidInput(
-                f'task {task.name!r} has isolation="process", and a child process cannot import '
-                "the main module it was defined in; put it into a module of its own"
-            )
+            raise InvalidInput(IN_MAIN_MODULE.fault(("tasks",), task=task.name))
 
 
 def _is_main_importable() -> bool:

@@ -8,10 +8,18 @@ from collections.abc import Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import Any
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, MissingSecret, Permanent
 from perdure.model import check
 from perdure.model.secret import SECRET_LENGTH_MIN, variable_of
 from perdure.worker.masking import Masker
+
+INVALID_SECRETS = declare(
+    "worker.invalid_secrets",
+    "secrets must be a mapping of names to strings, or a function (got a {type})",
+    "The function takes a name and returns a string, or None; it cannot be async",
+)
+
 
 Provider = Mapping[str, str] | Callable[[str], str | None]
 
@@ -74,12 +82,9 @@ class ResolvedSecrets:
 
 def _checked(provider: object) -> Callable[[str], Any]:
     if not callable(provider) or iscoroutinefunction(provider):
-        # Not shown: it may be what it should hold.
-        raise InvalidInput(
-            f"secrets=... is a {type(provider).__name__}; it must be a mapping of names to texts, "
-            "or a plain function that takes a name and returns a text, or None if there is no "
-            "such secret"
-        )
+        # Only its type: the value may be a secret.
+        kind = type(provider).__name__
+        raise InvalidInput(INVALID_SECRETS.fault(("secrets",), type=kind))
     return provider
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -13,6 +13,10 @@ from perdure.model.limit import Limit
 from perdure.model.value import Value
 
 CONCURRENCY_MAX = 10_000
+SEVERAL_NAMESPACES = declare(
+    "worker.several_namespaces",
+    "a worker needs a single namespace (got {namespace!r})",
+)
 
 
 class WorkerSettings(Value):
@@ -45,38 +49,13 @@ class WorkerSettings(Value):
 
 
 def checked_concurrency(concurrency: object) -> int:
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency={safe_repr(concurrency)} must be a whole number")
-    if not 1 <= concurrency <= CONCURRENCY_MAX:
-        raise InvalidInput(f"concurrency={concurrency} is not between 1 and {CONCURRENCY_MAX}")
-    return concurrency
-
-
-def at_least_one(count: object, name: str) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidInput(f"{name}={safe_repr(count)} must be a whole number of at least 1")
-    return count
-
-
-def yes_or_no(choice: object, name: str) -> bool:
-    if not isinstance(choice, bool):
-        raise InvalidInput(f"{name}={safe_repr(choice)} must be True or False")
-    return choice
+    return check.integer(concurrency, "concurrency", 1, CONCURRENCY_MAX)
 
 
 def one_namespace(namespace: str) -> str:
     if namespace == ALL_NAMESPACES:
-        raise InvalidInput(
-            f"namespace={namespace!r} is an operator's look at all; a worker serves one"
-        )
+        raise InvalidInput(SEVERAL_NAMESPACES.fault(("namespace",), namespace=namespace))
     return check.name(namespace, "namespace")
-
-
-def positive(value: Duration, name: str) -> timedelta:
-    duration = check.span(value, name)
-    if not duration:
-        raise InvalidInput(f"{name}={safe_repr(value)} must be above zero")
-    return duration
 
 
 def kept(value: Duration | None, name: str) -> timedelta | None:

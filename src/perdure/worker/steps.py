@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.job import ClaimedJob
@@ -16,7 +17,12 @@ from perdure.model.report import Resumption
 from perdure.model.run import StoredStep
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Crew
+from perdure.worker.masking import SECRET_IN_NAME
 from perdure.worker.parking import OWN_PREFIX, past_pauses
+
+RESERVED_NAME = declare(
+    "worker.reserved_step", "step {step!r}: names that begin with {prefix!r} are reserved"
+)
 
 
 class AttemptSteps:
@@ -62,12 +68,10 @@ class AttemptSteps:
     def _check(self, name: str) -> None:
         check.name(name, "step")
         if name.startswith(OWN_PREFIX):
-            raise InvalidInput(f"step {name!r}: names that begin with {OWN_PREFIX!r} are taken")
+            raise InvalidInput(RESERVED_NAME.fault(("name",), step=name, prefix=OWN_PREFIX))
         masker = self._attempt.masker
         if masker is not None and masker.is_in(name):
-            raise InvalidInput(
-                "the name of a step is stored as it is, and this one has a secret in it"
-            )
+            raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="step"))
 
     def _read(self, data: bytes) -> Any:
         return from_json(self._crew.codec.decode(data))

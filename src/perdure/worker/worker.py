@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.client.registry import TaskRegistry
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -37,16 +38,31 @@ from perdure.worker.secrets import Provider, Secrets
 from perdure.worker.service import Service
 from perdure.worker.settings import (
     WorkerSettings,
-    at_least_one,
     checked_concurrency,
     kept,
     one_namespace,
-    positive,
-    yes_or_no,
 )
 from perdure.worker.stats import WorkerStats
 
 E = TypeVar("E", bound=WorkerEvent)
+
+
+WITHOUT_CODE = declare(
+    "worker.without_code",
+    "a worker needs tasks or flows: it runs only what it has code for",
+    "Pass `tasks` or `flows`",
+)
+WITHOUT_QUEUES = declare(
+    "worker.without_queues",
+    "an empty list of queues serves nothing",
+    "Leave out `queues` to serve the tasks' own queues",
+)
+RUNNING = declare("worker.running", "worker {worker} is running already", "[{remedy}]")
+NOT_MAIN_THREAD = declare(
+    "worker.not_main_thread",
+    "run() handles signals, which only the main thread can do",
+    "Elsewhere use start(), or await serve()",
+)
 
 
 class Worker:
@@ -105,17 +121,17 @@ class Worker:
                 check.listed(limits, "limits", "limits"), names, self._tasks
             ),
             concurrency=checked_concurrency(concurrency),
-            lease=positive(lease, "lease"),
-            poll=positive(poll, "poll"),
+            lease=check.span(lease, "lease", is_positive=True),
+            poll=check.span(poll, "poll", is_positive=True),
             grace=check.span(grace, "grace"),
             abort_grace=check.span(abort_grace, "abort_grace"),
             hold_off=check.span(hold_off, "hold_off"),
-            deaths_max=at_least_one(deaths_max, "deaths_max"),
+            deaths_max=check.integer(deaths_max, "deaths_max", 1),
             keep_completed=kept(keep_completed, "keep_completed"),
             keep_failed=kept(keep_failed, "keep_failed"),
             keep_dead=kept(keep_dead, "keep_dead"),
-            payload_max_bytes=at_least_one(payload_max_bytes, "payload_max_bytes"),
-            allows_scripts=yes_or_no(allow_scripts, "allow_scripts"),
+            payload_max_bytes=check.integer(payload_max_bytes, "payload_max_bytes", 1),
+            allows_scripts=check.flag(allow_scripts, "allow_scripts"),
         )
         made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
         self.id = WorkerId(check.name(made if id is None else id, "worker id"))
@@ -127,9 +143,7 @@ class Worker:
 
     def _check_code(self) -> None:
         if not self._tasks and not self._flows:
-            raise InvalidInput(
-                "a worker needs tasks=[...] or flows=[...]: it runs only what it has code for"
-            )
+            raise InvalidInput(WITHOUT_CODE.fault(("tasks",)))
         check_importable([*self._tasks.values(), *self._flows.tasks])
 
     def __repr__(self) -> str:
@@ -176,7 +190,7 @@ class Worker:
     ) -> None:
         """Change a worker that does not run yet, as the command line does; None changes nothing."""
         if self._service is not None:
-            raise InvalidInput(f"worker {self.id} is running already; use scale() to resize it")
+            raise InvalidInput(RUNNING.fault(worker=self.id, remedy="Use scale() to resize it"))
         changes: dict[str, Any] = {}
         if queues is not None:
             names = _checked_queues(queues, self._own_queues)
@@ -191,7 +205,7 @@ class Worker:
         if grace is not None:
             changes["grace"] = check.span(grace, "grace")
         if allow_scripts is not None:
-            changes["allows_scripts"] = yes_or_no(allow_scripts, "allow_scripts")
+            changes["allows_scripts"] = check.flag(allow_scripts, "allow_scripts")
         self._settings = replace(self._settings, **changes)
         if store is not None:
             self._store = store_at(store)
@@ -201,7 +215,7 @@ class Worker:
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Work on the running event loop until ``shutdown()``."""
         if self._service is not None:
-            raise InvalidInput(f"worker {self.id} is running already")
+            raise InvalidInput(RUNNING.fault(worker=self.id))
         # A handle of its own: a store that was passed in stays its owner's to close.
         store = self._store.clone()
         # Known before the store answers, so that a stop asked for meanwhile is not lost.
@@ -228,10 +242,7 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or SIGINT. The first stops gracefully, the second at once."""
         if threading.current_thread() is not threading.main_thread():
-            raise InvalidInput(
-                "run() handles signals, which only the main thread can; elsewhere use start(), "
-                "or await serve()"
-            )
+            raise InvalidInput(NOT_MAIN_THREAD.fault())
         asyncio.run(self._serve_with_signals())
 
     def start(self) -> WorkerHandle:
@@ -358,5 +369,5 @@ def _checked_queues(queues: Sequence[str] | None, own: Sequence[str]) -> tuple[s
         return tuple(dict.fromkeys(own))
     names = check.listed(queues, "queues", "names")
     if not names:
-        raise InvalidInput("queues=[] serves nothing; leave it out to serve the tasks' own queues")
+        raise InvalidInput(WITHOUT_QUEUES.fault(("queues",)))
     return tuple(dict.fromkeys(check.name(name, "queue") for name in names))

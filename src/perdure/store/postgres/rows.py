@@ -280,6 +280,7 @@ def _storable_failure(failure: Failure) -> Failure:
         message=storable(failure.message),
         traceback=storable(failure.traceback),
         causes=tuple(causes),
+        code=failure.code,
     )
 
 
