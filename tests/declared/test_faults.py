@@ -151,7 +151,7 @@ class TestNodes:
             ("- {id: a, task: pay, retry: {first: 1s}}", "retry needs 'retries'"),
             (
                 "- {id: a, task: pay, retry: {retries: 1, first: 1x}}",
-                f"Retry.first must be a duration (got '1x'). {DURATIONS}",
+                f"first must be a duration (got '1x'). {DURATIONS}",
             ),
             (
                 "- {id: a, task: pay, timeout: 1x}",

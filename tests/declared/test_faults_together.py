@@ -62,7 +62,7 @@ def told(node: str) -> list[str]:
             [
                 "there is no task 'nope'",
                 "timeout must be a duration (got '5x')",
-                "Retry.first must be a duration (got '1x')",
+                "first must be a duration (got '1x')",
                 "there is no task 'none'",
             ],
         ),

@@ -20,9 +20,7 @@ PAYLOAD_MAX_BYTES = 1024 * 1024
 _NULL = b"null"
 _KEYS_WANTED = "the keys of a dict must be texts, numbers, or values that JSON writes as texts"
 
-INVALID_ARGUMENT = declare(
-    "task.invalid_argument", "argument {argument!r} of task {task!r}: {reason}"
-)
+INVALID_ARGUMENT = declare("task.invalid_argument", "argument {name!r} of task {task!r}: {reason}")
 
 Converter = Callable[[Any], Any]
 
@@ -140,7 +138,7 @@ def convert_argument(convert: Converter, value: Any, name: str, task: str) -> An
     try:
         return convert(value)
     except (ValueError, TypeError) as error:  # msgspec and pydantic: both ValueErrors
-        fault = INVALID_ARGUMENT.fault((name,), argument=name, task=task, reason=str(error))
+        fault = INVALID_ARGUMENT.fault((name,), name=name, task=task, reason=str(error))
         raise InvalidInput(fault) from error
 
 

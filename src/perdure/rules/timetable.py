@@ -37,15 +37,15 @@ END_BEFORE_START = declare(
 )
 UNKNOWN_TIMEZONE = declare(
     "schedule.unknown_timezone",
-    "timezone {name!r} is not known",
+    "{name} {timezone!r} is not known",
     'Use a name such as "Europe/Berlin" or "UTC"',
 )
 INVALID_CRON = declare(
     "schedule.invalid_cron",
-    "{cron!r} is not a cron expression: {reason}",
+    "{name} must be a cron expression (got {cron!r}): {reason}",
     'It takes five fields: minute, hour, day, month, weekday, as in "0 3 * * *"',
 )
-NEVER_DUE = declare("schedule.never_due", "cron expression {cron!r} never comes due")
+NEVER_DUE = declare("schedule.never_due", "{name} {cron!r} never comes due")
 
 _INSTANT = timedelta(microseconds=1)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ class DueTicks(Value):
 def check_timetable(timetable: Timetable) -> None:
     """Refuse what has no times, or never ticks."""
     if bool(timetable.cron) == bool(timetable.every_ms):
-        raise InvalidInput(WITHOUT_TIMES.fault(("cron",)))
+        raise InvalidInput(WITHOUT_TIMES.fault())
     zone_of(timetable.timezone)
     if timetable.every_ms:
         check.span(timedelta(milliseconds=timetable.every_ms), "every", least=EVERY_MIN)
@@ -114,7 +114,9 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError):
-        raise InvalidInput(UNKNOWN_TIMEZONE.fault(("timezone",), name=name)) from None
+        raise InvalidInput(
+            UNKNOWN_TIMEZONE.fault(("timezone",), name="timezone", timezone=name)
+        ) from None
 
 
 def _up_to(
@@ -174,11 +176,11 @@ def _check_cron(timetable: Timetable) -> None:
     count = len(cron.split())
     if count != len(CRON_FIELDS):  # the parser would take one more, for seconds
         reason = f"it has {count} field{'s' * (count != 1)}"
-        raise InvalidInput(INVALID_CRON.fault(("cron",), cron=cron, reason=reason))
+        raise InvalidInput(INVALID_CRON.fault(("cron",), name="cron", cron=cron, reason=reason))
     try:
         at = next(_cron(timetable, timetable.start_at or _ANY_TIME), None)
     except CronSimError as error:
-        fault = INVALID_CRON.fault(("cron",), cron=cron, reason=str(error))
+        fault = INVALID_CRON.fault(("cron",), name="cron", cron=cron, reason=str(error))
         raise InvalidInput(fault) from None
     if at is None:
-        raise InvalidInput(NEVER_DUE.fault(("cron",), cron=cron))
+        raise InvalidInput(NEVER_DUE.fault(("cron",), name="cron", cron=cron))

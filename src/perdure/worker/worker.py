@@ -143,7 +143,7 @@ class Worker:
 
     def _check_code(self) -> None:
         if not self._tasks and not self._flows:
-            raise InvalidInput(WITHOUT_CODE.fault(("tasks",)))
+            raise InvalidInput(WITHOUT_CODE.fault())
         check_importable([*self._tasks.values(), *self._flows.tasks])
 
     def __repr__(self) -> str:
