@@ -47,7 +47,6 @@ RENDERED_AGAIN = {
     "rules.condition": 1,
     "rules.form": 1,
     "rules.pattern": 1,
-    "rules.pausing": 1,
     "rules.reading": 4,
     "rules.template": 2,
     "verify.replay": 1,

@@ -389,7 +389,7 @@ class TestFork:
         assert run.fork(after=1).state.parent is None
 
     def test_refuses_to_change_what_is_not_there(self) -> None:
-        with refused("run.node_not_completed", nodes=("b", "x"), completed=("a",)):
+        with refused("run.patch_not_completed", nodes=("b", "x"), completed=("a",)):
             self.ended().fork(after=2, patch={"a": 1, "b": 1, "x": 1})
 
     def test_refuses_to_go_on_from_what_was_undone(self) -> None:

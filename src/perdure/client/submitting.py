@@ -14,7 +14,7 @@ from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
 from perdure.diagnostics import declare, safe_repr
-from perdure.engine.new_jobs import Place, new_run
+from perdure.engine.new_jobs import INVALID_RUN_INPUT, Place, new_run
 from perdure.engine.run_values import RunValues
 from perdure.errors import (
     EventLogCorrupt,
@@ -25,7 +25,7 @@ from perdure.errors import (
     UnknownFlow,
 )
 from perdure.model import check
-from perdure.model.flow import BuiltFlow
+from perdure.model.flow import NOT_BUILT, BuiltFlow
 from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
@@ -38,13 +38,11 @@ AnyFlow = BuiltFlow | str
 
 _log = logging.getLogger("perdure.client")
 
-NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
 TWO_VERSIONS = declare(
     "flow.two_versions",
     "there are two versions of flow {flow!r}",
     "Keep one, and pass the other to submit() itself",
 )
-INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
 OTHER_FLOW = declare(
     "run.other_flow",
     "run {run_id!r} exists already, and its flow is {existing!r}, not {flow!r}",

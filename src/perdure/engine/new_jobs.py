@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure import clock
+from perdure.diagnostics import declare
 from perdure.engine.graphs import Graphs
 from perdure.engine.run_values import RunValues
 from perdure.model.event import NewEvent, Parent, encode_event
@@ -18,6 +19,8 @@ from perdure.model.payload import Codec
 from perdure.model.run import NewRun, NewWait, RunState, RunSummary, WaitKind
 from perdure.rules.decide import submit
 from perdure.rules.decision import Decision, Schedule, StartChild
+
+INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
 
 
 class Place:

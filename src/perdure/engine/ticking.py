@@ -13,7 +13,7 @@ from perdure import clock
 from perdure.diagnostics import declare
 from perdure.engine.acting import Acting
 from perdure.engine.graphs import Graphs
-from perdure.engine.new_jobs import Place, new_run
+from perdure.engine.new_jobs import INVALID_RUN_INPUT, Place, new_run
 from perdure.engine.run_values import RunValues
 from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
 from perdure.model.happening import CancelAsked
@@ -42,7 +42,6 @@ UNREADABLE_INPUT = declare(
     "schedule.unreadable_input",
     "the input of schedule {schedule!r} cannot be read here: it was stored with another codec",
 )
-INVALID_INPUT = declare("flow.invalid_input", "the input of flow {flow!r}: {reason}")
 
 REASON_MAX = 500
 """Characters that are remembered of why a tick started nothing."""
@@ -120,7 +119,7 @@ class Ticking:
         )
         if state.failure is not None:
             reason = state.failure.message
-            raise InvalidInput(INVALID_INPUT.fault(("input",), flow=call.flow, reason=reason))
+            raise InvalidInput(INVALID_RUN_INPUT.fault(("input",), flow=call.flow, reason=reason))
         place = Place(namespace, self._graphs, self._codec)
         return Start(run=with_cooldown(new_run(place, id, graph, decision, state), graph))
 

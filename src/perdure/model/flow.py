@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.diagnostics import declare
 from perdure.model.graph import Definition, Graph
 from perdure.model.task import Task
+
+NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
 
 
 class BuiltFlow:

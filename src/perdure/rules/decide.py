@@ -85,7 +85,7 @@ FORK_AFTER_UNDO = declare(
     "Fork from an earlier event",
 )
 NOT_COMPLETED = declare(
-    "run.node_not_completed",
+    "run.patch_not_completed",
     "cannot change the output of {nodes:and}, not completed after event {number} of run {run!r}"
     "[; completed: {completed}]",
 )

@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.client.registry import TaskRegistry
-from perdure.diagnostics import declare
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput, Permanent, UnknownTask, WorkerDied
 from perdure.model import happening
 from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
+from perdure.model.flow import NOT_BUILT, BuiltFlow
 from perdure.model.graph import Call, Graph, LoopNode
 from perdure.model.happening import AttemptFailed, FailedForGood, Finished, Happening
 from perdure.model.job import ClaimedJob, NewJob
@@ -36,8 +36,6 @@ from perdure.rules.failure import describe
 from perdure.worker.attempt import Attempt
 from perdure.worker.node_calls import NodeRules, rules_of
 from perdure.worker.secrets import Secrets
-
-NOT_BUILT = declare("flow.not_built", "{value!r} is not a flow", "End it with .build()")
 
 
 class Code:
@@ -68,7 +66,7 @@ class FlowCode(Mapping[str, BuiltFlow]):
         self._flows: dict[str, BuiltFlow] = {}
         for flow in flows:
             if not isinstance(flow, BuiltFlow):
-                raise InvalidInput(NOT_BUILT.fault(("flows",), value=flow))
+                raise InvalidInput(NOT_BUILT.fault(("flows",), value=safe_repr(flow)))
             self._flows |= flow.with_children()
         rules = {text: rules_of(flow) for text, flow in self._flows.items()}
         self._rules = {text: of_nodes for text, of_nodes in rules.items() if of_nodes}
