@@ -176,9 +176,11 @@ class TestRetry:
 
         assert done.exit_code == 1
         assert [moved["id"] for moved in done.json] == [failed.id]
-        assert done.error.count("perdure: ") == 2
-        assert f"cannot retry job {waiting.id}: it is scheduled" in done.error
-        assert "job 'no-such-job' not found" in done.error
+        errors = [json.loads(line)["error"] for line in done.error.splitlines()]
+        assert [(each["code"], each["args"]["job_id"]) for each in errors] == [
+            ("job.illegal_transition", waiting.id),
+            ("job.not_found", "no-such-job"),
+        ]
 
     def test_wants_to_know_which(self, perdure: Commands, client: Client) -> None:
         assert perdure("jobs", "retry").exit_code == 2
