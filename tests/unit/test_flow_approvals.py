@@ -168,9 +168,9 @@ def test_may_have_an_answer_that_counts_at_the_deadline(decision: str, data: Any
         ({"title": ""}, "it needs a title"),
         ({"title": "  "}, "it needs a title"),
         ({"title": "x" * (TITLE_MAX + 1)}, "its title has more than"),
-        ({"message": 7}, "message=7 must be a text"),
+        ({"message": 7}, "message must be a string (got 7)"),
         ({"form": {"type": "objekt"}}, "form: type: "),
-        ({"form": 7}, "form=7 must be a JSON Schema"),
+        ({"form": 7}, "form must be a JSON Schema"),
         ({"show": ["order"]}, "show: 'order' is none of its inputs; it declares none"),
         (
             {"show": ["ordre"], "inputs": {"order": "fetch.output"}},

@@ -372,7 +372,7 @@ class TestOtherKinds:
     def test_maps_need_a_usable_concurrency(self, concurrency: Any) -> None:
         fault = only_fault(Flow("orders").map(fetch, concurrency=concurrency))
 
-        assert "node 'fetch' (.map number 1): concurrency=" in fault
+        assert "node 'fetch' (.map number 1): concurrency" in fault
 
     @pytest.mark.parametrize("over", ["", 7])
     def test_maps_need_a_usable_key(self, over: Any) -> None:
@@ -382,7 +382,7 @@ class TestOtherKinds:
     def test_loops_need_a_usable_bound(self, most: Any) -> None:
         fault = only_fault(Flow("orders").loop(fetch, until="done", max_iterations=most))
 
-        assert "node 'fetch' (.loop number 1): max_iterations=" in fault
+        assert "node 'fetch' (.loop number 1): max_iterations" in fault
 
     def test_loops_need_an_end(self) -> None:
         until: Any = None
@@ -443,7 +443,9 @@ class TestFlows:
     def test_say_what_follows_failure(self) -> None:
         on_failure: Any = "ignore"
 
-        assert "on_failure='ignore'" in only_fault(Flow("o", on_failure=on_failure).then(fetch))
+        assert "on_failure must be one of 'stop', 'finish'" in only_fault(
+            Flow("o", on_failure=on_failure).then(fetch)
+        )
 
     def test_are_still_open_to_be_mended(self) -> None:
         flow = Flow("orders").then(fetch).node("x", charge, after="decide")

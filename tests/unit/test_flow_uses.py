@@ -114,7 +114,7 @@ class TestKinds:
             (Translate, {}, "config: needs 'text'"),
             (Translate, {"txt": "a", "text": "b"}, "config 'txt': there is no setting 'txt'; did"),
             (Translate, {"text": 7}, "config 'text': "),
-            (Translate, ["text"], "config=['text'] must be an object"),
+            (Translate, ["text"], "config must be an object"),
             ("match", {"conditions": {"op": "eq"}}, "needs 'property'"),
             ("translate", {}, "there is no kind 'translate'"),
             ("htp", {}, "there is no kind 'htp'; did you mean 'http'?"),

@@ -286,11 +286,14 @@ class Flow(Steps):
         assembly = Assembly(self.name if isinstance(self.name, str) else _UNNAMED)
         assembly.nesting.append(self)
         assembly.attempt("the flow", lambda: _check_name(self.name), None)
-        if self.on_failure not in get_args(OnFailure):
-            assembly.fault("the flow", f"on_failure={self.on_failure!r} must be stop or finish")
+        on_failure: OnFailure = assembly.attempt(
+            "the flow",
+            lambda: check.choice(self.on_failure, "on_failure", get_args(OnFailure)),
+            "stop",
+        )
         cursor = add_steps(self, assembly, Cursor())
         cooldown = assembly.attempt("the flow", lambda: cooldown_ms(self.cooldown), 0)
-        return assembly.build(cursor, self.on_failure, cooldown)
+        return assembly.build(cursor, on_failure, cooldown)
 
     @staticmethod
     def from_dict(

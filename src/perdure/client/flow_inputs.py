@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from functools import partial
+from typing import Any, TypeVar, get_args
 
 from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.graph import Input, OnMissing
 from perdure.model.path import parse_path
 from perdure.model.payload import from_json, to_json
+
+T = TypeVar("T")
 
 _OUTPUT = re.compile(r"\.output(?=\.|$)")
 _INPUT, _SECRET = "input", "secret"
@@ -68,23 +72,26 @@ class Inputs:
 
 def inputs_told(options: Mapping[str, Any], refuse: Callable[[str], None]) -> Inputs:
     """What the options say of inputs; everything that stands against it is told to ``refuse``."""
-    told = options.get("inputs")
-    on_missing = options.get("on_missing", "error")
-    if on_missing not in get_args(OnMissing):
-        refuse(f"on_missing={on_missing!r} must be error, default or skip")
-        on_missing = "default"  # so that no default is told to be in vain
-    if told is None:
-        return Inputs((), on_missing)
-    if not isinstance(told, Mapping):
-        refuse(f'inputs={told!r} must be an object: {{"order": "load.output"}}')
-        return Inputs((), on_missing)
-    found: list[Reference] = []
-    for name, source in told.items():
+
+    def attempt(make: Callable[[], T], instead: T) -> T:
         try:
-            found.append(_reference(name, source, on_missing))
+            return make()
         except InvalidInput as error:
             refuse(str(error))
-            found.append(Reference(str(name), _INPUT))  # for what names it not to be refused too
+            return instead
+
+    policy = options.get("on_missing", "error")
+    on_missing: OnMissing = attempt(
+        lambda: check.choice(policy, "on_missing", get_args(OnMissing)),
+        "default",  # so that no default is refused as unused
+    )
+    nothing: Mapping[Any, Any] = {}
+    told = attempt(lambda: _sources_told(options.get("inputs")), nothing)
+    found = [
+        # A stand-in, for what names the input not to be refused too.
+        attempt(partial(_reference, name, source, on_missing), Reference(str(name), _INPUT))
+        for name, source in told.items()
+    ]
     return Inputs(tuple(sorted(found, key=lambda each: each.name)), on_missing)
 
 
@@ -106,6 +113,12 @@ def resolved(reference: Reference, nodes: Container[str]) -> Input:
 def plain(value: Any, what: str) -> Any:
     """The value as it will be read back from the stored definition."""
     return from_json(to_json(value, what))
+
+
+def _sources_told(told: Any) -> Mapping[Any, Any]:
+    if told is not None and not isinstance(told, Mapping):
+        raise check.wrong_type(told, "inputs", 'an object: {"order": "load.output"}')
+    return told or {}
 
 
 def _reference(name: Any, source: Any, on_missing: OnMissing) -> Reference:

@@ -48,11 +48,14 @@ def config_told(assembly: Assembly, label: str, config: Any) -> dict[str, Any] |
     """The config as it is stored."""
     if config is None:
         return None
-    if not isinstance(config, Mapping):
-        assembly.fault(label, f"config={config!r} must be an object: settings by name")
-        return None
-    found: dict[str, Any] | None = data(assembly, label, "config", config)
-    return found
+
+    def stored() -> dict[str, Any]:
+        if not isinstance(config, Mapping):
+            raise check.wrong_type(config, "config", "an object: settings by name")
+        found: dict[str, Any] = plain(config, "config")
+        return found
+
+    return assembly.attempt(label, stored, None)
 
 
 def data(assembly: Assembly, label: str, option: str, value: Any) -> Any:
@@ -62,13 +65,14 @@ def data(assembly: Assembly, label: str, option: str, value: Any) -> Any:
 
 def schema(assembly: Assembly, label: str, option: str, value: Any) -> JsonSchema | None:
     """Whether it is a schema is for the check of the graph to say."""
-    if value is None or isinstance(value, bool):
-        return value
-    if not isinstance(value, Mapping):
-        assembly.fault(label, f"{option}={value!r} must be a JSON Schema: an object")
-        return None
-    found: JsonSchema | None = data(assembly, label, option, value)
-    return found
+
+    def stored() -> JsonSchema | None:
+        if value is not None and not isinstance(value, Mapping | bool):
+            raise check.wrong_type(value, option, "a JSON Schema: an object")
+        found: JsonSchema | None = plain(value, option)
+        return found
+
+    return assembly.attempt(label, stored, None)
 
 
 def names(assembly: Assembly, label: str, option: str, told: Any) -> tuple[str, ...]:
@@ -81,10 +85,7 @@ def names(assembly: Assembly, label: str, option: str, told: Any) -> tuple[str, 
 
 
 def text(assembly: Assembly, label: str, option: str, told: Any) -> str:
-    if isinstance(told, str):
-        return told
-    assembly.fault(label, f"{option}={told!r} must be a text")
-    return ""
+    return assembly.attempt(label, lambda: check.instance(told, option, str, "a string"), "")
 
 
 def undo_call(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Call | None:
@@ -110,10 +111,9 @@ def check_options(assembly: Assembly, label: str, options: Mapping[str, Any], kn
 
 def whole(assembly: Assembly, label: str, option: str, value: Any) -> int | None:
     """Whether it is large enough is for the check of the graph to say."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    assembly.fault(label, f"{option}={value!r} must be a whole number")
-    return 1
+    if value is None:
+        return None
+    return assembly.attempt(label, lambda: check.integer(value, option), 1)
 
 
 def _check(told: Any) -> Check | None:
