@@ -73,13 +73,6 @@ class ChaosReport(Value):
 
 def report_lines(report: ChaosReport) -> Iterator[str]:
     yield f"Chaos on {report.store}, seed {report.seed}"
-    yield from _fault_lines(report)
-    yield from _load_lines(report)
-    yield from _asked_lines(report)
-    yield from _finding_lines(report)
-
-
-def _fault_lines(report: ChaosReport) -> Iterator[str]:
     yield (
         f"  faults: {len(report.survived)} in {report.fault_seconds:.0f} s, on {report.workers} "
         f"worker and {report.clients} client processes, started {report.restarts} times anew "
@@ -96,8 +89,6 @@ def _fault_lines(report: ChaosReport) -> Iterator[str]:
     for reason in report.left_out:
         yield f"      - left out: {reason}"
 
-
-def _load_lines(report: ChaosReport) -> Iterator[str]:
     load, seconds = report.load, report.fault_seconds + report.settle_seconds
     yield (
         f"  load: {load.runs} runs, {load.jobs} plain jobs, {load.executions} bodies begun, "
@@ -114,15 +105,11 @@ def _load_lines(report: ChaosReport) -> Iterator[str]:
     )
     yield f"    settled {report.settle_seconds:.1f} s after the last fault"
 
-
-def _asked_lines(report: ChaosReport) -> Iterator[str]:
     yield "  clients were told (accepted / refused / nothing, which may mean either):"
     for act, counts in sorted(report.asked.items()):
         numbers = [counts.get(answer, 0) for answer in ("accepted", "refused", "unclear")]
         yield f"    {act:<10}{numbers[0]:>6} /{numbers[1]:>4} /{numbers[2]:>4}"
 
-
-def _finding_lines(report: ChaosReport) -> Iterator[str]:
     if report.is_good:
         yield "  nothing was lost, nothing counted twice: no findings"
         return

@@ -271,9 +271,20 @@ class EvidenceIndex:
     def _take(self, line: Line) -> None:
         match line:
             case BodyBegan():
-                self._took_began(line)
+                # The columns of the table, in their order; ``began_at`` is the line's ``at``.
+                columns = ("nonce", "at", *WitnessedExecution.__struct_fields__[2:])
+                self._insert("executions", *(getattr(line, name) for name in columns))
+                self._insert("places_of", line.nonce, *place_of(line))
+                for key in line.limits:
+                    self._insert("held", key, line.nonce)
             case BodyEnded():
-                self._took_ended(line)
+                self._insert("ends", line.nonce, line.at, line.error)
+                if line.is_signed:
+                    self._database.execute(
+                        "INSERT OR IGNORE INTO signers"
+                        " SELECT flow, node FROM places_of WHERE nonce = ?",
+                        (line.nonce,),
+                    )
             case Accepted():
                 self._insert("accepted", line.namespace, line.run, line.job)
             case Refused():
@@ -287,33 +298,6 @@ class EvidenceIndex:
                 self._insert("end_seen", line.namespace, line.run, line.job, line.status)
             case GivenBack():
                 self._insert("given_back", line.job, line.at, line.attempt)
-
-    def _took_began(self, line: BodyBegan) -> None:
-        self._insert(
-            "executions",
-            line.nonce,
-            line.at,
-            line.namespace,
-            line.job,
-            line.epoch,
-            line.attempt,
-            line.task,
-            line.worker,
-            line.idempotency_key,
-            line.run,
-            line.key,
-        )
-        self._insert("places_of", line.nonce, *place_of(line))
-        for key in line.limits:
-            self._insert("held", key, line.nonce)
-
-    def _took_ended(self, line: BodyEnded) -> None:
-        self._insert("ends", line.nonce, line.at, line.error)
-        if line.is_signed:
-            self._database.execute(
-                "INSERT OR IGNORE INTO signers SELECT flow, node FROM places_of WHERE nonce = ?",
-                (line.nonce,),
-            )
 
     def _insert(self, table: str, *values: object) -> None:
         marks = ", ".join("?" * len(values))

@@ -148,7 +148,7 @@ async def test_what_the_verifier_finds_is_in_the_verdict(case: Case, tmp_path: P
 
     [finding] = await findings(case)
 
-    assert finding.startswith("I1 accepted: run 'gone'")
+    assert finding.startswith("I1 evidence.accepted.run: run 'gone'")
 
 
 async def test_complaints_are_findings(case: Case) -> None:

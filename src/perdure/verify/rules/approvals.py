@@ -10,7 +10,6 @@ from perdure.model.graph import APPROVE, ApprovalNode, Graph, SignalNode
 from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import AnswerState, ApprovalState, RunState
 from perdure.verify.load import RunView
-from perdure.verify.replay import Step
 
 _NOBODY = ApprovalState()
 
@@ -21,6 +20,12 @@ SIGNALS_TAKEN_ONCE_NOT_A_SIGNAL = declare(
 SIGNALS_TAKEN_ONCE_TAKEN_BEFORE = declare(
     "verify.signals_taken_once.taken_before",
     "consumed the signal of event {ref}, as event {taken} had already",
+)
+SIGNALS_TAKEN_ONCE_OTHER_NAME = declare(
+    "verify.signals_taken_once.other_name", "waits for signal {signal!r}, but consumed {name!r}"
+)
+SIGNALS_IN_ORDER = declare(
+    "verify.signals_in_order", "consumed the signal of event {ref} before that of event {oldest}"
 )
 
 
@@ -48,45 +53,30 @@ def signals_taken_once(view: RunView) -> Iterator[Finding]:
                 taken=taken[event.ref],
             )
         taken[event.ref] = step.number
-        yield from _in_order(view, step, event, signal)
-
-
-SIGNALS_TAKEN_ONCE_OTHER_NAME = declare(
-    "verify.signals_taken_once.other_name", "waits for signal {signal!r}, but consumed {name!r}"
-)
-SIGNALS_IN_ORDER = declare(
-    "verify.signals_in_order", "consumed the signal of event {ref} before that of event {oldest}"
-)
-
-
-def _in_order(
-    view: RunView, step: Step, event: events.NodeCompleted, signal: events.SignalReceived
-) -> Iterator[Finding]:
-    graph = _graph(view, step.before)
-    node = None if graph is None else graph.nodes.get(event.node)
-    if not isinstance(node, SignalNode):
-        return
-    if node.signal != signal.name:
-        numbers = (event.ref, step.number)
-        yield view.finding(
-            "I2",
-            SIGNALS_TAKEN_ONCE_OTHER_NAME,
-            *numbers,
-            key=event.node,
-            signal=node.signal,
-            name=signal.name,
-        )
-    oldest = min(step.before.mail.get(signal.name, (event.ref,)))
-    if node.where is None and oldest < event.ref:
-        yield view.finding(
-            "I2",
-            SIGNALS_IN_ORDER,
-            oldest,
-            step.number,
-            key=event.node,
-            ref=event.ref,
-            oldest=oldest,
-        )
+        graph = _graph(view, step.before)
+        node = None if graph is None else graph.nodes.get(event.node)
+        if not isinstance(node, SignalNode):
+            continue
+        if node.signal != signal.name:
+            yield view.finding(
+                "I2",
+                SIGNALS_TAKEN_ONCE_OTHER_NAME,
+                *numbers,
+                key=event.node,
+                signal=node.signal,
+                name=signal.name,
+            )
+        oldest = min(step.before.mail.get(signal.name, (event.ref,)))
+        if node.where is None and oldest < event.ref:
+            yield view.finding(
+                "I2",
+                SIGNALS_IN_ORDER,
+                oldest,
+                step.number,
+                key=event.node,
+                ref=event.ref,
+                oldest=oldest,
+            )
 
 
 REPORTS_COUNT_ONCE_REPEATED = declare(

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
-from perdure.model.job import FINISHED, HELD, Job, Status
+from perdure.model.job import FINISHED, HELD, Status
 from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
 from perdure.verify.load import NOT_STORED, RunView
 
 JOBS_MATCH_MISSING = declare("verify.jobs_match.missing", "live, but no job would execute it")
 JOBS_MATCH_SEVERAL = declare("verify.jobs_match.several", "{count:job|jobs} would execute it")
+JOBS_MATCH_EXTRA = declare(
+    "verify.jobs_match.extra",
+    "a job ({status}) of a key that is not live; the run is {state_status}",
+)
 
 
 def jobs_match(view: RunView) -> Iterator[Finding]:
@@ -25,29 +29,17 @@ def jobs_match(view: RunView) -> Iterator[Finding]:
         yield view.finding("I7", JOBS_MATCH_MISSING, key=key)
     for key, count in sorted(counts.items()):
         if key not in wanted:
-            yield _extra_job(view, key)
+            job = next(job for job in view.jobs if job.node is not None and job.node.key == key)
+            yield view.finding(
+                "I8" if view.state.is_ended else "I7",
+                JOBS_MATCH_EXTRA,
+                key=key,
+                job=job.id,
+                status=job.status,
+                state_status=view.state.status,
+            )
         elif count > 1:
             yield view.finding("I2", JOBS_MATCH_SEVERAL, key=key, count=count)
-
-
-JOBS_MATCH_EXTRA = declare(
-    "verify.jobs_match.extra",
-    "a job ({status}) of a key that is not live; the run is {state_status}",
-)
-
-
-def _extra_job(view: RunView, key: str) -> Finding:
-    assert view.jobs is not None
-    job = next(job for job in view.jobs if job.node is not None and job.node.key == key)
-    is_ended = view.state.is_ended
-    return view.finding(
-        "I8" if is_ended else "I7",
-        JOBS_MATCH_EXTRA,
-        key=key,
-        job=job.id,
-        status=job.status,
-        state_status=view.state.status,
-    )
 
 
 WAITS_MATCH_BESIDE_JOB = declare(
@@ -234,18 +226,6 @@ RUNS_IN_TIME_LEASE = declare(
 RUNS_IN_TIME_SCHEDULED = declare(
     "verify.runs_in_time.scheduled", "was scheduled for {late} ago, but is not waiting yet"
 )
-
-
-def job_in_time(job: Job, view: RunView) -> Iterator[Finding]:
-    key = "" if job.node is None else job.node.key
-    if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
-        yield view.finding(
-            "I7", RUNS_IN_TIME_LEASE, key=key, job=job.id, worker=job.worker, late=late
-        )
-    if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
-        yield view.finding("I7", RUNS_IN_TIME_SCHEDULED, key=key, job=job.id, late=late)
-
-
 RUNS_IN_TIME_WAIT = declare(
     "verify.runs_in_time.wait", "its wait ({kind}) was due {late} ago, and no worker processed it"
 )
@@ -256,7 +236,13 @@ def runs_in_time(view: RunView) -> Iterator[Finding]:
     if view.jobs is None:
         return
     for job in view.jobs:
-        yield from job_in_time(job, view)
+        key = "" if job.node is None else job.node.key
+        if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
+            yield view.finding(
+                "I7", RUNS_IN_TIME_LEASE, key=key, job=job.id, worker=job.worker, late=late
+            )
+        if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
+            yield view.finding("I7", RUNS_IN_TIME_SCHEDULED, key=key, job=job.id, late=late)
     for wait in view.waits:
         late = view.late_by(wait.due_at)
         is_kept = view.state.is_paused and not _is_given_up(view, wait)
