@@ -15,6 +15,7 @@ from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.state import State
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.stored_run import Place, StoredRun
@@ -65,7 +66,8 @@ class WriteGuard:
             for id in changed:
                 self._find(f"{name} raised {type(answer).__name__}, and changed job {id}")
             return
-        self._check_finality(name, changed)
+        is_retry = name == "admin.change_jobs" and args[0] is Operation.RETRY
+        self._check_finality(name, changed, is_retry)
         match name, answer:
             case "jobs.save_progress", _:
                 self._check_stale(name, [claim for claim, _ in args[0]], changed)
@@ -92,7 +94,7 @@ class WriteGuard:
                 left = [run for place, run in self._runs_before.items() if place not in runs]
                 roots = [(run.place, run.finished_at) for run in left if run.parent is None]
                 self._check_ended(roots)
-            case "admin.abort_jobs", list():
+            case "admin.change_jobs", list() if args[0] is Operation.ABORT:
                 self._saw_abort(answer)
 
     def _changed(self) -> list[JobId]:
@@ -111,7 +113,7 @@ class WriteGuard:
         job = self._before.get(claim.id)
         return job is not None and job.status in HELD and job.epoch == claim.epoch
 
-    def _check_finality(self, name: str, changed: Sequence[JobId]) -> None:
+    def _check_finality(self, name: str, changed: Sequence[JobId], is_retry: bool) -> None:
         for id in changed:
             before, after = self._before[id], self._state.jobs.get(id)
             if after is None:
@@ -120,7 +122,7 @@ class WriteGuard:
                 continue
             if after.epoch < before.epoch:
                 self._find(f"{name} took the epoch of job {id} back")
-            if before.status in FINISHED and name != "admin.retry_jobs":
+            if before.status in FINISHED and not is_retry:
                 self._find(f"{name} changed job {id}, which was {before.status}")
             if before.status is Status.ABORTING and after.status not in _ABORTED:
                 self._find(f"{name} made job {id} {after.status}, though it was aborted")

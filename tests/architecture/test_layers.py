@@ -17,19 +17,18 @@ from tests.architecture.source_tree import (
 ANYTHING = "*"
 
 VALUES = {"model", "errors", "diagnostics", "clock"}
-STORE_FACE = {"store.contract", "store.wakeups", "store.opening"}
+STORE_FACE = {"store.contract", "store.lifecycle", "store.wakeups", "store.opening"}
 
 # A store guards, it does not decide. These rules are pure, and must hold inside its transaction.
 RULES_INSIDE_A_TRANSACTION = {
     "rules.limits",
-    "rules.lifecycle",
     "rules.rank",
     "rules.cooldown",
 }
 STORE_PARTS = {
     "store.contract",
     "store.gathering",
-    "store.kept",
+    "store.lifecycle",
     "store.sql",
     "store.wakeups",
 }
@@ -49,16 +48,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": VALUES,
     "rules": {"model", "errors", "diagnostics"},
     "store": set(),
-    "store.contract": VALUES | {"store.wakeups"},
+    "store.contract": VALUES | {"store.lifecycle", "store.wakeups"},
+    "store.lifecycle": VALUES,
     "store.wakeups": VALUES,
     "store.gathering": set(),
-    "store.kept": VALUES,
-    "store.sql": VALUES | {"store.contract", "store.kept"},
+    "store.sql": VALUES | {"store.contract"},
     "store.memory": BACKEND,
     "store.sqlite": BACKEND,
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
-    "engine": VALUES | {"rules", "store.contract"},
+    "engine": VALUES | {"rules", "store.contract", "store.lifecycle"},
     "pictures": VALUES | {"rules.fold"},
     "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering", "nodes", "pictures"},
     "worker": VALUES

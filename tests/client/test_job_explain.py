@@ -37,6 +37,7 @@ from tests.client.flows import asking, keep, ordering
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.runs import worker_at
 from tests.client.tasks import add, embed
+from tests.conformance.builders import close_limit
 from tests.worker.harness import until
 
 HOUR = timedelta(hours=1)
@@ -410,7 +411,7 @@ class TestLimits:
     ) -> None:
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
-        await store.admin.close_limit("default", "api", clock() + HOUR)
+        await close_limit(store, "default", "api", clock() + HOUR)
 
         finding = only(await job.explain())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,10 +20,12 @@ from perdure.model.outcome import (
     Failed,
     Outcome,
     Released,
+    Retried,
     Settlement,
 )
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.lifecycle import Operation
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -109,6 +111,12 @@ async def settle(store: Store, claim: Claim, outcome: Outcome, **changes: Any) -
     return status
 
 
+async def close_limit(store: Store, namespace: str, key: str, until: datetime) -> None:
+    """Let nothing start under ``key`` before ``until``, as an attempt does that met the limit."""
+    held = await hold(store, namespace=namespace, lane=Lane(queue="default", task="closer"))
+    await settle(store, held, Retried(failure=failure(), until=until, closes_limit=key))
+
+
 async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
     """Bring a new job into a status; the claim is its last one, or what one would look like."""
     outcomes: dict[Status, Outcome] = {
@@ -125,9 +133,9 @@ async def put_in(store: Store, status: Status, **changes: Any) -> Claim:
     else:
         held = await hold(store, **changes)
     if status is Status.DISABLED:
-        await store.admin.disable_jobs(None, [held.id])
+        await store.admin.change_jobs(Operation.DISABLE, None, [held.id])
     elif status is Status.ABORTING:
-        await store.admin.abort_jobs(None, [held.id])
+        await store.admin.change_jobs(Operation.ABORT, None, [held.id])
     elif status in outcomes:
         await settle(store, held, outcomes[status])
     assert await status_of(store, held.id) is status

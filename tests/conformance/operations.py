@@ -30,6 +30,7 @@ from perdure.model.outcome import (
     Settlement,
 )
 from perdure.model.value import Value
+from perdure.store import lifecycle
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, failure, new_job, worker_info
 from tests.conformance.run_operations import RUN_OFTEN, RUN_PREPARE, RUN_SELDOM, clear_runs
@@ -137,14 +138,15 @@ def _give_back(scene: Scene, worker: WorkerId, known: frozenset[int]) -> Do:
     return lambda store: store.jobs.requeue_unknown(worker, ids)
 
 
-def _operate(scene: Scene, method: str, namespace: str | None, numbers: frozenset[int]) -> Do:
+def _operate(
+    scene: Scene, change: lifecycle.Operation, namespace: str | None, numbers: frozenset[int]
+) -> Do:
     ids = scene.ids(numbers)
-    return lambda store: attrgetter(method)(store)(namespace, ids)
+    return lambda store: store.admin.change_jobs(change, namespace, ids)
 
 
-def _close_limit(scene: Scene, namespace: str, seconds: int) -> Do:
-    until = scene.clock() + seconds * SECOND
-    return lambda store: store.admin.close_limit(namespace, "mailer", until)
+def _change_group(scene: Scene, change: lifecycle.Operation, namespace: str) -> Do:
+    return lambda store: store.admin.change_jobs(change, namespace, group="run-1")
 
 
 def _prune_limits(scene: Scene, namespace: str, idle: timedelta) -> Do:
@@ -175,7 +177,7 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "save progress": _save_progress,
     "give back": _give_back,
     "operate": _operate,
-    "close limit": _close_limit,
+    "change group": _change_group,
     "prune limits": _prune_limits,
     "advance": _advance,
     "call": _call,
@@ -184,11 +186,11 @@ _PREPARE: dict[str, Callable[..., Do]] = {
 }
 
 OPERATORS = (
-    "admin.abort_jobs",
-    "admin.disable_jobs",
-    "admin.enable_jobs",
-    "admin.retry_jobs",
-    "admin.resume_jobs",
+    lifecycle.Operation.ABORT,
+    lifecycle.Operation.DISABLE,
+    lifecycle.Operation.ENABLE,
+    lifecycle.Operation.RETRY,
+    lifecycle.Operation.RESUME,
 )
 
 
@@ -289,8 +291,7 @@ _SELDOM: tuple[Draw, ...] = (
     lambda random: ("renew", random.choice(WORKERS), _numbers(random)),
     lambda random: ("save progress", _numbers(random), random.randint(0, 100)),
     lambda random: ("give back", random.choice(WORKERS), _numbers(random)),
-    lambda random: ("close limit", random.choice(NAMESPACES), random.randint(1, 60)),
-    lambda random: ("call", "admin.abort_group", random.choice(NAMESPACES), "run-1"),
+    lambda random: ("change group", random.choice(OPERATORS), random.choice(NAMESPACES)),
     lambda random: ("call", "admin.pause_queue", random.choice(NAMESPACES), "mail", "ann"),
     lambda random: ("call", "admin.resume_queue", random.choice(NAMESPACES), "mail"),
     lambda random: ("call", "maintenance.promote_due", _namespace(random), LIMIT),
@@ -346,7 +347,7 @@ async def clear(store: Store, clock: ManualClock) -> None:
         for job in await store.queries.list_jobs(JobFilter(), 1000)
         if job.status not in FINISHED
     ]
-    await store.admin.abort_jobs(None, unfinished)
+    await store.admin.change_jobs(lifecycle.Operation.ABORT, None, unfinished)
     clock.advance(MINUTE)
     for namespace in NAMESPACES:
         await store.maintenance.prune_jobs(namespace, dict.fromkeys(FINISHED, timedelta(0)), 1000)

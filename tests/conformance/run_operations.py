@@ -7,7 +7,6 @@ the same on every store and stays meaningful when operations before it are left 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -36,6 +35,7 @@ from perdure.model.run import (
     WaitKind,
 )
 from perdure.model.value import Value
+from perdure.store import lifecycle
 from perdure.store.contract import ClaimRequest, EventsAfter, LaneRequest, Store
 from tests.conformance.builders import AGING, LEASE, SECOND, failure
 from tests.conformance.scene import LIMIT, NAMESPACES, RULES, WORKERS, Do, Draw, Scene
@@ -185,9 +185,9 @@ def _renew_nodes(scene: Scene, worker: WorkerId) -> Do:
     return lambda store: store.jobs.renew(worker, claims, LEASE)
 
 
-def _operate_on_nodes(scene: Scene, method: str, number: int) -> Do:
+def _operate_on_nodes(scene: Scene, change: lifecycle.Operation, number: int) -> Do:
     ids = [scene.node_jobs[-1 - number % len(scene.node_jobs)]] if scene.node_jobs else []
-    return lambda store: attrgetter(method)(store)(None, ids)
+    return lambda store: store.admin.change_jobs(change, None, ids)
 
 
 def _save_step(scene: Scene, number: int, name: str) -> Do:
@@ -198,12 +198,6 @@ def _save_step(scene: Scene, number: int, name: str) -> Do:
     scene.owners.add(owner)
     value = new_id().encode()
     return lambda store: store.runs.save_step(claim, owner, StoredStep(name=name, value=value))
-
-
-def _save_snapshot(scene: Scene, place: int, number: int) -> Do:
-    namespace, id = _known(scene, place) if scene.runs else _place(place)
-    snapshot = Snapshot(number=number, data=f"as of {number}".encode())
-    return lambda store: store.runs.save_snapshot(namespace, id, snapshot)
 
 
 def _load(scene: Scene, number: int | None) -> Do:
@@ -228,7 +222,6 @@ RUN_PREPARE: dict[str, Callable[..., Do]] = {
     "renew nodes": _renew_nodes,
     "operate on nodes": _operate_on_nodes,
     "save step": _save_step,
-    "save snapshot": _save_snapshot,
     "load": _load,
     "page waits": page_waits,
     "prune runs": _prune_runs,
@@ -435,16 +428,15 @@ RUN_SELDOM: tuple[Draw, ...] = (
         "operate on nodes",
         random.choice(
             [
-                "admin.abort_jobs",
-                "admin.disable_jobs",
-                "admin.resume_jobs",
-                "admin.retry_jobs",
+                lifecycle.Operation.ABORT,
+                lifecycle.Operation.DISABLE,
+                lifecycle.Operation.RESUME,
+                lifecycle.Operation.RETRY,
             ]
         ),
         random.randint(0, 5),
     ),
     lambda random: ("save step", random.randint(0, 5), random.choice(["weigh", "label"])),
-    lambda random: ("save snapshot", random.randint(0, 5), random.randint(1, 4)),
     lambda random: ("load", random.choice([None, 0, 2])),
     lambda random: ("prune runs", NAMESPACES[0], random.choice([0, 30])),
     lambda random: ("call", "maintenance.due_waits", random.choice(NAMESPACES), LIMIT),

@@ -11,6 +11,7 @@ from perdure.model.lane import Lane
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
 from perdure.store.contract import LaneRequest, Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     LANE,
     MINUTE,
@@ -181,7 +182,7 @@ class TestConcurrentWrites:
         async def race(handle: Store, number: int) -> None:
             for each in claims:
                 if number % 2:
-                    await handle.admin.abort_jobs(NAMESPACE, [each.id])
+                    await handle.admin.change_jobs(Operation.ABORT, NAMESPACE, [each.id])
                 else:
                     await settle(handle, each, Completed(output=b"1"))
 

@@ -19,6 +19,7 @@ from perdure.model.outcome import (
     Retried,
 )
 from perdure.store.contract import LaneRequest, Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -30,6 +31,7 @@ from tests.conformance.builders import (
     WORKER,
     claim,
     claim_ids,
+    close_limit,
     failure,
     insert,
     insert_many,
@@ -98,7 +100,7 @@ class TestClaimJobsUnderConcurrency:
     async def test_has_room_again_once_a_job_is_disabled(self, store: Store) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.admin.disable_jobs(None, [first.id])
+        await store.admin.change_jobs(Operation.DISABLE, None, [first.id])
 
         assert len(await claim_ids(store, rules=TWO_LIVE)) == 1
 
@@ -107,7 +109,7 @@ class TestClaimJobsUnderConcurrency:
     ) -> None:
         [first, _] = await start(store, 5, TWO_LIVE)
 
-        await store.admin.abort_jobs(None, [first.id])
+        await store.admin.change_jobs(Operation.ABORT, None, [first.id])
         assert await claim_ids(store, rules=TWO_LIVE) == []
 
         await settle(store, first, Cancelled())
@@ -194,7 +196,7 @@ class TestClaimJobsUnderAClosedLimit:
     async def test_starts_nothing_before_it_opens(self, store: Store, clock: ManualClock) -> None:
         await insert(store)
         until = clock() + MINUTE
-        await store.admin.close_limit(NAMESPACE, "mailer", until)
+        await close_limit(store, NAMESPACE, "mailer", until)
 
         held_back = await claim(store, rules=TWO_LIVE)
 

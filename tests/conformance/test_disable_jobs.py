@@ -9,6 +9,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     MINUTE,
@@ -25,14 +26,14 @@ from tests.conformance.builders import (
 KEPT_FROM_RUNNING = [Status.WAITING, Status.SCHEDULED, Status.PAUSED, Status.ACTIVE]
 
 
-class TestAdminDisableJobs:
+class TestDisabling:
     @pytest.mark.parametrize("status", KEPT_FROM_RUNNING)
     async def test_keeps_a_job_from_running(
         self, store: Store, clock: ManualClock, status: Status
     ) -> None:
         there = await put_in(store, status)
 
-        moved = await store.admin.disable_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=Status.DISABLED)]
         job = await read(store, there.id)
@@ -44,7 +45,7 @@ class TestAdminDisableJobs:
     async def test_takes_an_active_job_from_its_holder(self, store: Store) -> None:
         held = await hold(store)
 
-        await store.admin.disable_jobs(NAMESPACE, [held.id])
+        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [held.id])
 
         assert (await store.jobs.check([held])).lost == {held.id}
         assert await settle(store, held, Completed(output=b"late")) is None
@@ -57,25 +58,25 @@ class TestAdminDisableJobs:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.disable_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before
 
     async def test_leaves_jobs_that_are_not_found_out_of_the_answer(self, store: Store) -> None:
-        assert await store.admin.disable_jobs(None, [JobId("gone")]) == []
+        assert await store.admin.change_jobs(Operation.DISABLE, None, [JobId("gone")]) == []
 
 
-class TestAdminEnableJobs:
+class TestEnabling:
     async def test_makes_a_disabled_job_waiting_with_its_rank(
         self, store: Store, clock: ManualClock
     ) -> None:
         first = await insert(store)
-        await store.admin.disable_jobs(NAMESPACE, [first])
+        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [first])
         clock.advance(MINUTE)
         second = await insert(store)
 
-        moved = await store.admin.enable_jobs(NAMESPACE, [first])
+        moved = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [first])
 
         assert moved == [StatusChange(id=first, before=Status.DISABLED, after=Status.WAITING)]
         assert await claim_ids(store) == [first, second]
@@ -84,9 +85,9 @@ class TestAdminEnableJobs:
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store, delay=MINUTE)
-        await store.admin.disable_jobs(NAMESPACE, [id])
+        await store.admin.change_jobs(Operation.DISABLE, NAMESPACE, [id])
 
-        [moved] = await store.admin.enable_jobs(NAMESPACE, [id])
+        [moved] = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [id])
 
         assert moved.after is Status.SCHEDULED
         clock.advance(MINUTE)
@@ -98,7 +99,7 @@ class TestAdminEnableJobs:
         there = await put_in(store, status)
         before = await record_of(store, there.id)
 
-        moved = await store.admin.enable_jobs(NAMESPACE, [there.id])
+        moved = await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [there.id])
 
         assert moved == [StatusChange(id=there.id, before=status, after=status)]
         assert await record_of(store, there.id) == before

@@ -20,6 +20,7 @@ from tests.conformance.builders import (
     SECOND,
     WORKER,
     claim,
+    close_limit,
     failure,
     hold,
     insert,
@@ -110,7 +111,7 @@ class TestFarTimes:
         assert await store.maintenance.take_over_expired(NAMESPACE, 10, 3) == []
 
     async def test_of_a_limit_are_kept_where_they_can_be_read(self, store: Store) -> None:
-        await store.admin.close_limit(NAMESPACE, "mailer", END)
+        await close_limit(store, NAMESPACE, "mailer", END)
         await insert(store)
 
         claimed = await claim(store, LANE, rules=(LimitRule(key="mailer", live_max=1),))

@@ -21,6 +21,7 @@ from perdure.model.job import (
 from perdure.model.lane import Lane
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -234,7 +235,7 @@ class TestInsertJobsWithAFingerprint:
         for on_conflict in ("return", "replace", "raise"):
             job = new_job(fingerprint="once", on_conflict=on_conflict)
             assert await store.jobs.insert([job]) == [Inserted(id=job.id, is_new=True)]
-            await store.admin.abort_jobs(None, [job.id])
+            await store.admin.change_jobs(Operation.ABORT, None, [job.id])
 
         assert await status_of(store, finished.id) is status
 

@@ -13,6 +13,7 @@ from tests.conformance.builders import (
     SECOND,
     claim,
     claim_ids,
+    close_limit,
     insert_many,
 )
 
@@ -68,7 +69,7 @@ class TestQueriesLimitUsage:
         self, store: Store, clock: ManualClock
     ) -> None:
         until = clock() + MINUTE
-        await store.admin.close_limit(NAMESPACE, "mailer", until)
+        await close_limit(store, NAMESPACE, "mailer", until)
 
         [use] = await store.queries.limit_usage(NAMESPACE, [LIVE])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.clock import ManualClock
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.run import Snapshot
 from perdure.store.contract import EventsAfter, EventsBefore, Store
-from tests.conformance.builders import MINUTE, SECOND
+from tests.conformance.builders import SECOND
 from tests.conformance.run_builders import (
     CONFLICT,
     NAMESPACE,
@@ -18,16 +20,15 @@ from tests.conformance.run_builders import (
     go_on,
     load,
     read_run,
-    record_of_run,
     submit,
 )
 from tests.conformance.threads import THREADS, at_once
 
 
-async def run_of(store: Store, count: int) -> None:
+async def run_of(store: Store, count: int, **changes: Any) -> None:
     await submit(store)
     events = tuple(event(f"e{number}", f"v{number}") for number in range(2, count + 1))
-    await go_on(store, events=events)
+    await go_on(store, events=events, **changes)
 
 
 class TestRunsLoad:
@@ -48,8 +49,7 @@ class TestRunsLoad:
         ]
 
     async def test_begins_with_the_snapshot_if_there_is_one(self, store: Store) -> None:
-        await run_of(store, 5)
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await run_of(store, 5, snapshot=Snapshot(number=3, data=b"three"))
 
         loaded = await load(store, number=None)
 
@@ -57,8 +57,7 @@ class TestRunsLoad:
         assert [each.number for each in loaded.events] == [4, 5]
 
     async def test_gives_the_events_after_a_number_and_no_snapshot(self, store: Store) -> None:
-        await run_of(store, 5)
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
+        await run_of(store, 5, snapshot=Snapshot(number=3, data=b"three"))
 
         loaded = [await load(store, number=number) for number in (0, 2, 5, 9)]
 
@@ -119,8 +118,7 @@ class TestRunsLoad:
         assert (await read_run(store)).number > THREADS
 
     async def test_reads_a_long_run(self, store: Store) -> None:
-        await run_of(store, 3000)
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=2990, data=b"x"))
+        await run_of(store, 3000, snapshot=Snapshot(number=2990, data=b"x"))
 
         assert [each.number for each in (await load(store)).events] == list(range(1, 3001))
         assert len((await load(store, number=None)).events) == 10
@@ -194,41 +192,3 @@ class TestRunsEventValues:
         assert await store.runs.event_values(NAMESPACE, RunId("nobody"), [1]) == {}
         assert await store.runs.event_values(OTHER_NAMESPACE, RUN, [1]) == {}
         assert await store.runs.event_values(NAMESPACE, RUN, []) == {}
-
-
-class TestRunsSaveSnapshot:
-    async def test_replaces_an_earlier_one(self, store: Store, clock: ManualClock) -> None:
-        await run_of(store, 5)
-        before = await read_run(store)
-        clock.advance(MINUTE)
-
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=2, data=b"two"))
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
-
-        assert (await load(store, number=None)).snapshot == Snapshot(number=4, data=b"four")
-        assert await read_run(store) == before, "a snapshot is nothing that happened"
-
-    async def test_leaves_one_that_is_of_no_earlier_event(self, store: Store) -> None:
-        await run_of(store, 5)
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"four"))
-        before = await record_of_run(store)
-
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"three"))
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=4, data=b"other"))
-
-        assert await record_of_run(store) == before
-
-    async def test_does_nothing_for_a_run_that_is_not_there(self, store: Store) -> None:
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=9, data=b"lost"))
-        await submit(store)
-
-        assert (await load(store, number=None)).snapshot is None
-
-    async def test_does_nothing_for_an_event_that_is_not_there(self, store: Store) -> None:
-        """The run may have been replaced since the snapshot was taken."""
-        await run_of(store, 2)
-
-        await store.runs.save_snapshot(NAMESPACE, RUN, Snapshot(number=3, data=b"of another"))
-
-        loaded = await load(store, number=None)
-        assert (loaded.snapshot, len(loaded.events)) == (None, 2)

@@ -11,6 +11,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, JobFilter, Status, StatusChange
 from perdure.model.outcome import Completed
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -28,17 +29,26 @@ MINE, THEIRS = "team-a", "team-b"
 
 Act = Callable[[Store, str | None, Sequence[JobId]], Awaitable[list[StatusChange]]]
 ACTS: dict[str, tuple[Status, Act]] = {
-    "abort": (Status.ACTIVE, lambda store, *arguments: store.admin.abort_jobs(*arguments)),
+    "abort": (
+        Status.ACTIVE,
+        lambda store, *arguments: store.admin.change_jobs(Operation.ABORT, *arguments),
+    ),
     "disable": (
         Status.ACTIVE,
-        lambda store, *arguments: store.admin.disable_jobs(*arguments),
+        lambda store, *arguments: store.admin.change_jobs(Operation.DISABLE, *arguments),
     ),
     "enable": (
         Status.DISABLED,
-        lambda store, *arguments: store.admin.enable_jobs(*arguments),
+        lambda store, *arguments: store.admin.change_jobs(Operation.ENABLE, *arguments),
     ),
-    "retry": (Status.DEAD, lambda store, *arguments: store.admin.retry_jobs(*arguments)),
-    "resume": (Status.PAUSED, lambda store, *arguments: store.admin.resume_jobs(*arguments)),
+    "retry": (
+        Status.DEAD,
+        lambda store, *arguments: store.admin.change_jobs(Operation.RETRY, *arguments),
+    ),
+    "resume": (
+        Status.PAUSED,
+        lambda store, *arguments: store.admin.change_jobs(Operation.RESUME, *arguments),
+    ),
 }
 
 
@@ -125,8 +135,11 @@ class TestNamespaces:
     async def test_abort_only_their_own_groups(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS, group="run-1")
 
-        assert await store.admin.abort_group(MINE, "run-1") == []
-        assert [each.id for each in await store.admin.abort_group(THEIRS, "run-1")] == [theirs]
+        assert await store.admin.change_jobs(Operation.ABORT, MINE, group="run-1") == []
+        assert [
+            each.id
+            for each in await store.admin.change_jobs(Operation.ABORT, THEIRS, group="run-1")
+        ] == [theirs]
 
     async def test_know_only_their_own_fingerprints(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS, fingerprint="once")

@@ -12,6 +12,7 @@ from perdure.model.ids import JobId, RunId
 from perdure.model.job import ClaimedJob, JobFilter, NodeRef, Status
 from perdure.model.outcome import GivenBack, Released
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     LEASE,
     MINUTE,
@@ -41,12 +42,12 @@ DEATHS_MAX = 3
 
 Act = Callable[[Store, list[JobId]], Awaitable[object]]
 ACTS: dict[str, Act] = {
-    "abort": lambda store, ids: store.admin.abort_jobs(None, ids),
-    "abort here": lambda store, ids: store.admin.abort_jobs(NAMESPACE, ids),
-    "disable": lambda store, ids: store.admin.disable_jobs(None, ids),
-    "enable": lambda store, ids: store.admin.enable_jobs(None, ids),
-    "retry": lambda store, ids: store.admin.retry_jobs(None, ids),
-    "resume": lambda store, ids: store.admin.resume_jobs(None, ids),
+    "abort": lambda store, ids: store.admin.change_jobs(Operation.ABORT, None, ids),
+    "abort here": lambda store, ids: store.admin.change_jobs(Operation.ABORT, NAMESPACE, ids),
+    "disable": lambda store, ids: store.admin.change_jobs(Operation.DISABLE, None, ids),
+    "enable": lambda store, ids: store.admin.change_jobs(Operation.ENABLE, None, ids),
+    "retry": lambda store, ids: store.admin.change_jobs(Operation.RETRY, None, ids),
+    "resume": lambda store, ids: store.admin.change_jobs(Operation.RESUME, None, ids),
 }
 
 
@@ -204,20 +205,20 @@ class TestActingOnAJobOfARun:
         plain = await insert(store, namespace=NAMESPACE, group="batch")
 
         with pytest.raises(JobBelongsToRun):
-            await store.admin.abort_group(NAMESPACE, "batch")
+            await store.admin.change_jobs(Operation.ABORT, NAMESPACE, group="batch")
 
         assert (await read(store, plain)).status is Status.WAITING
 
     async def test_finds_none_in_another_namespace(self, store: Store) -> None:
         held = await held_node(store)
 
-        assert await store.admin.abort_jobs(OTHER_NAMESPACE, [held.id]) == []
+        assert await store.admin.change_jobs(Operation.ABORT, OTHER_NAMESPACE, [held.id]) == []
         assert await is_held(store, held)
 
     async def test_does_not_concern_jobs_of_no_run(self, store: Store) -> None:
         await submit(store, id=RunId("beside"), jobs=(node_job(run=RunId("beside")),))
         plain = await insert(store, namespace=NAMESPACE)
 
-        [moved] = await store.admin.abort_jobs(None, [plain])
+        [moved] = await store.admin.change_jobs(Operation.ABORT, None, [plain])
 
         assert moved.after is Status.CANCELLED

@@ -19,6 +19,7 @@ from tests.conformance.builders import (
     SECOND,
     claim,
     claim_ids,
+    close_limit,
     insert_many,
 )
 
@@ -53,7 +54,7 @@ class TestMaintenancePruneLimits:
     async def test_keeps_a_key_closed(self, store: Store, clock: ManualClock) -> None:
         rule = LimitRule(key="mailer", live_max=5)
         await insert_many(store, 1)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "mailer", clock() + HOUR)
         clock.advance(HOUR - SECOND)
         assert await store.maintenance.prune_limits(NAMESPACE, 0 * SECOND, 10) == 0
         assert await started(store, rule) == 0
@@ -77,8 +78,8 @@ class TestMaintenancePruneLimits:
         self, store: Store, clock: ManualClock
     ) -> None:
         for number in range(3):
-            await store.admin.close_limit(NAMESPACE, f"key-{number}", clock() + MINUTE)
-        await store.admin.close_limit("team-b", "key-0", clock() + MINUTE)
+            await close_limit(store, NAMESPACE, f"key-{number}", clock() + MINUTE)
+        await close_limit(store, "team-b", "key-0", clock() + MINUTE)
         clock.advance(HOUR)
 
         counts = [await store.maintenance.prune_limits(NAMESPACE, MINUTE, 2) for _ in range(3)]

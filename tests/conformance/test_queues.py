@@ -15,6 +15,7 @@ from tests.conformance.builders import (
     NAMESPACE,
     claim,
     claim_ids,
+    close_limit,
     hold,
     insert,
     settle,
@@ -104,12 +105,12 @@ class TestAdminPausedQueues:
         assert await store.admin.paused_queues(None) == [mine, theirs]
 
 
-class TestAdminCloseLimit:
+class TestAClosedLimit:
     async def test_lets_nothing_start_before_it_opens(
         self, store: Store, clock: ManualClock
     ) -> None:
         id = await insert(store)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "mailer", clock() + HOUR)
         clock.advance(HOUR - MINUTE)
 
         assert await claim_ids(store, rules=RULES) == []
@@ -120,15 +121,15 @@ class TestAdminCloseLimit:
         self, store: Store, clock: ManualClock
     ) -> None:
         await insert(store)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
+        await close_limit(store, NAMESPACE, "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "mailer", clock() + MINUTE)
 
         assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
 
     async def test_moves_the_time_when_it_is_later(self, store: Store, clock: ManualClock) -> None:
         await insert(store)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + MINUTE)
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "mailer", clock() + MINUTE)
+        await close_limit(store, NAMESPACE, "mailer", clock() + HOUR)
 
         assert (await claim(store, rules=RULES)).opens_at == clock() + HOUR
 
@@ -136,7 +137,7 @@ class TestAdminCloseLimit:
         self, store: Store, clock: ManualClock
     ) -> None:
         await insert(store)
-        await store.admin.close_limit(NAMESPACE, "other", clock() + HOUR)
-        await store.admin.close_limit("team-b", "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "other", clock() + HOUR)
+        await close_limit(store, "team-b", "mailer", clock() + HOUR)
 
         assert len(await claim_ids(store, rules=RULES)) == 1

@@ -22,6 +22,7 @@ from perdure.model.outcome import (
     Settlement,
 )
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -34,6 +35,7 @@ from tests.conformance.builders import (
     claim,
     claim_ids,
     claim_one,
+    close_limit,
     failure,
     hold,
     insert,
@@ -173,7 +175,7 @@ class TestSettleJobsThatAreAborting:
     ) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.admin.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
         clock.advance(SECOND)
 
         assert await settle(store, held, outcome) is Status.CANCELLED
@@ -186,7 +188,7 @@ class TestSettleJobsThatAreAborting:
     async def test_keeps_the_failure_they_ended_with(self, store: Store, name: str) -> None:
         outcome, _ = OUTCOMES[name]
         held = await hold(store)
-        await store.admin.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
 
         await settle(store, held, outcome)
 
@@ -319,7 +321,7 @@ class TestSettleJobsAsRetried:
     async def test_does_not_open_a_limit_that_is_closed_for_longer(
         self, store: Store, clock: ManualClock
     ) -> None:
-        await store.admin.close_limit(NAMESPACE, "mailer", clock() + HOUR)
+        await close_limit(store, NAMESPACE, "mailer", clock() + HOUR)
         held = await hold(store)
 
         await settle(store, held, Retried(failure=failure(), closes_limit="mailer"))

@@ -15,6 +15,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, Failed, GivenBack, Retried
 from perdure.model.value import Value
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -97,22 +98,30 @@ CASES: dict[str, Case] = {
     ),
     "waiting aborted": Case(
         before=Status.WAITING,
-        act=lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ABORT, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED,),
     ),
     "active aborted": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ABORT, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED, ABORTING),
     ),
     "group aborted": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.admin.abort_group(NAMESPACE, "run-1"),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ABORT, NAMESPACE, group="run-1"
+        ),
         hints=(CHANGED, ABORTING),
     ),
     "active disabled": Case(
         before=Status.ACTIVE,
-        act=lambda store, clock, claim: store.admin.disable_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.DISABLE, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED, ABORTING),
     ),
     "active replaced": Case(
@@ -122,17 +131,23 @@ CASES: dict[str, Case] = {
     ),
     "enabled": Case(
         before=Status.DISABLED,
-        act=lambda store, clock, claim: store.admin.enable_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ENABLE, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED, READY),
     ),
     "tried again": Case(
         before=Status.DEAD,
-        act=lambda store, clock, claim: store.admin.retry_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.RETRY, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED, READY),
     ),
     "resumed": Case(
         before=Status.PAUSED,
-        act=lambda store, clock, claim: store.admin.resume_jobs(NAMESPACE, [claim.id]),
+        act=lambda store, clock, claim: store.admin.change_jobs(
+            Operation.RESUME, NAMESPACE, [claim.id]
+        ),
         hints=(CHANGED, READY),
     ),
     "promoted": Case(before=Status.SCHEDULED, act=_promote, hints=(READY,)),

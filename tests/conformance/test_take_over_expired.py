@@ -8,6 +8,7 @@ from perdure.clock import ManualClock
 from perdure.model.job import Status, TakenOver
 from perdure.model.outcome import Completed, GivenBack
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (
     HOUR,
     LANE,
@@ -117,7 +118,7 @@ class TestMaintenanceTakeOverExpired:
 
     async def test_ends_an_aborting_job_cancelled(self, store: Store, clock: ManualClock) -> None:
         held = await hold(store)
-        await store.admin.abort_jobs(NAMESPACE, [held.id])
+        await store.admin.change_jobs(Operation.ABORT, NAMESPACE, [held.id])
         clock.advance(LEASE)
 
         [taken] = await store.maintenance.take_over_expired(NAMESPACE, 10, 1)

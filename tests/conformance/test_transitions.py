@@ -18,8 +18,8 @@ from perdure.model.outcome import (
     Released,
     Retried,
 )
-from perdure.rules.lifecycle import TRANSITIONS, Operation
 from perdure.store.contract import Store
+from perdure.store.lifecycle import TRANSITIONS, Operation
 from tests.conformance.builders import (
     HOUR,
     NAMESPACE,
@@ -61,7 +61,7 @@ async def _expire(store: Store, clock: ManualClock, claim: Claim) -> object:
 
 async def _enable_later(store: Store, clock: ManualClock, claim: Claim) -> object:
     clock.advance(2 * HOUR)
-    return await store.admin.enable_jobs(NAMESPACE, [claim.id])
+    return await store.admin.change_jobs(Operation.ENABLE, NAMESPACE, [claim.id])
 
 
 # Every operation, in every way that can lead to another status.
@@ -78,31 +78,39 @@ ACTS: dict[str, tuple[Operation, Act]] = {
     "release": (Operation.RELEASE, _settling(Released())),
     "resume": (
         Operation.RESUME,
-        lambda store, clock, claim: store.admin.resume_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.change_jobs(
+            Operation.RESUME, NAMESPACE, [claim.id]
+        ),
     ),
     "take over": (Operation.TAKE_OVER, _take_over),
     "take over a poison pill": (Operation.TAKE_OVER, _bury_poison),
     "expire": (Operation.EXPIRE, _expire),
     "abort": (
         Operation.ABORT,
-        lambda store, clock, claim: store.admin.abort_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.change_jobs(Operation.ABORT, NAMESPACE, [claim.id]),
     ),
     "abort its group": (
         Operation.ABORT,
-        lambda store, clock, claim: store.admin.abort_group(NAMESPACE, "run-1"),
+        lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ABORT, NAMESPACE, group="run-1"
+        ),
     ),
     "disable": (
         Operation.DISABLE,
-        lambda store, clock, claim: store.admin.disable_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.change_jobs(
+            Operation.DISABLE, NAMESPACE, [claim.id]
+        ),
     ),
     "enable": (
         Operation.ENABLE,
-        lambda store, clock, claim: store.admin.enable_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.change_jobs(
+            Operation.ENABLE, NAMESPACE, [claim.id]
+        ),
     ),
     "enable later": (Operation.ENABLE, _enable_later),
     "retry": (
         Operation.RETRY,
-        lambda store, clock, claim: store.admin.retry_jobs(NAMESPACE, [claim.id]),
+        lambda store, clock, claim: store.admin.change_jobs(Operation.RETRY, NAMESPACE, [claim.id]),
     ),
     "replace": (
         Operation.REPLACE,
@@ -159,7 +167,7 @@ async def _put_in(store: Store, status: Status) -> Claim:
 async def _end_all(store: Store, clock: ManualClock) -> None:
     """Leave nothing in the queue that the next operation could take instead."""
     for job in await store.queries.list_jobs(JobFilter(), 100):
-        await store.admin.abort_jobs(None, [job.id])
+        await store.admin.change_jobs(Operation.ABORT, None, [job.id])
     clock.advance(2 * HOUR)
     await store.maintenance.take_over_expired(NAMESPACE, 100, 1)
     clock.advance(HOUR)

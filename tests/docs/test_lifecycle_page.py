@@ -17,7 +17,7 @@ from perdure.model.happening import CancelAsked, Happening, PauseAsked, RetryAsk
 from perdure.model.report import Report, ReportStatus
 from perdure.model.run import RunState
 from perdure.rules.fold import fold
-from perdure.rules.lifecycle import TRANSITIONS, Operation
+from perdure.store.lifecycle import TRANSITIONS, Operation
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver
 from tests.engine.graphs import (

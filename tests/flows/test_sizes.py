@@ -13,7 +13,7 @@ from perdure.engine.graphs import Graphs
 from perdure.engine.loading import Loader
 from perdure.model.flow import BuiltFlow
 from perdure.model.payload import PlainCodec
-from perdure.model.run import LoadedRun, Snapshot
+from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
 from perdure.store.contract import EventsAfter, Store
 from tests.worker.conftest import Hire
 
@@ -78,7 +78,16 @@ class TestLong:
         loaded = await load(store, run.id)
         assert loaded.snapshot is not None
         wrong = Snapshot(number=loaded.run.number, data=loaded.snapshot.data)
-        await store.runs.save_snapshot("default", run.id, wrong)
+        step = RunCommit(
+            namespace="default",
+            run=run.id,
+            expected=loaded.run.number,
+            token=1,
+            events=(),
+            status=loaded.run.status,
+            snapshot=wrong,
+        )
+        assert (await store.runs.commit([step])).results == [CommitResult(state=CommitState.DONE)]
         after = (await loader.load("default", run.id)).state
         await run.signal("go", 8)
 

@@ -16,7 +16,7 @@ from perdure.model.outcome import (
     Released,
     Retried,
 )
-from perdure.rules.lifecycle import (
+from perdure.store.lifecycle import (
     TRANSITIONS,
     Operation,
     after_settling,

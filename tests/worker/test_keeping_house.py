@@ -30,6 +30,7 @@ from perdure.store.opening import store_at
 from perdure.worker.events import JobCompleted, JobStarted
 from perdure.worker.housekeeping.keeper import PRUNE_BATCHES, Housekeeper, duty_in
 from perdure.worker.report import Report
+from tests.conformance.builders import close_limit
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
 
@@ -183,7 +184,7 @@ class TestDuties:
     async def test_forget_limits_that_were_not_used_for_long(
         self, still_store: Store, clock: ManualClock, hire: Hire
     ) -> None:
-        await still_store.admin.close_limit("default", "smtp", clock() + timedelta(minutes=1))
+        await close_limit(still_store, "default", "smtp", clock() + timedelta(minutes=1))
         clock.advance(2 * DAY)
         await still_store.maintenance.register_worker(idle_worker())
         clock.advance(DAY)

@@ -16,6 +16,7 @@ from perdure.model.job import Claim, Claimed
 from perdure.model.lane import Lane
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import leases
@@ -154,7 +155,7 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
     job = await client.enqueue(wait)
     await gate.reached()
     held = await job.record()
-    [moved] = await store.admin.disable_jobs(None, [job.id])
+    [moved] = await store.admin.change_jobs(Operation.DISABLE, None, [job.id])
     assert (moved.before, held.worker) == (Status.ACTIVE, "holder")
     other = await hire(wait, id="other")
     await client.pause_queue("default")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.model.job import FINISHED, HELD, Status
 from perdure.rules import snapshot
-from perdure.rules.lifecycle import Operation, starts_from
+from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.memory import (
     admin,
     claiming,

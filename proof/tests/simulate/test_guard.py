@@ -10,6 +10,7 @@ import pytest
 
 from perdure.model.job import Status
 from perdure.model.run import RunCommit, RunStatus
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.state import State
 from proof.simulate.guard import PATIENCE, CallGuard
 from proof.simulate.loop import SimulatedLoop, Trace, moment
@@ -54,9 +55,9 @@ class TestDeadlines:
 
     def test_a_job_that_was_set_aside_has_time_to_be_noticed(self, watched: Watched) -> None:
         [job] = watched.run(watched.store.jobs.insert([new_job(deadline=timedelta(seconds=1))]))
-        watched.run(watched.store.admin.disable_jobs(None, [job.id]))
+        watched.run(watched.store.admin.change_jobs(Operation.DISABLE, None, [job.id]))
         watched.later()
-        [enabled] = watched.run(watched.store.admin.enable_jobs(None, [job.id]))
+        [enabled] = watched.run(watched.store.admin.change_jobs(Operation.ENABLE, None, [job.id]))
         watched.run(watched.store.jobs.claim(request()))
 
         assert enabled.after is Status.WAITING

@@ -49,8 +49,8 @@ from perdure.model.run import OnExisting
 from perdure.model.task import Task
 from perdure.model.worker import WorkerState
 from perdure.rules.enqueueing import CallOptions
-from perdure.rules.lifecycle import Operation
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 
 JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
@@ -270,7 +270,9 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def abort(self, id: str) -> AbortOutcome:
         """Stop a job: cancelled at once, or told to stop if it runs. Says so if it was finished."""
         store = await self._access.store.opened()
-        moved = one_of(_id(id), await store.admin.abort_jobs(self._access.visible, [_id(id)]))
+        moved = one_of(
+            _id(id), await store.admin.change_jobs(Operation.ABORT, self._access.visible, [_id(id)])
+        )
         return AbortOutcome(id=moved.id, before=moved.before, after=moved.after)
 
     async def abort_group(self, group: str) -> GroupAbort:
@@ -278,18 +280,20 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         namespace = self._access.own("jobs.cancel_group")
         check.name(group, "group")
         store = await self._access.store.opened()
-        return group_abort(group, await store.admin.abort_group(namespace, group))
+        return group_abort(
+            group, await store.admin.change_jobs(Operation.ABORT, namespace, group=group)
+        )
 
     async def disable(self, id: str) -> StatusChange:
         """Keep a job from running until it is enabled; a running one is taken from its worker."""
         store = await self._access.store.opened()
-        moved = await store.admin.disable_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.change_jobs(Operation.DISABLE, self._access.visible, [_id(id)])
         return changed_by(Operation.DISABLE, _id(id), moved)
 
     async def enable(self, id: str) -> StatusChange:
         """Let a disabled job run again."""
         store = await self._access.store.opened()
-        moved = await store.admin.enable_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.change_jobs(Operation.ENABLE, self._access.visible, [_id(id)])
         return changed_by(Operation.ENABLE, _id(id), moved)
 
     async def retry(self, id: str, *, by: str | None = None) -> StatusChange | RunMoved:
@@ -301,7 +305,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """
         store = await self._access.store.opened()
         job = JobId(run_id(id))  # which may be longer than that of a job
-        if moved := await store.admin.retry_jobs(self._access.visible, [job]):
+        if moved := await store.admin.change_jobs(Operation.RETRY, self._access.visible, [job]):
             return changed_by(Operation.RETRY, job, moved)
         try:
             return await self._retry_run(id, by)
@@ -310,13 +314,13 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
     async def _retry_job(self, id: str) -> StatusChange:
         store = await self._access.store.opened()
-        moved = await store.admin.retry_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.change_jobs(Operation.RETRY, self._access.visible, [_id(id)])
         return changed_by(Operation.RETRY, _id(id), moved)
 
     async def resume(self, id: str) -> StatusChange:
         """Put a paused (released) job back into the queue."""
         store = await self._access.store.opened()
-        moved = await store.admin.resume_jobs(self._access.visible, [_id(id)])
+        moved = await store.admin.change_jobs(Operation.RESUME, self._access.visible, [_id(id)])
         return changed_by(Operation.RESUME, _id(id), moved)
 
     async def pause_queue(self, queue: str, by: str | None = None) -> None:

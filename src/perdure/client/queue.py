@@ -30,10 +30,10 @@ from perdure.model.retry import Retry
 from perdure.model.value import Value
 from perdure.rules.enqueueing import JobDefaults, JobOptions, payload_job
 from perdure.rules.failure import describe
-from perdure.rules.lifecycle import Operation
 from perdure.rules.rank import AGING_DEFAULT
 from perdure.rules.retry import Budget, after_error
 from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
+from perdure.store.lifecycle import Operation
 
 ATTEMPTS_DEFAULT = 3
 DEATHS_MAX = 3
@@ -175,7 +175,7 @@ class AsyncJobQueue(Openable):
         """Put a released job back into the queue."""
         job_id = JobId(check.name(id, "job id"))
         store = await self._access.store.opened()
-        moved = await store.admin.resume_jobs(self.namespace, [job_id])
+        moved = await store.admin.change_jobs(Operation.RESUME, self.namespace, [job_id])
         return changed_by(Operation.RESUME, job_id, moved)
 
     async def reclaim_expired(self) -> int:

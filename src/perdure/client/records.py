@@ -21,7 +21,7 @@ from perdure.model.job import (
 )
 from perdure.model.payload import Codec, PlainCodec
 from perdure.model.value import Value
-from perdure.rules.lifecycle import Operation
+from perdure.store.lifecycle import Operation
 
 NOT_COMPLETED = declare(
     "job.not_completed", "job {job_id} has no result; it is {status}", "To see why"

@@ -37,6 +37,7 @@ from perdure.rules.cooldown import with_cooldown
 from perdure.rules.failure import describe
 from perdure.rules.schedule import Step, cancelled, ended, next_step, tick_run_id
 from perdure.store.contract import Store
+from perdure.store.lifecycle import Operation
 
 UNREADABLE_INPUT = declare(
     "schedule.unreadable_input",
@@ -180,7 +181,7 @@ class Ticking:
                 # Runs that it started are cancelled by whoever sees to its waits.
                 await self._acting.act(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
-            await self._store.admin.abort_jobs(schedule.namespace, [replaced.job])
+            await self._store.admin.change_jobs(Operation.ABORT, schedule.namespace, [replaced.job])
 
 
 def renewed(schedule: Schedule) -> Schedule:

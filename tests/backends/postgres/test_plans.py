@@ -21,7 +21,9 @@ from msgspec.structs import replace
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
 from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
+from perdure.store.lifecycle import Operation
 from perdure.store.postgres.address import parse_address
+from perdure.store.postgres.admin import change_statement
 from perdure.store.postgres.connections import connect
 from perdure.store.postgres.queries import filtered_jobs, filtered_runs, filtered_waits
 from perdure.store.postgres.statements import statements_in
@@ -103,6 +105,13 @@ READ_ALL_ON_PURPOSE = {
     "strays": "looks at the runs that are not over, for an operator",
     "workers": "a small table, and the jobs that are held",
 }
+CHANGES = [
+    Operation.ABORT,
+    Operation.DISABLE,
+    Operation.ENABLE,
+    Operation.RETRY,
+    Operation.RESUME,
+]
 PAGE = (datetime(2030, 1, 1, tzinfo=UTC), RunId("a"), "check")
 COMMANDS = {
     "create_schema",
@@ -112,6 +121,7 @@ COMMANDS = {
     "keep_others_from_writing",
 }
 FILLED_IN = {
+    "change_jobs",
     "list_jobs",
     "list_jobs_by_status",
     "count_jobs",
@@ -246,7 +256,6 @@ class TestStatements:
             ("find_result", "jobs_results"),
             ("find_rivals", "jobs_fingerprint"),
             ("limit_usage", "jobs_limited"),
-            ("abort_group", "jobs_group"),
             ("survey", "waits_due"),
             ("commit_runs", "runs_id"),
             ("commit_runs", "runs_pkey"),
@@ -276,6 +285,18 @@ class TestStatements:
         nodes = await planner.nodes(planner.statements[name])
 
         assert index in {node.get("Index Name") for node in nodes}
+
+    @pytest.mark.parametrize("operation", CHANGES)
+    @pytest.mark.parametrize("scope,index", [("ids", "jobs_pkey"), ("group", "jobs_group")])
+    async def test_change_jobs_by_the_index_of_their_scope(
+        self, planner: Planner, operation: Operation, scope: str, index: str
+    ) -> None:
+        statement = change_statement(planner.statements["change_jobs"], operation, scope)
+
+        nodes = await planner.nodes(statement)
+
+        looked_up = {node.get("Index Name") for node in nodes if "jobs" in node.values()}
+        assert index in looked_up <= {index, "jobs_pkey", None}
 
     @pytest.mark.parametrize(
         "name,index,time",

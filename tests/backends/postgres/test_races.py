@@ -11,6 +11,7 @@ from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Status
 from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Failed, Outcome
+from perdure.store.lifecycle import Operation
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.waiting import row_held, until_somebody_waits
 from tests.conformance.builders import (
@@ -79,7 +80,7 @@ class TestOperators:
 
         async with admin.transaction():
             await move(admin, schema, id, meanwhile)
-            acting = asyncio.create_task(getattr(store.admin, f"{act}_jobs")(None, [id]))
+            acting = asyncio.create_task(store.admin.change_jobs(Operation(act), None, [id]))
             await until_somebody_waits(admin, schema)
         [moved] = await acting
 

@@ -12,6 +12,7 @@ from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed
+from perdure.store.lifecycle import Operation
 from perdure.store.postgres import connections, wakeups
 from perdure.store.postgres.notifications import channel_of, write_message
 from perdure.store.postgres.statements import statements_in
@@ -122,7 +123,7 @@ class TestAStatementThatIsNeverAnswered:
 
         async with row_held(admin, schema, id):
             with pytest.raises(StoreError, match=r"may have been done .* no answer within 1 s"):
-                await wired.admin.abort_jobs(None, [id])
+                await wired.admin.change_jobs(Operation.ABORT, None, [id])
             await until_nobody_waits(admin, schema)  # the server was told to stop
 
         assert await status_of(wired, id) is Status.WAITING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 from perdure.model.ids import JobId
@@ -17,6 +17,7 @@ from perdure.model.job import (
 from perdure.model.run import (
     FlowCount,
 )
+from perdure.store.lifecycle import Operation
 
 
 class AdminStore(Protocol):
@@ -28,36 +29,29 @@ class AdminStore(Protocol):
     """
 
     @abstractmethod
-    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        """Stop jobs: unheld ones are cancelled, active ones become aborting, finished ones stay.
+    async def change_jobs(
+        self,
+        operation: Operation,
+        namespace: str | None,
+        ids: Sequence[JobId] = (),
+        *,
+        group: str | None = None,
+    ) -> list[StatusChange]:
+        """Abort, disable, enable, retry or resume jobs: these, or all unfinished ones of a group.
 
-        - Tells the holders at once (a hint names the ids).
+        - Moves the jobs that the operation applies to by the transition table; others stay as they
+          are.
+        - A group is one of the given namespace, and of no other.
+        - ABORT cancels unheld jobs and makes active ones aborting; a hint names their ids, so that
+          holders stop at once.
+        - DISABLE keeps jobs from running until they are enabled; an active one is taken from its
+          holder.
+        - ENABLE makes a job waiting, or scheduled if its time is ahead.
+        - RETRY starts failed, dead and cancelled jobs with a fresh budget (failures, postponements
+          and deaths count from zero) and without a deadline. Their history of failures is kept.
+          Raises ``FingerprintTaken`` when a live job has the fingerprint of one.
+        - RESUME puts paused (released) jobs back into the queue.
         """
-
-    @abstractmethod
-    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
-        """The same for every unfinished job of one group and of no other."""
-
-    @abstractmethod
-    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        """Keep jobs from running until enabled; an active one is taken from its holder."""
-
-    @abstractmethod
-    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        """Let disabled jobs run again: waiting, or scheduled if their time lies ahead."""
-
-    @abstractmethod
-    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        """Start failed, dead or cancelled jobs anew.
-
-        - With a fresh budget: failures, postponements and deaths count from zero.
-        - Without a deadline, which has had its say. Its history of failures is kept.
-        - Raises ``FingerprintTaken`` when a live job has its fingerprint by now.
-        """
-
-    @abstractmethod
-    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        """Put paused (released) jobs back into the queue."""
 
     @abstractmethod
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
@@ -69,10 +63,6 @@ class AdminStore(Protocol):
     @abstractmethod
     async def resume_queue(self, namespace: str, queue: str) -> None:
         """End a pause, if there is one."""
-
-    @abstractmethod
-    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        """Let nothing start under ``key`` before ``until``; an earlier time changes nothing."""
 
     @abstractmethod
     async def depth(self, namespace: str | None) -> list[QueueDepth]:

@@ -16,7 +16,6 @@ from perdure.model.run import (
     LoadedRun,
     NewRun,
     RunCommit,
-    Snapshot,
     StoredStep,
     Submitted,
 )
@@ -128,7 +127,3 @@ class RunStore(Protocol):
 
     @abstractmethod
     async def load_steps(self, owner: str) -> list[StoredStep]: ...
-
-    @abstractmethod
-    async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
-        """Replace the snapshot of a run, if this one is of a later event."""

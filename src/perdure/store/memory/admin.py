@@ -14,11 +14,10 @@ from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import FINISHED, HELD, JobFilter, QueueDepth, QueueInfo, Status, StatusChange
-from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, FlowCount, RunStatus
-from perdure.rules.lifecycle import Operation, starts_from
 from perdure.rules.rank import moved_rank
 from perdure.store.contract import AdminStore
+from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.memory.index import Index
 from perdure.store.memory.inserting import live_rival
 from perdure.store.memory.queries import newest_jobs
@@ -27,35 +26,37 @@ from perdure.store.memory.stored_job import NO_PROGRESS, StoredJob
 from perdure.store.memory.stored_run import StoredRun
 from perdure.store.memory.transaction import Session, Transaction
 
-Act = Callable[[Transaction, StoredJob], StoredJob]
+Change = Callable[[Transaction, StoredJob], StoredJob]
 
 
 class MemoryAdmin(AdminStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return self._apply(Operation.ABORT, _abort, namespace, ids)
-
-    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
+    async def change_jobs(
+        self,
+        operation: Operation,
+        namespace: str | None,
+        ids: Sequence[JobId] = (),
+        *,
+        group: str | None = None,
+    ) -> list[StatusChange]:
         with self._session.transaction() as transaction:
-            members = transaction.visible(
-                namespace, transaction.state.groups.ids((namespace, group))
-            )
-            unfinished = [job for job in members if job.status not in FINISHED]
-            return _apply_to(transaction, Operation.ABORT, _abort, unfinished)
-
-    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return self._apply(Operation.DISABLE, _disable, namespace, ids)
-
-    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return self._apply(Operation.ENABLE, _enable, namespace, ids)
-
-    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return self._apply(Operation.RETRY, _retry, namespace, ids)
-
-    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return self._apply(Operation.RESUME, _resume, namespace, ids)
+            if group is None:
+                jobs = transaction.visible(namespace, ids)
+            else:
+                members = transaction.state.groups.ids((namespace, group))
+                jobs = transaction.visible(namespace, members)
+                jobs = [job for job in jobs if job.status not in FINISHED]
+            for job in jobs:
+                if job.node is not None:
+                    raise JobBelongsToRun(job_id=job.id, run_id=job.node.run)
+            changes = []
+            for job in jobs:
+                applies = job.status in starts_from(operation)
+                after = _CHANGES[operation](transaction, job) if applies else job
+                changes.append(StatusChange(id=job.id, before=job.status, after=after.status))
+            return changes
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
         with self._session.transaction() as transaction:
@@ -69,17 +70,6 @@ class MemoryAdmin(AdminStore):
         with self._session.transaction() as transaction:
             if transaction.state.paused.pop((namespace, queue), None) is not None:
                 transaction.hint_that_any_lane_is_ready()
-
-    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        with self._session.transaction() as transaction:
-            transaction.state.limit(namespace, key).close(nearest_storable(until))
-
-    def _apply(
-        self, operation: Operation, act: Act, namespace: str | None, ids: Sequence[JobId]
-    ) -> list[StatusChange]:
-        with self._session.transaction() as transaction:
-            jobs = transaction.visible(namespace, ids)
-            return _apply_to(transaction, operation, act, jobs)
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         with self._session.transaction() as transaction:
@@ -138,21 +128,6 @@ class MemoryAdmin(AdminStore):
             )
 
 
-def _apply_to(
-    transaction: Transaction, operation: Operation, act: Act, jobs: Sequence[StoredJob]
-) -> list[StatusChange]:
-    """Do it to the jobs it applies to, and leave the others as they are."""
-    for job in jobs:
-        if job.node is not None:
-            raise JobBelongsToRun(job_id=job.id, run_id=job.node.run)
-    moved = []
-    for job in jobs:
-        applies = job.status in starts_from(operation)
-        after = act(transaction, job) if applies else job
-        moved.append(StatusChange(id=job.id, before=job.status, after=after.status))
-    return moved
-
-
 def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status is not Status.ACTIVE:
         return transaction.move(job, Operation.ABORT, Status.CANCELLED)
@@ -198,6 +173,15 @@ def _retry(transaction: Transaction, job: StoredJob) -> StoredJob:
 
 def _resume(transaction: Transaction, job: StoredJob) -> StoredJob:
     return transaction.move(job, Operation.RESUME, Status.WAITING)
+
+
+_CHANGES: dict[Operation, Change] = {
+    Operation.ABORT: lambda transaction, job: _abort(transaction, job),
+    Operation.DISABLE: lambda transaction, job: _disable(transaction, job),
+    Operation.ENABLE: lambda transaction, job: _enable(transaction, job),
+    Operation.RETRY: lambda transaction, job: _retry(transaction, job),
+    Operation.RESUME: lambda transaction, job: _resume(transaction, job),
+}
 
 
 def _is_stray(state: State, run: StoredRun) -> bool:

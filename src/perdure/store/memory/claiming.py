@@ -10,9 +10,9 @@ from perdure.model.duration import nearest_duration
 from perdure.model.ids import JobId
 from perdure.model.job import Claimed, Status
 from perdure.model.limit import LimitRule
-from perdure.rules.lifecycle import Operation
 from perdure.rules.limits import share_out
 from perdure.store.contract import ClaimRequest
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.limits import record_starts, rooms_under
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Transaction

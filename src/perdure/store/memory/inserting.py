@@ -9,8 +9,8 @@ from perdure.model.ids import JobId
 from perdure.model.job import HELD, Inserted, NewJob, Status
 from perdure.model.reach import check_times
 from perdure.model.retry import type_name
-from perdure.rules.lifecycle import Operation
 from perdure.rules.rank import rank_of
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Transaction
 

@@ -13,8 +13,8 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.outcome import Settlement
 from perdure.model.worker import Renewal
-from perdure.rules.lifecycle import Operation
 from perdure.store.contract import ClaimRequest, JobStore
+from perdure.store.lifecycle import Operation
 from perdure.store.memory.claiming import claim
 from perdure.store.memory.inserting import insert
 from perdure.store.memory.settling import settle

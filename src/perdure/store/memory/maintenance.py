@@ -19,11 +19,11 @@ from perdure.model.run import (
 )
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.rules.lifecycle import Operation, after_take_over
 from perdure.store.contract import (
     SURVEY_LANES_MAX,
     MaintenanceStore,
 )
+from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.memory.removing import forget_steps, remove_tree
 from perdure.store.memory.state import DutyLease, WorkerRecord
 from perdure.store.memory.stored_job import StoredJob

@@ -15,7 +15,6 @@ from perdure.model.run import (
     LoadedRun,
     NewRun,
     RunCommit,
-    Snapshot,
     StoredStep,
     Submitted,
 )
@@ -87,16 +86,6 @@ class MemoryRuns(RunStore):
         with self._session.transaction() as transaction:
             steps = transaction.state.records.steps.get(owner)
             return [] if steps is None else list(steps.by_name.values())
-
-    async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
-        with self._session.transaction() as transaction:
-            records = transaction.state.records
-            kept = records.runs.get((namespace, run))
-            if kept is None or snapshot.number > kept.number:
-                return  # the run it was taken of is not there, or was replaced
-            if kept.snapshot is not None and kept.snapshot.number >= snapshot.number:
-                return
-            transaction.put(records.put_run, kept.place, kept, replace(kept, snapshot=snapshot))
 
 
 def _load(records: RunRecords, wanted: EventsAfter) -> LoadedRun | None:

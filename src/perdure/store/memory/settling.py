@@ -21,8 +21,8 @@ from perdure.model.outcome import (
     Settlement,
 )
 from perdure.model.reach import reachable
-from perdure.rules.lifecycle import Operation, after_settling
 from perdure.rules.rank import moved_rank
+from perdure.store.lifecycle import Operation, after_settling
 from perdure.store.memory.stored_job import StoredJob
 from perdure.store.memory.transaction import Transaction
 

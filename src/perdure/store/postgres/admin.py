@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from functools import lru_cache
 
 import asyncpg
 
@@ -14,55 +14,105 @@ from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import HELD, QueueDepth, QueueInfo, Status, StatusChange
-from perdure.model.moment import nearest_storable
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
+from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import STATUS_OF
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.statements import PACKAGE, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
+from perdure.store.sql.statements import fill
+
+_CHANGES = {
+    Operation.ABORT: """\
+status      = CASE jobs.status WHEN 'active' THEN 'aborting' ELSE 'cancelled' END,
+        lease_until = CASE jobs.status WHEN 'active' THEN jobs.lease_until END,
+        finished_at = CASE WHEN jobs.status <> 'active' THEN moment.now END""",
+    # Raising the epoch takes the claim from a holder.
+    Operation.DISABLE: """\
+status      = 'disabled',
+        epoch       = epoch + CASE jobs.status WHEN 'active' THEN 1 ELSE 0 END,
+        lease_until = NULL,
+        finished_at = NULL,
+        worker      = NULL""",
+    Operation.ENABLE: """\
+status      = CASE WHEN ready_at <= moment.now THEN 'waiting' ELSE 'scheduled' END,
+        lease_until = NULL,
+        finished_at = NULL""",
+    Operation.RETRY: """\
+status           = 'waiting',
+        ready_at         = moment.now,
+        rank             = rank + date_part('epoch', moment.now - ready_at),
+        failures         = 0,
+        postpones        = 0,
+        deaths           = 0,
+        worker           = NULL,
+        avoid_worker     = NULL,
+        avoid_until      = NULL,
+        deadline_at      = NULL,
+        started_at       = NULL,
+        lease_until      = NULL,
+        finished_at      = NULL,
+        progress         = 0,
+        progress_message = '',
+        progress_details = NULL""",
+    Operation.RESUME: """\
+status      = 'waiting',
+        lease_until = NULL,
+        finished_at = NULL""",
+}
+"""What each operation writes. PostgreSQL checks what the update would make of the *old* version of
+a row that was waited for, before it follows the row to its newest one: whatever the old status,
+the new row must keep to the table's CHECKs. So it is computed from the row itself, never from what
+``found`` knows of the newest one."""
+_SCOPES = {
+    "ids": "id = ANY ($2::text[]) AND ($1::text IS NULL OR namespace = $1)",
+    "group": "job_group = $2 AND namespace = $1 AND finished_at IS NULL",
+}
 
 
 class PostgresAdmin(AdminStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return _in_order(
-            ids, await self._act("abort_jobs", namespace, list(ids), self._session.moment())
-        )
-
-    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
-        return sorted(
-            await self._act("abort_group", namespace, group, self._session.moment()),
-            key=lambda moved: moved.id,
-        )
-
-    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return _in_order(ids, await self._act("disable_jobs", namespace, list(ids)))
-
-    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return _in_order(
-            ids, await self._act("enable_jobs", namespace, list(ids), self._session.moment())
-        )
-
-    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        while True:
+    async def change_jobs(
+        self,
+        operation: Operation,
+        namespace: str | None,
+        ids: Sequence[JobId] = (),
+        *,
+        group: str | None = None,
+    ) -> list[StatusChange]:
+        scope = "ids" if group is None else "group"
+        statement = change_statement(self._session.statements["change_jobs"], operation, scope)
+        wanted = list(ids) if group is None else group
+        rows = None
+        while rows is None:
             try:
-                return _in_order(
-                    ids, await self._act("retry_jobs", namespace, list(ids), self._session.moment())
+                rows = await self._session.connections.fetch(
+                    statement, namespace, wanted, self._session.moment()
                 )
-            except asyncpg.UniqueViolationError as error:
+            except asyncpg.UniqueViolationError as error:  # only RETRY makes jobs live again
                 rivals = await self._session.fetch("find_retry_rival", namespace, list(ids))
                 for queue, fingerprint, rival in rivals:
                     raise FingerprintTaken(
                         queue=queue, fingerprint=fingerprint, job_id=rival
                     ) from error
                 # The rival has finished meanwhile: nothing is in the way any more.
-
-    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return _in_order(ids, await self._act("resume_jobs", namespace, list(ids)))
+        changes, moves = {}, Moves()
+        for id, old, new, lane, frees_limit, run in rows:
+            if run is not None:
+                raise JobBelongsToRun(job_id=id, run_id=run)
+            before, after = STATUS_OF[old], STATUS_OF[new]
+            changes[id] = StatusChange(id=JobId(id), before=before, after=after)
+            if before is not after:
+                moves.moved(id, after, lane, frees_limit=frees_limit)
+                if before in HELD:
+                    moves.stopped(id)
+        self._session.publish(*moves.hints())
+        order = sorted(changes) if group is not None else dict.fromkeys(ids)
+        return [changes[id] for id in order if id in changes]
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
         await self._session.fetch("pause_queue", self._session.moment(), namespace, queue, by)
@@ -71,24 +121,6 @@ class PostgresAdmin(AdminStore):
     async def resume_queue(self, namespace: str, queue: str) -> None:
         if await self._session.fetch("resume_queue", namespace, queue):
             self._session.publish(Hint(kind=HintKind.READY))
-
-    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        await self._session.fetch("close_limit", namespace, key, nearest_storable(until))
-
-    async def _act(self, statement: str, *arguments: Any) -> list[StatusChange]:
-        rows = await self._session.fetch(statement, *arguments)
-        answers, moves = [], Moves()
-        for id, old, new, lane, frees_limit, run in rows:
-            if run is not None:
-                raise JobBelongsToRun(job_id=id, run_id=run)
-            before, after = STATUS_OF[old], STATUS_OF[new]
-            answers.append(StatusChange(id=JobId(id), before=before, after=after))
-            if before is not after:
-                moves.moved(id, after, lane, frees_limit=frees_limit)
-                if before in HELD:
-                    moves.stopped(id)
-        self._session.publish(*moves.hints())
-        return answers
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         return [
@@ -149,6 +181,10 @@ class PostgresAdmin(AdminStore):
         )
 
 
-def _in_order(ids: Sequence[JobId], moved: Sequence[StatusChange]) -> list[StatusChange]:
-    by_id = {each.id: each for each in moved}
-    return [by_id[id] for id in dict.fromkeys(ids) if id in by_id]
+@lru_cache(maxsize=64)
+def change_statement(template: str, operation: Operation, scope: str) -> str:
+    """``change_jobs`` for one operation on jobs given by "ids" or by "group"."""
+    before = ", ".join(f"'{status.value}'" for status in sorted(starts_from(operation)))
+    return fill(
+        template, {"scope": _SCOPES[scope], "change": _CHANGES[operation], "before": before}
+    )

@@ -122,7 +122,7 @@ class Effects:
             if commit.snapshot is not None
         ]
         if kept:
-            await self._fetch("put_snapshots", *_turned(kept, 4), False)
+            await self._fetch("put_snapshots", *_turned(kept, 4))
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Record]:
         rows: list[Record] = await self._connection.fetch(self._statements[statement], *arguments)

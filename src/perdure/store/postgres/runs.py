@@ -13,7 +13,6 @@ from perdure.model.run import (
     LoadedRun,
     NewRun,
     RunCommit,
-    Snapshot,
     StoredStep,
     Submitted,
 )
@@ -79,10 +78,6 @@ class PostgresRuns(RunStore):
             StoredStep(name=row[0], value=row[1])
             for row in await self._session.fetch("load_steps", owner)
         ]
-
-    async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
-        columns = [namespace], [run], [snapshot.number], [snapshot.data]
-        await self._session.fetch("put_snapshots", *columns, True)
 
     async def submit(self, run: NewRun) -> Submitted:
         return await submit_run(self._session, run)

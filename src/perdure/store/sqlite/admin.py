@@ -4,54 +4,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
-from perdure.model.moment import nearest_storable
 from perdure.model.run import FlowCount, RunStatus
-from perdure.rules.lifecycle import Operation, starts_from
 from perdure.store.contract import AdminStore
+from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
 from perdure.store.sqlite.moving import Move, is_held, move
-from perdure.store.sqlite.rows import JobRow, as_json, micros, micros_in, moment, queue_from
+from perdure.store.sqlite.rows import JobRow, as_json, micros_in, moment, queue_from
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.statements import PACKAGE
 from perdure.store.sqlite.transaction import Transaction
 
 Plan = Callable[[JobRow, int], Move]
-"""Where an act takes a job that it applies to, at a moment."""
+"""Where an operation takes a job that it applies to, at a moment."""
 
 
 class SqliteAdmin(AdminStore):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def abort_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return await self._act(Operation.ABORT, _aborted, namespace, ids)
+    async def change_jobs(
+        self,
+        operation: Operation,
+        namespace: str | None,
+        ids: Sequence[JobId] = (),
+        *,
+        group: str | None = None,
+    ) -> list[StatusChange]:
+        each_once = as_json(list(dict.fromkeys(ids)))
 
-    async def abort_group(self, namespace: str, group: str) -> list[StatusChange]:
-        def abort(transaction: Transaction) -> list[StatusChange]:
-            rows = transaction.rows("unfinished_of_group", namespace=namespace, group=group)
-            jobs = [JobRow._make(row) for row in rows]
-            return _apply(transaction, Operation.ABORT, _aborted, jobs)
+        def change(transaction: Transaction) -> list[StatusChange]:
+            if group is None:
+                rows = transaction.rows("visible_jobs", namespace=namespace, ids=each_once)
+            else:
+                rows = transaction.rows("unfinished_of_group", namespace=namespace, group=group)
+            return _change(transaction, operation, [JobRow._make(row) for row in rows])
 
-        return await self._session.write(abort)
-
-    async def disable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return await self._act(Operation.DISABLE, _disabled, namespace, ids)
-
-    async def enable_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return await self._act(Operation.ENABLE, _enabled, namespace, ids)
-
-    async def retry_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return await self._act(Operation.RETRY, _queued, namespace, ids)
-
-    async def resume_jobs(self, namespace: str | None, ids: Sequence[JobId]) -> list[StatusChange]:
-        return await self._act(Operation.RESUME, _queued, namespace, ids)
+        return await self._session.write(change)
 
     async def pause_queue(self, namespace: str, queue: str, by: str | None) -> None:
         def pause(transaction: Transaction) -> None:
@@ -67,21 +62,6 @@ class SqliteAdmin(AdminStore):
                 transaction.hint_any(HintKind.READY)
 
         await self._session.write(resume)
-
-    async def close_limit(self, namespace: str, key: str, until: datetime) -> None:
-        row = (namespace, key, micros(nearest_storable(until)))
-        await self._session.write(lambda transaction: transaction.write_rows("close_limits", [row]))
-
-    async def _act(
-        self, operation: Operation, plan: Plan, namespace: str | None, ids: Sequence[JobId]
-    ) -> list[StatusChange]:
-        each_once = as_json(list(dict.fromkeys(ids)))
-
-        def act(transaction: Transaction) -> list[StatusChange]:
-            rows = transaction.rows("visible_jobs", namespace=namespace, ids=each_once)
-            return _apply(transaction, operation, plan, [JobRow._make(row) for row in rows])
-
-        return await self._session.write(act)
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         rows = await self._session.rows("live_flows", namespace=namespace)
@@ -149,15 +129,15 @@ class SqliteAdmin(AdminStore):
         return await self._session.read(count)
 
 
-def _apply(
-    transaction: Transaction, operation: Operation, plan: Plan, jobs: Sequence[JobRow]
+def _change(
+    transaction: Transaction, operation: Operation, jobs: Sequence[JobRow]
 ) -> list[StatusChange]:
     """Do it to the jobs it applies to, and leave the others as they are."""
     for job in jobs:
         if job.run_id is not None:
             raise JobBelongsToRun(job_id=job.id, run_id=job.run_id)
     movable = [job for job in jobs if job.status in starts_from(operation)]
-    moves = [plan(job, transaction.now) for job in movable]
+    moves = [_MOVES[operation](job, transaction.now) for job in movable]
     if operation is Operation.RETRY:
         _check_fingerprints(transaction, movable)
     move(transaction, operation, moves)
@@ -188,6 +168,15 @@ def _enabled(job: JobRow, now: int) -> Move:
 
 def _queued(job: JobRow, now: int) -> Move:
     return Move(job=job, after=Status.WAITING)
+
+
+_MOVES: dict[Operation, Plan] = {
+    Operation.ABORT: _aborted,
+    Operation.DISABLE: _disabled,
+    Operation.ENABLE: _enabled,
+    Operation.RETRY: _queued,
+    Operation.RESUME: _queued,
+}
 
 
 def _check_fingerprints(transaction: Transaction, jobs: Sequence[JobRow]) -> None:

@@ -17,7 +17,7 @@ from perdure.model.job import Inserted, NewJob, Status
 from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.value import Value
-from perdure.rules.lifecycle import Operation
+from perdure.store.lifecycle import Operation
 from perdure.store.sqlite.moving import Move, is_held, move
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,

@@ -10,8 +10,8 @@ from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.outcome import Settlement
 from perdure.model.worker import Renewal
-from perdure.rules.lifecycle import Operation
 from perdure.store.contract import ClaimRequest, JobStore
+from perdure.store.lifecycle import Operation
 from perdure.store.sqlite.claiming import claim_jobs
 from perdure.store.sqlite.inserting import insert_jobs
 from perdure.store.sqlite.moving import Move, move

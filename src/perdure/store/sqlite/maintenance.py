@@ -19,11 +19,11 @@ from perdure.model.run import (
 )
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.rules.lifecycle import Operation, after_take_over
 from perdure.store.contract import (
     SURVEY_LANES_MAX,
     MaintenanceStore,
 )
+from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.sql.schedules import first_readable
 from perdure.store.sqlite.moving import Move, move
 from perdure.store.sqlite.removing import remove_jobs, remove_run

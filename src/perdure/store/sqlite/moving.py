@@ -9,7 +9,7 @@ from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.job import FINISHED, HELD, Status
 from perdure.model.value import Value
-from perdure.rules.lifecycle import Operation, allows
+from perdure.store.lifecycle import Operation, allows
 from perdure.store.sqlite.rows import JobRow, encode
 from perdure.store.sqlite.transaction import Transaction
 

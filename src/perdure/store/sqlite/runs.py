@@ -91,14 +91,6 @@ class SqliteRuns(RunStore):
         rows = await self._session.rows("load_steps", owner=owner)
         return [StoredStep(name=name, value=value) for name, value in rows]
 
-    async def save_snapshot(self, namespace: str, run: RunId, snapshot: Snapshot) -> None:
-        row = {"number": snapshot.number, "data": snapshot.data}
-        await self._session.write(
-            lambda transaction: transaction.write(
-                "save_snapshot", namespace=namespace, run=run, **row
-            )
-        )
-
 
 def _load(transaction: Transaction, wanted: EventsAfter) -> LoadedRun | None:
     found = transaction.rows(

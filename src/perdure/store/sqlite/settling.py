@@ -20,7 +20,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
-from perdure.rules.lifecycle import after_settling
+from perdure.store.lifecycle import after_settling
 from perdure.store.sqlite.moving import hint_at_moves, record_failures
 from perdure.store.sqlite.rows import (
     STATUSES,

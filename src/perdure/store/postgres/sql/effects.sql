@@ -215,8 +215,7 @@ WHERE jobs.run_id = given.run_id
 RETURNING jobs.status, jobs.lane;
 
 -- name: put_snapshots
--- $5 says whether an earlier one may not replace a later one.
-INSERT INTO {schema}.snapshots AS kept (run_serial, number, data)
+INSERT INTO {schema}.snapshots (run_serial, number, data)
 SELECT runs.serial, given.number, given.data
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[])
     AS given (namespace, id, number, data)
@@ -226,6 +225,4 @@ JOIN {schema}.runs
    AND runs.number >= given.number
 ON CONFLICT (run_serial) DO UPDATE
 SET number = excluded.number,
-    data   = excluded.data
-WHERE NOT $5::boolean
-   OR kept.number < excluded.number;
+    data   = excluded.data;

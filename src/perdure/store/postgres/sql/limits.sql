@@ -135,9 +135,3 @@ FROM unnest($5::text[], $6::text[]) AS chosen (id, keys)
 WHERE jobs.id = chosen.id
 RETURNING jobs.id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy,
           job_group, deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;
-
--- name: close_limit
-INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
-VALUES ($1, $2, $3)
-ON CONFLICT (namespace, key) DO UPDATE
-SET closed_until = greatest(known.closed_until, excluded.closed_until);

@@ -211,24 +211,6 @@ SET is_held = :is_held
 WHERE namespace = :namespace
   AND run_id = :run;
 
--- name: save_snapshot
--- One of a later event than the run has is of another run that had the id before.
-INSERT INTO {prefix}snapshots (run_serial, number, data)
-SELECT serial, :number, :data
-FROM {prefix}runs
-WHERE id = :run
-  AND namespace = :namespace
-  AND EXISTS (
-      SELECT 1
-      FROM {prefix}events
-      WHERE run_serial = serial
-        AND number = :number
-  )
-ON CONFLICT (run_serial) DO UPDATE
-SET number = excluded.number,
-    data   = excluded.data
-WHERE excluded.number > {prefix}snapshots.number;
-
 -- name: replace_snapshot
 INSERT INTO {prefix}snapshots (run_serial, number, data)
 VALUES (:serial, :number, :data)
