@@ -546,7 +546,7 @@ class EvidenceRules:
             return
         for batch in _batches(self._index.accepted()):
             places = [(namespace, RunId(run)) for namespace, run, _ in batch if run]
-            runs = await store.queries.run_states(places) if places else []
+            runs = await store.queries.get_runs(places) if places else []
             for (namespace, id), run in zip(places, runs, strict=True):
                 if run is None:
                     yield contradiction("I1", ACCEPTED_RUN, namespace=namespace, run=id)
@@ -565,7 +565,7 @@ class EvidenceRules:
             if CLEAR not in errors.split():
                 continue
             if run:
-                [found] = await store.queries.run_states([(namespace, RunId(run))])
+                [found] = await store.queries.get_runs([(namespace, RunId(run))])
                 is_there = found is not None
             else:
                 is_there = JobId(job) in await store.queries.job_states([JobId(job)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,7 +30,7 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from perdure.model.lane import Lane
-from perdure.model.schedule import Schedule
+from perdure.model.schedule import Schedule, UnreadableSchedule
 from perdure.store.contract import Store
 from perdure.store.memory.schedules import MemorySchedules
 from perdure.store.memory.store import MemoryStore
@@ -579,6 +579,8 @@ class LateSchedules(MemorySchedules):
         super().__init__(session)
         self._clock = clock
 
-    async def get(self, namespace: str, name: str) -> Schedule | None:
+    async def list(
+        self, namespace: str | None, name: str | None = None
+    ) -> Sequence[Schedule | UnreadableSchedule]:
         self._clock.advance(HOUR)
-        return await super().get(namespace, name)
+        return await super().list(namespace, name)

@@ -186,7 +186,7 @@ async def renew(store: Store, held: Claim) -> None:
 
 
 async def read_run(store: Store, id: RunId = RUN, namespace: str = NAMESPACE) -> Run:
-    run = await store.queries.get_run(namespace, id)
+    run = (await store.queries.get_runs([(namespace, id)]))[0]
     assert run is not None, f"run {id} is not there"
     return run
 

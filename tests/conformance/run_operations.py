@@ -102,7 +102,7 @@ def _commit(scene: Scene, steps: tuple[Step, ...], lanes: tuple[str, ...]) -> Do
     async def commit(store: Store) -> Any:
         if not commits:
             for (namespace, id), step, make in drafts:
-                run = await store.queries.get_run(namespace, id)
+                run = (await store.queries.get_runs([(namespace, id)]))[0]
                 commits.append(make((run.number if run else 0) + step.late))
         # Whether jobs that go with a step are still seen waiting by it is a matter of moments.
         return await store.runs.commit(commits, () if any(map(_takes_away, commits)) else lanes)
@@ -152,7 +152,7 @@ def _work_on_nodes(scene: Scene, request: ClaimRequest, hows: tuple[str, ...], l
             by_run.setdefault(run, []).append(settlement)
         commits = []
         for run, settlements in by_run.items():
-            known = await store.queries.get_run(request.namespace, run)
+            known = (await store.queries.get_runs([(request.namespace, run)]))[0]
             assert known is not None, "its job was there"
             commits.append(
                 RunCommit(

@@ -105,8 +105,8 @@ async def start(store: Store, before: Schedule, **changes: Any) -> ScheduleAnswe
 
 
 async def read(store: Store, name: str = NAME, namespace: str = NAMESPACE) -> Schedule:
-    found = await store.schedules.get(namespace, name)
-    assert found is not None, f"schedule {name} is not there"
+    [found] = await store.schedules.list(namespace, name)
+    assert isinstance(found, Schedule)
     return found
 
 

@@ -86,7 +86,7 @@ class TestConcurrentCommits:
             random, done = Random(number), 0
             for _ in range(12):
                 chosen = random.sample(ids, len(ids))
-                known = await handle.queries.run_states([(NAMESPACE, id) for id in chosen])
+                known = await handle.queries.get_runs([(NAMESPACE, id) for id in chosen])
                 answer = await handle.runs.commit(
                     [step(run.number, run=run.id) for run in known if run is not None]
                 )

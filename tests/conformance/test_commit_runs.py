@@ -223,7 +223,7 @@ class TestFencesOfACommit:
 
         assert result == CommitResult(state=CONFLICT)
         assert await record_of_run(store) == before
-        assert await store.queries.get_run(NAMESPACE, CHILD) is None
+        assert (await store.queries.get_runs([(NAMESPACE, CHILD)]))[0] is None
 
     async def test_refuse_one_of_a_run_that_is_not_there(self, store: Store) -> None:
         result = await commit(store, 0, jobs=(node_job(),), waits=(timer(delay=-SECOND),))

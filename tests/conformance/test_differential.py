@@ -118,7 +118,7 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
         "states": await store.queries.job_states(ids),
         "history": [await store.queries.failed_attempts(id) for id in ids],
         "listed": await store.queries.list_jobs(JobFilter(), 1000),
-        "depth": await store.admin.depth(None),
+        "depth": await store.admin.queue_stats(None),
         "paused": await store.admin.paused_queues(None),
         "workers": await store.queries.workers(None),
         "results": [
@@ -128,7 +128,7 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
     }
     for namespace in NAMESPACES:
         picture[f"{namespace} survey"] = await store.maintenance.poll(namespace)
-        picture[f"{namespace} depth"] = await store.admin.depth(namespace)
+        picture[f"{namespace} depth"] = await store.admin.queue_stats(namespace)
         picture[f"{namespace} count"] = await store.queries.count_jobs(
             JobFilter(namespace=namespace)
         )
@@ -141,7 +141,7 @@ async def picture_of(store: Store, scene: Scene) -> dict[str, Any]:
 
 async def picture_of_runs(store: Store, scene: Scene) -> dict[str, Any]:
     picture: dict[str, Any] = {
-        "runs": await store.queries.run_states(scene.runs),
+        "runs": await store.queries.get_runs(scene.runs),
         "live flows": await store.admin.live_flows(None),
         "steps": {owner: await store.runs.load_steps(owner) for owner in sorted(scene.owners)},
         "node jobs": [await store.queries.get_job(None, id) for id in scene.node_jobs],

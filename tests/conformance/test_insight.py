@@ -56,7 +56,7 @@ class TestAdminInspectStorage:
         assert len((await store.admin.inspect_storage()).strays) == STRAYS_MAX
 
 
-class TestAdminCountFlows:
+class TestAdminFlowStats:
     async def test_counts_runs_of_every_stored_version(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -82,8 +82,8 @@ class TestAdminCountFlows:
         unused = FlowRuns(
             namespace=NAMESPACE, flow=FLOW, version="v2", live=0, ended=0, last_submitted_at=None
         )
-        assert await store.admin.count_flows(NAMESPACE) == [counted, unused]
-        assert [each.namespace for each in await store.admin.count_flows(None)] == [
+        assert await store.admin.flow_stats(NAMESPACE) == [counted, unused]
+        assert [each.namespace for each in await store.admin.flow_stats(None)] == [
             NAMESPACE,
             NAMESPACE,
             OTHER_NAMESPACE,

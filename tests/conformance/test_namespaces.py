@@ -78,7 +78,7 @@ class TestNamespaces:
         async def listed(namespace: str | None) -> list[JobId]:
             jobs = await store.queries.list_jobs(JobFilter(namespace=namespace), 10)
             assert await store.queries.count_jobs(JobFilter(namespace=namespace)) == len(jobs)
-            assert sum(each.count for each in await store.admin.depth(namespace)) == len(jobs)
+            assert sum(each.count for each in await store.admin.queue_stats(namespace)) == len(jobs)
             return [job.id for job in jobs]
 
         assert await listed(MINE) == [mine]

@@ -58,7 +58,7 @@ class TestMaintenancePruneRuns:
         clock.advance(SECOND)
         assert await prune(store) == 1
 
-        assert await store.queries.get_run(NAMESPACE, RUN) is None
+        assert (await store.queries.get_runs([(NAMESPACE, RUN)]))[0] is None
         assert await prune(store) == 0
 
     async def test_removes_all_that_is_kept_of_them(self, store: Store, clock: ManualClock) -> None:

@@ -34,21 +34,6 @@ from tests.conformance.run_builders import (
 )
 
 
-class TestQueriesGetRun:
-    async def test_finds_it_in_its_namespace_and_across_all(self, store: Store) -> None:
-        run = await submit(store)
-
-        assert await store.queries.get_run(NAMESPACE, RUN) == run
-        assert await store.queries.get_run(None, RUN) == run
-
-    async def test_finds_none_elsewhere(self, store: Store) -> None:
-        await submit(store)
-
-        assert await store.queries.get_run(OTHER_NAMESPACE, RUN) is None
-        assert await store.queries.get_run(NAMESPACE, RunId("order-4")) is None
-        assert await store.queries.get_run(None, RunId("order-4")) is None
-
-
 async def various(store: Store, clock: ManualClock) -> None:
     """Runs that differ in every way a filter can tell, each a second younger."""
     await submit(store, id=RunId("a"))
@@ -172,13 +157,13 @@ class TestAdminLiveFlows:
         assert await versions(NAMESPACE) == [(NAMESPACE, "v2")]
 
 
-class TestQueriesRunStates:
+class TestQueriesGetRuns:
     async def test_are_in_the_order_asked(self, store: Store) -> None:
         mine = await submit(store)
         theirs = await submit(store, namespace=OTHER_NAMESPACE)
         other = await submit(store, id=RunId("other"), status=COMPLETED)
 
-        states = await store.queries.run_states(
+        states = await store.queries.get_runs(
             [
                 (NAMESPACE, RunId("other")),
                 (OTHER_NAMESPACE, RUN),
@@ -189,7 +174,7 @@ class TestQueriesRunStates:
         )
 
         assert states == [other, theirs, None, None, mine]
-        assert await store.queries.run_states([]) == []
+        assert await store.queries.get_runs([]) == []
 
 
 class TestQueriesRunJobs:
@@ -230,7 +215,7 @@ class TestQueriesRunJobs:
         depth = QueueDepth(
             namespace=NAMESPACE, queue=NODE_LANE.queue, status=Status.ACTIVE, count=1
         )
-        assert depth in await store.admin.depth(NAMESPACE)
+        assert depth in await store.admin.queue_stats(NAMESPACE)
 
 
 class TestQueriesRunWaits:

@@ -131,7 +131,7 @@ class TestQueriesCountJobs:
         assert await store.queries.count_jobs(JobFilter(before=ids[2])) == 2
 
 
-class TestAdminDepth:
+class TestAdminQueueStats:
     async def test_counts_jobs_by_queue_and_status(self, store: Store) -> None:
         gpu = Lane(queue="gpu", task="embed")
         await put_in(store, Status.COMPLETED)
@@ -145,9 +145,9 @@ class TestAdminDepth:
             QueueDepth(namespace=NAMESPACE, queue="mail", status=Status.WAITING, count=3),
         ]
         theirs = QueueDepth(namespace="team-b", queue="gpu", status=Status.WAITING, count=1)
-        assert await store.admin.depth(NAMESPACE) == mine
-        assert await store.admin.depth(None) == [*mine, theirs]
-        assert await store.admin.depth("nobody") == []
+        assert await store.admin.queue_stats(NAMESPACE) == mine
+        assert await store.admin.queue_stats(None) == [*mine, theirs]
+        assert await store.admin.queue_stats("nobody") == []
 
 
 class TestQueriesFindResult:

@@ -131,7 +131,7 @@ class TestSchedulesCommit:
         new = ScheduleCommit(schedule=schedule(), expected=None, run=new_run(id=TICK))
 
         assert (await store.schedules.commit(new)).state is TAKEN
-        assert await store.schedules.get(NAMESPACE, NAME) is None
+        assert await store.schedules.list(NAMESPACE, NAME) == []
 
     async def test_starts_one_run_however_many_try_at_once(self, store: Store) -> None:
         twins = [store.clone() for _ in range(4)]
@@ -182,15 +182,16 @@ class TestSchedulesCommit:
         assert (await start(store, await save(store))).state is DONE
 
 
-class TestSchedulesGet:
-    async def test_finds_nothing_of_another_name_or_namespace(self, store: Store) -> None:
-        await save(store)
-
-        assert await store.schedules.get(NAMESPACE, "nightly ") is None
-        assert await store.schedules.get(OTHER_NAMESPACE, NAME) is None
-
-
 class TestSchedulesList:
+    async def test_of_one_name_has_no_other(self, store: Store) -> None:
+        saved = await save(store)
+        await save(store, "other")
+        theirs = await save(store, namespace=OTHER_NAMESPACE)
+
+        assert await store.schedules.list(NAMESPACE, NAME) == [saved]
+        assert await store.schedules.list(None, NAME) == [saved, theirs]
+        assert await store.schedules.list(NAMESPACE, "nightly ") == []
+
     async def test_has_those_of_a_namespace_by_name(self, store: Store) -> None:
         for name in ("b", "Z", "a", "ä"):
             await save(store, name)
@@ -208,15 +209,6 @@ class TestSchedulesList:
             (NAMESPACE, "b"),
             (OTHER_NAMESPACE, "a"),
         ]
-
-
-class TestSchedulesUnreadable:
-    async def test_has_none_that_was_written_by_this_version(self, store: Store) -> None:
-        """What a newer one writes is up to stores that several versions can share."""
-        await save(store)
-
-        assert await store.schedules.unreadable(None) == []
-        assert await store.schedules.unreadable(NAMESPACE) == []
 
 
 class TestMaintenanceDueSchedules:
@@ -259,7 +251,7 @@ class TestSchedulesDelete:
         await start(store, await save(store))
 
         assert await store.schedules.delete(NAMESPACE, NAME)
-        assert await store.schedules.get(NAMESPACE, NAME) is None
+        assert await store.schedules.list(NAMESPACE, NAME) == []
         assert (await read_run(store, TICK)).status is RunStatus.RUNNING
         assert (await store.maintenance.poll(NAMESPACE)).next_tick_at is None
 

@@ -416,7 +416,7 @@ class TestSettleJobsThatAreDropped:
         assert await store.queries.get_job(None, held.id) is None
         assert await store.queries.list_jobs(JobFilter(status=status), 10) == []
         assert await store.queries.count_jobs(JobFilter(group="run-1")) == 0
-        assert await store.admin.depth(None) == []
+        assert await store.admin.queue_stats(None) == []
         assert await store.queries.find_result(NAMESPACE, LANE.task, 1, b"{}") is None
 
     async def test_still_gives_them_to_their_waiters(self, store: Store) -> None:

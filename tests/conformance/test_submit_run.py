@@ -182,7 +182,7 @@ class TestRunsSubmit:
             await store.runs.submit(run)
 
         assert (await record_of_run(store), await record_of_run(store, CHILD)) == before
-        assert await store.queries.get_run(NAMESPACE, RunId("below")) is None
+        assert (await store.queries.get_runs([(NAMESPACE, RunId("below"))]))[0] is None
         assert await store.maintenance.due_waits(NAMESPACE, 10) == []
 
     async def test_keeps_an_id_apart_in_each_namespace(self, store: Store) -> None:
@@ -223,7 +223,7 @@ class TestSubmittingAnIdThatIsTaken:
 
         assert (raised.value.run_id, raised.value.flow, raised.value.status) == (RUN, FLOW, status)
         assert await record_of_run(store) == before
-        assert await store.queries.get_run(NAMESPACE, CHILD) is None
+        assert (await store.queries.get_runs([(NAMESPACE, CHILD)]))[0] is None
 
     async def test_fails_for_the_very_same_run_too(self, store: Store) -> None:
         """Only a lost answer makes it count as submitted, and nothing was lost here."""

@@ -64,7 +64,7 @@ async def check_nothing_is_held(client: AsyncClient, store: Store, ids: Collecti
 
 
 async def runs_of(store: Store, ids: Collection[str]) -> list[Run]:
-    found = await store.queries.run_states([(NAMESPACE, RunId(id)) for id in ids])
+    found = await store.queries.get_runs([(NAMESPACE, RunId(id)) for id in ids])
     runs = [run for run in found if run is not None]
     assert len(runs) == len(ids)
     return runs

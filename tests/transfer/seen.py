@@ -38,7 +38,7 @@ async def seen_of(url: str) -> dict[str, Any]:
             "failures": [await store.queries.failed_attempts(job.id) for job in jobs],
             "schedules": await store.schedules.list(None),
             "paused": await store.admin.paused_queues(None),
-            "depth": await store.admin.depth(None),
+            "depth": await store.admin.queue_stats(None),
         }
     finally:
         await store.close()

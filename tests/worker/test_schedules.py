@@ -103,8 +103,8 @@ async def looked(client: AsyncClient, store: Store, clock: ManualClock, started:
 
 
 async def reads(store: Store, name: str) -> Schedule:
-    found = await store.schedules.get(NAMESPACE, name)
-    assert found is not None
+    [found] = await store.schedules.list(NAMESPACE, name)
+    assert isinstance(found, Schedule)
     return found
 
 

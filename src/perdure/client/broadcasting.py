@@ -74,7 +74,7 @@ class Broadcasting:
         if flow is None:
             return waits
         store = await self._access.store.opened()
-        runs = await store.queries.run_states([(namespace, wait.run) for wait in waits])
+        runs = await store.queries.get_runs([(namespace, wait.run) for wait in waits])
         return [
             wait
             for wait, run in zip(waits, runs, strict=True)

@@ -246,7 +246,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
     async def depth(self) -> Depth:
         """How many jobs are in each status, by queue and in total."""
         store = await self._access.store.opened()
-        return Depth(entries=tuple(await store.admin.depth(self._access.visible)))
+        return Depth(entries=tuple(await store.admin.queue_stats(self._access.visible)))
 
     async def failures(self, id: str) -> list[FailedAttempt]:
         """What the failed attempts of a job left behind, oldest first."""

@@ -145,5 +145,5 @@ def _details(waits: list[Wait], codec: Codec) -> dict[str, Any]:
 
 async def _children(store: Store, namespace: str, waits: list[Wait]) -> dict[RunId, RunStatus]:
     ids = [(namespace, RunId(wait.name)) for wait in waits if wait.kind is WaitKind.CHILD]
-    found = await store.queries.run_states(ids) if ids else []
+    found = await store.queries.get_runs(ids) if ids else []
     return {run.id: run.status for run in found if run is not None}

@@ -15,6 +15,7 @@ from perdure.model.health import Health, Vitals
 from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, RunStatus
+from perdure.model.schedule import UnreadableSchedule
 from perdure.model.worker import PollResult
 from perdure.rules.health import judge
 from perdure.store.contract import SURVEY_LANES_MAX, Store
@@ -29,7 +30,7 @@ class AsyncInsight(Openable):
     async def flows(self) -> list[FlowRuns]:
         """Every version of every flow that runs were submitted of, with how many there are."""
         store = await self._access.store.opened()
-        return await store.admin.count_flows(self._access.visible)
+        return await store.admin.flow_stats(self._access.visible)
 
     async def health(self) -> Health:
         """How the store is and the work in it, with what would help. Reads; changes nothing."""
@@ -81,15 +82,17 @@ def _statuses(status: Any) -> tuple[frozenset[Status], frozenset[RunStatus]]:
 
 async def _vitals(store: Store, namespace: str | None) -> Vitals:
     asked = clock.monotonic()
-    paused = await store.admin.paused_queues(
-        namespace
-    )  # a small question that every backend looks up
+    # A small question that every backend looks up.
+    paused = await store.admin.paused_queues(namespace)
     latency = timedelta(seconds=clock.monotonic() - asked)
     before = clock.system_clock()
     now = await store.now()
     after = clock.system_clock()
-    workers, depth = await store.queries.workers(namespace), await store.admin.depth(namespace)
-    schedules = await store.schedules.unreadable(namespace)
+    workers, depth = (
+        await store.queries.workers(namespace),
+        await store.admin.queue_stats(namespace),
+    )
+    schedules = await store.schedules.list(namespace)
     places = {namespace} if namespace is not None else await _namespaces(store)
     return Vitals(
         now=now,
@@ -101,7 +104,9 @@ async def _vitals(store: Store, namespace: str | None) -> Vitals:
         surveys={place: await _whole_survey(store, place) for place in sorted(places)},
         depth=tuple(depth),
         paused_queues=tuple(paused),
-        unreadable_schedules=tuple(schedules),
+        unreadable_schedules=tuple(
+            each for each in schedules if isinstance(each, UnreadableSchedule)
+        ),
     )
 
 
@@ -109,7 +114,7 @@ async def _namespaces(store: Store) -> set[str]:
     """Those that have anything in them."""
     return {
         *(each.info.namespace for each in await store.queries.workers(None)),
-        *(each.namespace for each in await store.admin.depth(None)),
+        *(each.namespace for each in await store.admin.queue_stats(None)),
         *(each.namespace for each in await store.admin.live_flows(None)),
         *(each.namespace for each in await store.schedules.list(None)),
     }

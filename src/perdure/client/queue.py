@@ -202,7 +202,7 @@ class AsyncJobQueue(Openable):
     async def depth(self) -> Depth:
         """How many jobs are in each status, by queue and in total."""
         store = await self._access.store.opened()
-        return Depth(entries=tuple(await store.admin.depth(self.namespace)))
+        return Depth(entries=tuple(await store.admin.queue_stats(self.namespace)))
 
     async def _settle(self, job: QueuedJob, outcome: Outcome) -> Status:
         store = await self._access.store.opened()

@@ -136,7 +136,7 @@ class RunActs:
         if not asked:
             return []
         store = await self.store()
-        runs = await store.queries.run_states(asked)
+        runs = await store.queries.get_runs(asked)
         return [run.id for run in runs if run is not None and run.status not in ENDED]
 
 

@@ -103,7 +103,7 @@ class AsyncRunHandle:
         run = await self._client._acts.load(self.id)
         started = sorted(run.state.children.items())
         store = await self._access.store.opened()
-        found = await store.queries.run_states([(run.namespace, id) for _, id in started])
+        found = await store.queries.get_runs([(run.namespace, id) for _, id in started])
         return [child_run(key, id, each) for (key, id), each in zip(started, found, strict=True)]
 
     async def approvals(self) -> list[ApprovalRecord]:

@@ -17,7 +17,7 @@ from perdure.client.schedule_records import ScheduleRecord, schedule_record
 from perdure.client.scheduling import AnyTarget, ScheduleOptions, ScheduleRequest, Scheduling
 from perdure.diagnostics import near
 from perdure.engine.ticking import Start, Ticking, renewed
-from perdure.errors import ScheduleNotFound
+from perdure.errors import ScheduleNotFound, ScheduleUnreadable
 from perdure.model import check
 from perdure.model.duration import Duration
 from perdure.model.retry import Retry
@@ -38,6 +38,7 @@ from perdure.rules.schedule import (
     resumed,
     triggered,
 )
+from perdure.store.contract import Store
 
 UNIQUE_LENGTH = 12
 """Characters that tell one manual start from the others."""
@@ -107,11 +108,10 @@ class AsyncSchedules(AsyncRuns):
     async def schedules(self) -> list[ScheduleRecord | UnreadableSchedule]:
         """All schedules, by name. Those that only a newer version can read say so."""
         store, visible = await self._access.store.opened(), self._access.visible
-        found: list[ScheduleRecord | UnreadableSchedule] = [
-            schedule_record(each) for each in await store.schedules.list(visible)
+        return [
+            each if isinstance(each, UnreadableSchedule) else schedule_record(each)
+            for each in await store.schedules.list(visible)
         ]
-        found += await store.schedules.unreadable(visible)
-        return sorted(found, key=lambda each: (each.namespace, each.name))
 
     async def schedule_record(self, name: str) -> ScheduleRecord:
         """The record of one schedule: its times, and what became of its last ticks."""
@@ -169,7 +169,7 @@ class AsyncSchedules(AsyncRuns):
         if request.flow is not None:
             await self._acts.graphs.save(store, namespace, request.flow)
         while True:
-            before = await store.schedules.get(namespace, request.name)
+            before = await _find(store, namespace, request.name)
             # Not asked before: a time from before an outage would make ticks due that have been.
             now = await store.now()
             after = _requested(namespace, request, before, now)
@@ -200,7 +200,7 @@ class AsyncSchedules(AsyncRuns):
     async def _schedule_named(self, name: str, operation: str) -> Schedule:
         namespace = self._access.own(operation)
         store = await self._access.store.opened()
-        found = await store.schedules.get(namespace, check.name(name, "schedule"))
+        found = await _find(store, namespace, check.name(name, "schedule"))
         if found is None:
             raise await self._no_schedule(namespace, name)
         return found
@@ -208,7 +208,6 @@ class AsyncSchedules(AsyncRuns):
     async def _no_schedule(self, namespace: str, name: str) -> ScheduleNotFound:
         store = await self._access.store.opened()
         known = [each.name for each in await store.schedules.list(namespace)]
-        known += [each.name for each in await store.schedules.unreadable(namespace)]
         return ScheduleNotFound(name=name, nearest=near(name, known))
 
     def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle:
@@ -251,3 +250,11 @@ def _triggering(before: Schedule, start: Start, now: datetime, reason: str) -> S
         job=start.job,
         if_skipped=if_skipped,
     )
+
+
+async def _find(store: Store, namespace: str, name: str) -> Schedule | None:
+    for found in await store.schedules.list(namespace, name):
+        if isinstance(found, UnreadableSchedule):
+            raise ScheduleUnreadable(name=name, reason=found.reason)
+        return found
+    return None

@@ -140,7 +140,7 @@ class Submitting:
         store = await self._access.store.opened()
         namespace = self._access.own("runs.submit")
         while True:
-            existing = await store.queries.get_run(namespace, submission.id)
+            existing = (await store.queries.get_runs([(namespace, submission.id)]))[0]
             if existing is None:
                 try:
                     return await store.runs.submit(submission.run)

@@ -49,5 +49,5 @@ class WatchedRuns:
         return key[1]
 
     async def read(self, store: Store, keys: Sequence[RunKey]) -> Mapping[RunKey, Run]:
-        states = await store.queries.run_states(keys)
+        states = await store.queries.get_runs(keys)
         return {key: run for key, run in zip(keys, states, strict=True) if run is not None}

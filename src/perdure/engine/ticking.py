@@ -165,7 +165,7 @@ class Ticking:
         """Whether what its last tick started has not ended."""
         state = schedule.state
         if state.last_run is not None:
-            [run] = await self._store.queries.run_states([(schedule.namespace, state.last_run)])
+            [run] = await self._store.queries.get_runs([(schedule.namespace, state.last_run)])
             return run is not None and run.status not in ENDED
         if state.last_job is not None:
             jobs = await self._store.queries.job_states([state.last_job])

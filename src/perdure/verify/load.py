@@ -225,11 +225,11 @@ class Loader:
             view.suspended = await audit.suspended_waits(run.namespace, run.id)
         names = {wait.name for wait in view.waits if wait.kind is WaitKind.CHILD}
         asked = [(run.namespace, type(run.id)(name)) for name in sorted(names)]
-        children = await self._store.queries.run_states(asked) if asked else []
+        children = await self._store.queries.get_runs(asked) if asked else []
         view.children = dict(zip(sorted(names), children, strict=True))
         view.now = await self._store.now()
         view.grace = await self.grace_in(run.namespace)
-        [after] = await self._store.queries.run_states([(run.namespace, run.id)])
+        [after] = await self._store.queries.get_runs([(run.namespace, run.id)])
         if after is None or (after.number, after.created_at) != (run.number, run.created_at):
             return False
         if not view.replay.fault:  # else nobody knows what should be there
@@ -258,7 +258,7 @@ class Loader:
         run = view.run
         if run.parent is None:
             return
-        [view.parent] = await self._store.queries.run_states([(run.namespace, run.parent.run)])
+        [view.parent] = await self._store.queries.get_runs([(run.namespace, run.parent.run)])
         if run.finished_at is not None or view.jobs is None:
             return
         mine = WaitFilter(
@@ -267,7 +267,7 @@ class Loader:
         view.awaited_by_parent = bool(await self._store.queries.list_waits(mine, 1))
         if view.awaited_by_parent:
             return
-        [after] = await self._store.queries.run_states([(run.namespace, run.id)])
+        [after] = await self._store.queries.get_runs([(run.namespace, run.id)])
         if after is None or after.number != run.number:
             view.awaited_by_parent = True  # it ended meanwhile, and was heard of
 

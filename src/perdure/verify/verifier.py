@@ -24,7 +24,7 @@ from perdure.errors import StoreError
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job, JobFilter
 from perdure.model.run import ENDED, Run, RunFilter, Wait, WaitFilter
-from perdure.model.schedule import Schedule, TickResult
+from perdure.model.schedule import Schedule, TickResult, UnreadableSchedule
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.store.contract.audit import JobColumns
@@ -196,7 +196,7 @@ class Verifier:
 
     async def _left_behind(self, owners: list[Place], what: str) -> AsyncIterator[Finding]:
         """Jobs and waits of runs that are over, or are not there."""
-        runs = await self._store.queries.run_states(owners) if owners else []
+        runs = await self._store.queries.get_runs(owners) if owners else []
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
                 if await self._is_stray(namespace, id, what):
@@ -212,22 +212,23 @@ class Verifier:
             found: list[object] = [*await self._store.queries.run_jobs(namespace, id)]
         else:
             found = [*await self._store.queries.run_waits(namespace, id)]
-        [run] = await self._store.queries.run_states([(namespace, id)])
+        [run] = await self._store.queries.get_runs([(namespace, id)])
         return bool(found) and run is None
 
     async def _schedules(self) -> AsyncIterator[Finding]:
-        for broken in await self._store.schedules.unreadable(self._settings.namespace):
-            yield contradiction(
-                "I7",
-                SCHEDULES_ARE_READABLE,
-                namespace=broken.namespace,
-                schedule=broken.name,
-                reason=broken.reason,
-            )
         before = await self._schedule_times()
         found = await self._store.schedules.list(self._settings.namespace)
         after = await self._schedule_times()
         for schedule in found:
+            if isinstance(schedule, UnreadableSchedule):
+                yield contradiction(
+                    "I7",
+                    SCHEDULES_ARE_READABLE,
+                    namespace=schedule.namespace,
+                    schedule=schedule.name,
+                    reason=schedule.reason,
+                )
+                continue
             self._count(schedules=1)
             grace = await self._loader.grace_in(schedule.namespace)
             view = limits.ScheduleView(schedule, await self._store.now(), grace)
@@ -246,7 +247,7 @@ class Verifier:
     async def _started_by(self, schedule: Schedule) -> dict[str, bool]:
         started = [r for r in schedule.state.history if r.result is TickResult.STARTED]
         runs = [(schedule.namespace, record.run) for record in started if record.run is not None]
-        found = await self._store.queries.run_states(runs) if runs else []
+        found = await self._store.queries.get_runs(runs) if runs else []
         there = {str(id): run is not None for (_, id), run in zip(runs, found, strict=True)}
         ids = [JobId(record.job) for record in started if record.job is not None]
         states = await self._store.queries.job_states(ids) if ids else {}

@@ -65,7 +65,7 @@ class AdminStore(Protocol):
         """End a pause, if there is one."""
 
     @abstractmethod
-    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
         """How many jobs are in each status, by queue."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class AdminStore(Protocol):
         """Which versions of which flows unended runs are of."""
 
     @abstractmethod
-    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+    async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         """Every stored version of every flow, with its runs counted; sorted by their names."""
 
     @abstractmethod

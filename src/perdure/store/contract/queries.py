@@ -52,9 +52,6 @@ class QueryStore(Protocol):
         """The output of the latest completed job of this task with this very input, if kept."""
 
     @abstractmethod
-    async def get_run(self, namespace: str | None, id: RunId) -> Run | None: ...
-
-    @abstractmethod
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
         """Matching runs, newest first."""
 
@@ -62,7 +59,7 @@ class QueryStore(Protocol):
     async def count_runs(self, filter: RunFilter) -> int: ...
 
     @abstractmethod
-    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+    async def get_runs(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
         """These runs, in the order asked."""
 
     @abstractmethod

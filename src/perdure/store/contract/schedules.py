@@ -32,17 +32,14 @@ class ScheduleStore(Protocol):
         """
 
     @abstractmethod
-    async def get(self, namespace: str, name: str) -> Schedule | None:
-        """Raises ``ScheduleUnreadable`` where a newer version wrote what this one does not know."""
-
-    @abstractmethod
-    async def list(self, namespace: str | None) -> Sequence[Schedule]:
-        """All that can be read, by namespace and name."""
-
-    @abstractmethod
-    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
-        """All others: a newer version wrote them. By namespace and name."""
-
-    @abstractmethod
     async def delete(self, namespace: str, name: str) -> bool:
         """Remove a schedule, if there is one. What it started goes on."""
+
+    @abstractmethod
+    async def list(
+        self, namespace: str | None, name: str | None = None
+    ) -> Sequence[Schedule | UnreadableSchedule]:
+        """All schedules, or those of one name; by namespace and name.
+
+        - One that a newer version wrote in a way that this one does not know says so.
+        """

@@ -83,7 +83,7 @@ class MemoryAdmin(AdminStore):
                 if namespace in (None, place)
             ]
 
-    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
         with self._session.transaction() as transaction:
             jobs = newest_jobs(transaction, JobFilter(namespace=namespace))
             counts = Counter((job.namespace, job.lane.queue, job.status) for job in jobs)
@@ -108,7 +108,7 @@ class MemoryAdmin(AdminStore):
             )
             return StorageReport(strays=tuple(islice(strays, STRAYS_MAX)))
 
-    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+    async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         with self._session.transaction() as transaction:
             records = transaction.state.records
             return [

@@ -90,14 +90,6 @@ class MemoryQueries(QueryStore):
         with self._session.transaction() as transaction:
             return [limit_use(transaction, namespace, rule) for rule in rules]
 
-    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
-        with self._session.transaction() as transaction:
-            records = transaction.state.records
-            places = records.by_name.ids(id) if namespace is None else [(namespace, id)]
-            for run in (records.runs.get(place) for place in places):
-                return None if run is None else run.as_run()
-            return None
-
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
         with self._session.transaction() as transaction:
             page = islice(_newest_runs(transaction.state.records, filter), limit)
@@ -107,7 +99,7 @@ class MemoryQueries(QueryStore):
         with self._session.transaction() as transaction:
             return sum(1 for _ in _newest_runs(transaction.state.records, filter))
 
-    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+    async def get_runs(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
         with self._session.transaction() as transaction:
             found = (transaction.state.records.runs.get(place) for place in runs)
             return [None if run is None else run.as_run() for run in found]

@@ -27,24 +27,23 @@ class MemorySchedules(ScheduleStore):
         with self._session.transaction() as transaction:
             return _commit(transaction, commit)
 
-    async def get(self, namespace: str, name: str) -> Schedule | None:
-        with self._session.transaction() as transaction:
-            return transaction.state.schedules.by_place.get((namespace, name))
-
-    async def list(self, namespace: str | None) -> Sequence[Schedule]:
-        with self._session.transaction() as transaction:
-            kept = sorted(transaction.state.schedules.by_place.items())
-            return [schedule for (place, _), schedule in kept if namespace in (None, place)]
-
-    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
-        return []  # no other version can have written here
-
     async def delete(self, namespace: str, name: str) -> bool:
         with self._session.transaction() as transaction:
             schedules, place = transaction.state.schedules, (namespace, name)
             before = schedules.by_place.get(place)
             transaction.put(schedules.put, place, before, None)
             return before is not None
+
+    async def list(
+        self, namespace: str | None, name: str | None = None
+    ) -> Sequence[Schedule | UnreadableSchedule]:
+        with self._session.transaction() as transaction:
+            kept = sorted(transaction.state.schedules.by_place.items())
+            return [
+                schedule
+                for (place, known), schedule in kept
+                if namespace in (None, place) and name in (None, known)
+            ]
 
 
 def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:

@@ -128,7 +128,7 @@ class PostgresAdmin(AdminStore):
             for row in await self._session.fetch("live_flows", namespace)
         ]
 
-    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
         return [
             QueueDepth(namespace=row[0], queue=row[1], status=STATUS_OF[row[2]], count=row[3])
             for row in await self._session.scan(self._session.statements["depth"], namespace)
@@ -156,7 +156,7 @@ class PostgresAdmin(AdminStore):
             strays=tuple(OrphanedRun(run=run, namespace=namespace) for run, namespace in strays),
         )
 
-    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+    async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         return [
             FlowRuns(
                 namespace=place,

@@ -94,11 +94,6 @@ class PostgresQueries(QueryStore):
         )
         return [limit_use(row) for row in rows]
 
-    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
-        for row in await self._session.fetch("get_run", namespace, id):
-            return run_rows.run(row)
-        return None
-
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
         name = "list_runs" if filter.id is None else "list_runs_of_id"
         statement, arguments = filtered_runs(self._session.statements[name], filter, after=1)
@@ -110,7 +105,7 @@ class PostgresQueries(QueryStore):
         count: int = (await self._session.scan(statement, *arguments))[0][0]
         return count
 
-    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+    async def get_runs(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
         found: list[Run | None] = [None] * len(runs)
         columns = [namespace for namespace, _ in runs], [id for _, id in runs]
         for row in await self._session.fetch("run_states", *columns):

@@ -15,7 +15,6 @@ from perdure.model.schedule import (
     ScheduleCommit,
     ScheduleCommitState,
     UnreadableSchedule,
-    decode_schedule,
     encode_definition,
     encode_state,
 )
@@ -26,7 +25,7 @@ from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submits import add_run, cooled_run, own_run
 from perdure.store.postgres.transacting import Transacting
-from perdure.store.sql.schedules import readable, unreadable
+from perdure.store.sql.schedules import read_schedule
 
 
 class PostgresSchedules(ScheduleStore):
@@ -54,17 +53,6 @@ class PostgresSchedules(ScheduleStore):
         answer, moves = await self._session.connections.run(work)
         self._session.publish_moves(moves)
         return answer
-
-    async def get(self, namespace: str, name: str) -> Schedule | None:
-        for row in await self._session.fetch("get_schedule", namespace, name):
-            return decode_schedule(*row[:5])
-        return None
-
-    async def list(self, namespace: str | None) -> Sequence[Schedule]:
-        return readable(await self._session.fetch("list_schedules", namespace))
-
-    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
-        return unreadable(await self._session.fetch("list_schedules", namespace))
 
     async def delete(self, namespace: str, name: str) -> bool:
         return bool(await self._session.fetch("delete_schedule", namespace, name))
@@ -135,6 +123,12 @@ class PostgresSchedules(ScheduleStore):
 
         [inserted] = await carry_out(insert_steps([job], self._session.moment(), moves), execute)
         return inserted
+
+    async def list(
+        self, namespace: str | None, name: str | None = None
+    ) -> Sequence[Schedule | UnreadableSchedule]:
+        rows = await self._session.fetch("list_schedules", namespace, name)
+        return [read_schedule(row) for row in rows]
 
 
 class _RunTaken(Exception):

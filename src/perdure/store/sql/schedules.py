@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from perdure.errors import ScheduleUnreadable
@@ -12,14 +12,6 @@ ScheduleRow = Sequence[Any]
 """Namespace, name, revision, definition, state, and when it is due."""
 
 
-def readable(rows: Iterable[ScheduleRow]) -> list[Schedule]:
-    return [found for row in rows if isinstance(found := _read(row), Schedule)]
-
-
-def unreadable(rows: Iterable[ScheduleRow]) -> list[UnreadableSchedule]:
-    return [found for row in rows if isinstance(found := _read(row), UnreadableSchedule)]
-
-
 async def first_readable(
     first: Callable[[int], Awaitable[Sequence[ScheduleRow]]], limit: int
 ) -> list[Schedule]:
@@ -27,13 +19,14 @@ async def first_readable(
     asked = limit
     while True:
         rows = await first(asked)
-        found = readable(rows)
+        found = [each for row in rows if isinstance(each := read_schedule(row), Schedule)]
         if len(found) >= limit or len(rows) < asked:
             return found[:limit]
         asked += len(rows) - len(found)
 
 
-def _read(row: ScheduleRow) -> Schedule | UnreadableSchedule:
+def read_schedule(row: ScheduleRow) -> Schedule | UnreadableSchedule:
+    """The schedule, or that only a newer version can read it."""
     namespace, name, revision, definition, state, due_at = row
     try:
         return decode_schedule(namespace, name, revision, definition, state)

@@ -70,7 +70,7 @@ class SqliteAdmin(AdminStore):
             for place, flow, version, count in rows
         ]
 
-    async def depth(self, namespace: str | None) -> list[QueueDepth]:
+    async def queue_stats(self, namespace: str | None) -> list[QueueDepth]:
         rows = await self._session.rows("depth", namespace=namespace)
         return [
             QueueDepth(namespace=place, queue=queue, status=Status(status), count=count)
@@ -101,7 +101,7 @@ class SqliteAdmin(AdminStore):
 
         return await self._session.read(look)
 
-    async def count_flows(self, namespace: str | None) -> list[FlowRuns]:
+    async def flow_stats(self, namespace: str | None) -> list[FlowRuns]:
         return [
             FlowRuns(
                 namespace=place,

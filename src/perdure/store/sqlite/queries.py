@@ -89,10 +89,6 @@ class SqliteQueries(QueryStore):
             lambda transaction: limit_uses(transaction, namespace, rules)
         )
 
-    async def get_run(self, namespace: str | None, id: RunId) -> Run | None:
-        rows = await self._session.rows("get_run", namespace=namespace, run=id)
-        return run_from(rows[0]) if rows else None
-
     async def list_runs(self, filter: RunFilter, limit: int) -> list[Run]:
         text = listing_of_runs(self._session.place.prefix, "list_runs", filter)
         rows = await self._session.read(
@@ -107,7 +103,7 @@ class SqliteQueries(QueryStore):
         )
         return int(count)
 
-    async def run_states(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
+    async def get_runs(self, runs: Sequence[tuple[str, RunId]]) -> list[Run | None]:
         def states(transaction: Transaction) -> list[Run | None]:
             found = [
                 transaction.rows("get_run", namespace=namespace, run=id) for namespace, id in runs

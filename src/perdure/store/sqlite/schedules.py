@@ -13,12 +13,11 @@ from perdure.model.schedule import (
     ScheduleCommit,
     ScheduleCommitState,
     UnreadableSchedule,
-    decode_schedule,
     encode_definition,
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.sql.schedules import readable, unreadable
+from perdure.store.sql.schedules import read_schedule
 from perdure.store.sqlite.inserting import insert_jobs
 from perdure.store.sqlite.rows import micros, moment_or_none
 from perdure.store.sqlite.session import Session
@@ -33,23 +32,18 @@ class SqliteSchedules(ScheduleStore):
     async def commit(self, commit: ScheduleCommit) -> ScheduleAnswer:
         return await self._session.write(lambda transaction: _commit(transaction, commit))
 
-    async def get(self, namespace: str, name: str) -> Schedule | None:
-        rows = await self._session.rows("get_schedule", namespace=namespace, schedule=name)
-        return decode_schedule(*rows[0][:5]) if rows else None
-
-    async def list(self, namespace: str | None) -> Sequence[Schedule]:
-        return readable(await self._session.rows("list_schedules", namespace=namespace))
-
-    async def unreadable(self, namespace: str | None) -> Sequence[UnreadableSchedule]:
-        rows = await self._session.rows("list_schedules", namespace=namespace)
-        return unreadable([(*row[:5], moment_or_none(row[5])) for row in rows])
-
     async def delete(self, namespace: str, name: str) -> bool:
         place = {"namespace": namespace, "schedule": name}
         deleted = await self._session.write(
             lambda transaction: transaction.write("delete_schedule", **place)
         )
         return deleted > 0
+
+    async def list(
+        self, namespace: str | None, name: str | None = None
+    ) -> Sequence[Schedule | UnreadableSchedule]:
+        rows = await self._session.rows("list_schedules", namespace=namespace, schedule=name)
+        return [read_schedule((*row[:5], moment_or_none(row[5]))) for row in rows]
 
 
 def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:

@@ -7,7 +7,7 @@ import logging
 from datetime import datetime
 
 from perdure.engine.ticking import Ticking
-from perdure.model.schedule import Schedule
+from perdure.model.schedule import Schedule, UnreadableSchedule
 from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.housekeeping.duty import Duty
@@ -50,7 +50,8 @@ class ScheduleDuty(Duty):
 
     async def _leave_unreadable(self, now: datetime) -> None:
         """Nothing that is due can be read here: leave it to workers of a newer version."""
-        unreadable = await self._store.schedules.unreadable(self._namespace)
+        found = await self._store.schedules.list(self._namespace)
+        unreadable = [each for each in found if isinstance(each, UnreadableSchedule)]
         for each in unreadable:
             if each.due_at is not None and each.due_at <= now:
                 self.rest(each.name)

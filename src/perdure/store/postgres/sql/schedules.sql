@@ -1,16 +1,11 @@
 -- Schedules, and by what flows cool down. $1 is the moment that counts as now (null: the
 -- database's own), where it matters.
 
--- name: get_schedule
-SELECT namespace, name, revision, definition, state, due_at
-FROM {schema}.schedules
-WHERE namespace = $1
-  AND name = $2;
-
 -- name: list_schedules
 SELECT namespace, name, revision, definition, state, due_at
 FROM {schema}.schedules
-WHERE $1::text IS NULL OR namespace = $1
+WHERE ($1::text IS NULL OR namespace = $1)
+  AND ($2::text IS NULL OR name = $2)
 ORDER BY namespace, name;
 
 -- name: due_schedules

@@ -9,7 +9,8 @@ WHERE namespace = :namespace
 -- name: list_schedules
 SELECT namespace, name, revision, definition, state, due_at
 FROM {prefix}schedules
-WHERE :namespace IS NULL OR namespace = :namespace
+WHERE (:namespace IS NULL OR namespace = :namespace)
+  AND (:schedule IS NULL OR name = :schedule)
 ORDER BY namespace, name;
 
 -- name: due_schedules
