@@ -16,9 +16,8 @@ from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommi
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest
 from perdure.store.lifecycle import Operation
+from perdure.store.memory.records import Place, StoredJob, StoredRun
 from perdure.store.memory.state import State
-from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.stored_run import Place, StoredRun
 from proof.simulate.loop import Trace
 from proof.simulate.tasks import (
     KEYED_SEATS,

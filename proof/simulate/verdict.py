@@ -22,8 +22,7 @@ from perdure.model.limit import LimitRule
 from perdure.model.payload import PlainCodec, from_json
 from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import RunStatus
-from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.stored_run import StoredRun
+from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.verify import finding_text
 from proof.evidence import EvidenceSettings, verify_with_evidence
 from proof.simulate.clients import Asked

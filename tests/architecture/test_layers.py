@@ -28,6 +28,7 @@ RULES_INSIDE_A_TRANSACTION = {
 STORE_PARTS = {
     "store.contract",
     "store.gathering",
+    "store.hints",
     "store.lifecycle",
     "store.sql",
     "store.wakeups",
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rules": {"model", "errors", "diagnostics"},
     "store": set(),
     "store.contract": VALUES | {"store.lifecycle", "store.wakeups"},
+    "store.hints": VALUES,
     "store.lifecycle": VALUES,
     "store.wakeups": VALUES,
     "store.gathering": set(),

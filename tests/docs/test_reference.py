@@ -21,7 +21,7 @@ from perdure.client.run_records import EventRecord
 from perdure.model.event import Event, Then
 from perdure.model.job import Status
 from perdure.store.postgres import address
-from perdure.store.sqlite import place
+from perdure.store.sqlite import address as sqlite_address
 from perdure.worker import events
 from perdure.worker.stats import WorkerStats
 from tests.docs import errors_page
@@ -193,7 +193,7 @@ class TestStoreUrls:
     def test_every_option_of_sqlite_is_there_with_its_default(self) -> None:
         rows = URLS.table_under("SQLite")
 
-        assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == place._OPTIONS
+        assert {unquoted(row[0]): unquoted(row[1]) for row in rows} == sqlite_address._OPTIONS
 
     def test_every_option_of_postgresql_is_there_with_its_default(self) -> None:
         rows = URLS.table_under("PostgreSQL")

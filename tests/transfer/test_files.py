@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import InvalidExport, InvalidInput
-from perdure.store.postgres.statements import PACKAGE as POSTGRES
+from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
-from perdure.store.sqlite.statements import PACKAGE as SQLITE
+from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 from perdure.transfer.exporting import export_store
 from perdure.transfer.format import FORMAT, SCHEMA
 from perdure.transfer.importing import import_store

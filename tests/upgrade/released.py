@@ -30,9 +30,9 @@ from perdure.model.schedule import ScheduleDefinition, ScheduleState
 from perdure.model.worker import WorkerInfo
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address
-from perdure.store.postgres.statements import PACKAGE as POSTGRES
+from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
-from perdure.store.sqlite.statements import PACKAGE as SQLITE
+from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 
 RELEASED = Path(__file__).parent / "released.json"
 PACKAGES = {"sqlite": (SQLITE, "prefix"), "postgres": (POSTGRES, "schema")}

@@ -16,9 +16,8 @@ from perdure.model.run import RunState, Snapshot
 from perdure.rules import snapshot as snapshots
 from perdure.rules.fold import fold
 from perdure.store.contract import Store
+from perdure.store.memory.records import KeptEvent, StoredJob, StoredRun, StoredWait
 from perdure.store.memory.store import MemoryStore
-from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.stored_run import KeptEvent, StoredRun, StoredWait
 from proof.evidence import EvidenceSettings
 from proof.evidence.log import BodyBegan, EndSeen, Line
 from tests.verify.history import Made

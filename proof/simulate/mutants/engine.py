@@ -18,18 +18,9 @@ from perdure.rules.deciding import Deciding
 from perdure.rules.ending import complete
 from perdure.rules.reading import Reading
 from perdure.store import gathering
-from perdure.store.memory import (
-    claiming,
-    committing,
-    inserting,
-    jobs,
-    limits,
-    maintenance,
-    runs,
-    schedules,
-    settling,
-    submitting,
-)
+from perdure.store.memory import commit as committing
+from perdure.store.memory import jobs, maintenance, runs, schedules
+from perdure.store.memory import submit as submitting
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
@@ -50,7 +41,7 @@ def _epoch_ignored() -> list[Change]:
 
 @mutant("settling plain jobs has no fence at all")
 def _fence_removed_from_settle_jobs() -> list[Change]:
-    settle = settling.settle
+    settle = jobs.settle
 
     def unfenced(transaction: Transaction, settlement: Any) -> Any:
         job = transaction.state.jobs.get(settlement.claim.id)
@@ -126,7 +117,7 @@ def _take_over_keeps_the_epoch() -> list[Change]:
 
 @mutant("a claim does not raise the epoch")
 def _claim_keeps_the_epoch() -> list[Change]:
-    start = claiming._start
+    start = jobs._start
 
     def keeping(transaction: Transaction, *args: Any) -> Any:
         job = start(transaction, *args)
@@ -134,17 +125,17 @@ def _claim_keeps_the_epoch() -> list[Change]:
         transaction.save(kept)
         return kept
 
-    return [(claiming, "_start", keeping)]
+    return [(jobs, "_start", keeping)]
 
 
 @mutant("a job that is given back has cost an attempt")
 def _attempt_counted_on_give_back() -> list[Change]:
-    effects = settling._effects
+    effects = jobs._effects
 
     def counting(job: Any, outcome: Any, *args: Any) -> Any:
         return {} if isinstance(outcome, GivenBack) else effects(job, outcome, *args)
 
-    return [(settling, "_effects", counting)]
+    return [(jobs, "_effects", counting)]
 
 
 # Logs, and what a commit writes
@@ -240,23 +231,23 @@ def _unpause_forgets_jobs() -> list[Change]:
 
 @mutant("a limit counts one job less than there are")
 def _limit_counts_one_less() -> list[Change]:
-    usage = limits._usage
+    usage = jobs._usage
 
     def counting(*args: Any) -> Any:
         found = usage(*args)
         return replace(found, live=max(0, found.live - 1))
 
-    return [(limits, "_usage", counting)]
+    return [(jobs, "_usage", counting)]
 
 
 @mutant("starts are not counted against a rate")
 def _rate_forgotten() -> list[Change]:
-    return [(claiming, "record_starts", nothing)]
+    return [(jobs, "record_starts", nothing)]
 
 
 @mutant("a fingerprint that is taken does not matter")
 def _fingerprint_ignored() -> list[Change]:
-    return [(inserting, "live_rival", lambda *_: None)]
+    return [(jobs, "live_rival", lambda *_: None)]
 
 
 @mutant("a schedule is written though another wrote it since")

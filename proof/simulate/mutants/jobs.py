@@ -11,14 +11,7 @@ from msgspec.structs import replace
 from perdure.model.job import FINISHED, HELD, Status
 from perdure.rules import snapshot
 from perdure.store.lifecycle import Operation, starts_from
-from perdure.store.memory import (
-    admin,
-    claiming,
-    jobs,
-    limits,
-    maintenance,
-    settling,
-)
+from perdure.store.memory import admin, jobs, maintenance
 from perdure.store.memory import transaction as transactions
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
@@ -63,14 +56,14 @@ def _stale_progress_accepted() -> list[Change]:
 
 @mutant("a job whose worker died keeps its place under a limit until it is taken over")
 def _dead_worker_keeps_limit() -> list[Change]:
-    usage = limits._usage
+    usage = jobs._usage
 
     def counting(transaction: Transaction, namespace: str, rule: Any) -> Any:
         group = namespace, rule.key
         live = transaction.state.under_limit.count_after(LONG_AGO, group)
         return replace(usage(transaction, namespace, rule), live=live)
 
-    return [(limits, "_usage", counting)]
+    return [(jobs, "_usage", counting)]
 
 
 @mutant("the death of a worker costs one of the tries")
@@ -109,17 +102,17 @@ def _delayed_starts_early() -> list[Change]:
 
 @mutant("what failed is tried again at once")
 def _retried_at_once() -> list[Change]:
-    return [(settling, "_ready_at", lambda transaction, job, outcome: transaction.now)]
+    return [(jobs, "_ready_at", lambda transaction, job, outcome: transaction.now)]
 
 
 @mutant("the least urgent job is claimed first")
 def _queue_reversed() -> list[Change]:
-    in_order = claiming._in_order
+    in_order = jobs._in_order
 
     def reversed_order(*args: Any) -> Iterator[Any]:
         return reversed(list(in_order(*args)))
 
-    return [(claiming, "_in_order", reversed_order)]
+    return [(jobs, "_in_order", reversed_order)]
 
 
 # How they end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.store.memory import committing
+from perdure.store.memory import commit as committing
 from proof.simulate.mutants import MUTANTS, mutated
 from proof.simulate.mutants.hunt import SHOWN_MAX, Catch, caught, table
 

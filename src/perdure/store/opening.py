@@ -47,11 +47,11 @@ async def require_store(url: str) -> None:
                 url=url, reason="a store in memory is only seen by its own process"
             )
         case "sqlite":
-            from perdure.store.sqlite.presence import require_sqlite
+            from perdure.store.sqlite.migrations import require_sqlite
 
             require_sqlite(url)
         case _:
-            from perdure.store.postgres.presence import require_postgres
+            from perdure.store.postgres.migrations import require_postgres
 
             await require_postgres(url)
 

@@ -15,7 +15,7 @@ from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnrea
 from perdure.model.job import JobFilter, Progress, Status
 from perdure.model.outcome import Completed, Failed
 from perdure.store.lifecycle import Operation
-from perdure.store.postgres.connections import RETRY_DELAY_MAX_S, growing_delays
+from perdure.store.postgres.connection import RETRY_DELAY_MAX_S, growing_delays
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.line import Line
 from tests.backends.postgres.waiting import (

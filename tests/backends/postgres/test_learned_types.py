@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.store.postgres.address import Address, parse_address
-from perdure.store.postgres.connections import close_gently, connect
+from perdure.store.postgres.connection import close_gently, connect
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Status
 from perdure.model.run import WaitKind
 from perdure.store.postgres.address import parse_address
-from perdure.store.postgres.connections import connect
+from perdure.store.postgres.connection import connect
 from perdure.store.postgres.migrations import migrate
-from perdure.store.postgres.statements import PACKAGE, place_in_sql
+from perdure.store.postgres.session import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.migrations import load_migrations
 from tests.conformance.builders import LANE, claim_ids, insert, read

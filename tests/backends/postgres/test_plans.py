@@ -24,9 +24,9 @@ from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
 from perdure.store.lifecycle import Operation
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import change_statement
-from perdure.store.postgres.connections import connect
+from perdure.store.postgres.connection import connect
 from perdure.store.postgres.queries import filtered_jobs, filtered_runs, filtered_waits
-from perdure.store.postgres.statements import statements_in
+from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.store import PostgresStore
 from tests.postgres_schemas import drop_schema, with_query
 

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.run import CommitState, RunStatus
-from perdure.store.postgres.statements import PACKAGE, place_in_sql
+from perdure.store.postgres.session import PACKAGE, place_in_sql
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.sql.migrations import load_migrations
 from tests.conformance.run_builders import claim_node, commit, ends, load, read_run

@@ -13,10 +13,11 @@ from perdure.model.hint import Hint, HintKind
 from perdure.model.job import JobFilter, Status
 from perdure.model.outcome import Completed
 from perdure.store.lifecycle import Operation
-from perdure.store.postgres import connections, wakeups
-from perdure.store.postgres.notifications import channel_of, write_message
-from perdure.store.postgres.statements import statements_in
+from perdure.store.postgres import connection as connections
+from perdure.store.postgres import wakeups
+from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.store import PostgresStore
+from perdure.store.postgres.wakeups import channel_of, write_message
 from tests.backends.postgres.line import Line
 from tests.backends.postgres.test_wakeups import Ear
 from tests.backends.postgres.waiting import row_held, until_nobody_waits, until_somebody_waits

@@ -11,7 +11,9 @@ import pytest
 
 from perdure.model.hint import Hint, HintKind
 from perdure.model.run import RunStatus
-from perdure.store.postgres.notifications import (
+from perdure.store.postgres.store import PostgresStore
+from perdure.store.postgres.wakeups import (
+    GATHER_S,
     NAMES_MAX,
     PAYLOAD_MAX_BYTES,
     channel_of,
@@ -20,8 +22,6 @@ from perdure.store.postgres.notifications import (
     signature,
     write_message,
 )
-from perdure.store.postgres.store import PostgresStore
-from perdure.store.postgres.wakeups import GATHER_S
 from tests.conformance.builders import LANE, insert, insert_many
 from tests.conformance.run_builders import RUN, go_on, submit
 from tests.postgres_schemas import with_query

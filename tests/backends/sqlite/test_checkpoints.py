@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure.store.opening import store_at
-from perdure.store.sqlite.checkpoints import BYTES, PAGES, ROWS_PER_PAGE
+from perdure.store.sqlite.connection import BYTES
+from perdure.store.sqlite.writer import PAGES, ROWS_PER_PAGE
 from tests.conformance.builders import LANE, insert, insert_many
 
 LARGE = b"x" * 1_000_000

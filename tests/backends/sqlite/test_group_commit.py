@@ -13,7 +13,7 @@ import pytest
 from perdure.errors import FingerprintTaken
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Inserted, JobFilter
-from perdure.store.sqlite import busy
+from perdure.store.sqlite import connection
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import Rival, connected
 from tests.conformance.builders import insert, new_job
@@ -114,7 +114,7 @@ class TestWaitingForTheLock:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(busy, "COMPLAIN_EVERY_SECONDS", 0.0)
+        monkeypatch.setattr(connection, "COMPLAIN_EVERY_SECONDS", 0.0)
         rival.lock()
         waiting = asyncio.ensure_future(insert(store))
 

@@ -12,8 +12,8 @@ from perdure.model.job import JobFilter
 from perdure.model.run import CommitState, WaitKind
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.rows import moment
-from perdure.store.sqlite.statements import PACKAGE
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.transaction import PACKAGE
 from tests.backends.sqlite.files import connected, run_script, schema_of
 from tests.conformance.builders import insert, request
 from tests.conformance.run_builders import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import StoreError, StoreUnreachable
-from perdure.store.sqlite import connecting
+from perdure.store.sqlite import connection
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import connected
 from tests.conformance.builders import insert
@@ -83,7 +83,7 @@ def test_a_place_that_this_user_may_not_use_is_named(
 async def test_a_file_that_stays_locked_is_given_up(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "OPEN_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(connection, "OPEN_SECONDS_MAX", 0.05)
     with connected(path, isolation_level=None) as rival:
         rival.execute("CREATE TABLE notes (x)")
         rival.execute("BEGIN EXCLUSIVE")

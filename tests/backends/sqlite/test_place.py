@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import InvalidStoreUrl
-from perdure.store.sqlite.place import place_at
+from perdure.store.sqlite.address import place_at
 from perdure.store.sqlite.store import SqliteStore
 
 

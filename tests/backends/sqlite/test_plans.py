@@ -15,8 +15,8 @@ from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
 from perdure.model.run import RunFilter, RunStatus, WaitFilter, WaitKind
 from perdure.store.sqlite.queries import listing_of_jobs, listing_of_runs, listing_of_waits
-from perdure.store.sqlite.statements import statements_of, with_rows
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.transaction import statements_of, with_rows
 from tests.backends.sqlite.files import connected
 
 PREFIX = "perdure_"

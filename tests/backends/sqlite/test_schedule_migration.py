@@ -8,8 +8,8 @@ import pytest
 
 from perdure.model.run import CommitState, RunFilter, RunStatus
 from perdure.store.sql.migrations import load_migrations
-from perdure.store.sqlite.statements import PACKAGE
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.transaction import PACKAGE
 from tests.backends.sqlite.files import connected, run_script, schema_of
 from tests.conformance.run_builders import NAMESPACE, claim_node, commit, ends, load, read_run
 from tests.conformance.schedule_builders import cooling_run, read, save

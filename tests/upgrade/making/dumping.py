@@ -16,9 +16,9 @@ from typing import Any
 import asyncpg
 
 from perdure.store.postgres.address import parse_address
-from perdure.store.postgres.statements import PACKAGE as POSTGRES
+from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
-from perdure.store.sqlite.statements import PACKAGE as SQLITE
+from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 
 PREFIX = "perdure_"
 SCHEMA = "{schema}"

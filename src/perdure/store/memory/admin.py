@@ -18,12 +18,10 @@ from perdure.model.run import ENDED, FlowCount, RunStatus
 from perdure.rules.rank import moved_rank
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Operation, starts_from
-from perdure.store.memory.index import Index
-from perdure.store.memory.inserting import live_rival
+from perdure.store.memory.jobs import live_rival
 from perdure.store.memory.queries import newest_jobs
-from perdure.store.memory.state import State
-from perdure.store.memory.stored_job import NO_PROGRESS, StoredJob
-from perdure.store.memory.stored_run import StoredRun
+from perdure.store.memory.records import NO_PROGRESS, StoredJob, StoredRun
+from perdure.store.memory.state import Index, State
 from perdure.store.memory.transaction import Session, Transaction
 
 Change = Callable[[Transaction, StoredJob], StoredJob]

@@ -15,7 +15,7 @@ from perdure.store.contract.audit import (
     Orphan,
     SharedFingerprint,
 )
-from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.records import StoredJob
 from perdure.store.memory.transaction import Session
 
 

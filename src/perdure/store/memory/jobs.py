@@ -1,25 +1,310 @@
-"""Jobs: how they come in, are held, and end."""
+"""Jobs: how they are inserted, claimed and settled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
 from perdure.model.duration import nearest_duration
+from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
-from perdure.model.outcome import Settlement
+from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+    Settlement,
+)
+from perdure.model.reach import check_times, reachable
+from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
+from perdure.rules.limits import Room, memory_of, room_under, share_out
+from perdure.rules.rank import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
-from perdure.store.lifecycle import Operation
-from perdure.store.memory.claiming import claim
-from perdure.store.memory.inserting import insert
-from perdure.store.memory.settling import settle
-from perdure.store.memory.stored_job import StoredJob
+from perdure.store.lifecycle import Operation, after_settling
+from perdure.store.memory.records import StoredJob
+from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.transaction import Session, Transaction
+
+
+def insert(transaction: Transaction, new: NewJob) -> Inserted:
+    """Add one job; what its fingerprint or its times forbid is raised."""
+    if new.id in transaction.state.jobs:
+        return Inserted(id=new.id, is_new=True)  # repeated after an unclear commit
+    job = fresh(transaction, new)
+    rival = live_rival(transaction, job)
+    if rival is not None:
+        if new.on_conflict == "return":
+            return Inserted(id=rival.id, is_new=False)
+        if new.on_conflict == "raise":
+            raise FingerprintTaken(
+                queue=rival.lane.queue, fingerprint=new.fingerprint or "", job_id=rival.id
+            )
+        _replace(transaction, rival, new.id)
+    transaction.save(job)
+    transaction.hint_if_queued(job)
+    return Inserted(id=job.id, is_new=True)
+
+
+def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
+    """The job as it is when nobody has held it yet."""
+    check_times(new)
+    now = transaction.now
+    ready_at = new.run_at or now + new.delay
+    deadline_at = new.deadline_at
+    if deadline_at is None and new.deadline is not None:
+        deadline_at = now + new.deadline
+    if deadline_at is not None and deadline_at <= now:
+        raise InvalidInput(f"the deadline {deadline_at} of job {new.id} is not after {now}")
+    return StoredJob(
+        id=new.id,
+        namespace=new.namespace,
+        lane=new.lane,
+        status=Status.WAITING if ready_at <= now else Status.SCHEDULED,
+        priority=new.priority,
+        rank=rank_of(ready_at, new.priority, new.aging),
+        created_at=now,
+        ready_at=ready_at,
+        input=new.input,
+        input_hash=new.input_hash,
+        group=new.group,
+        fingerprint=new.fingerprint,
+        max_attempts=new.max_attempts,
+        deadline_at=deadline_at,
+        policy=new.policy,
+        node=new.node,
+    )
+
+
+def live_rival(transaction: Transaction, job: StoredJob) -> StoredJob | None:
+    """The live job that has this job's fingerprint, if one has."""
+    place = (job.namespace, job.lane.queue, job.fingerprint)
+    for id in transaction.state.fingerprints.ids(place):
+        return transaction.state.jobs[id]
+    return None
+
+
+def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
+    failure = Failure(type=type_name(JobCancelled), message=f"replaced by {by}")
+    transaction.move(
+        job,
+        Operation.REPLACE,
+        Status.CANCELLED,
+        epoch=job.epoch + (job.status in HELD),
+        history=transaction.failed(job, failure),
+    )
+    if job.status in HELD:
+        transaction.hint(HintKind.ABORTING, job.id)
+
+
+def rooms_under(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    rooms: dict[str, Room] = {}
+    for rule in rules:
+        room = room_under(rule, _usage(transaction, namespace, rule), transaction.now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms
+
+
+def limit_use(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUse:
+    group = (namespace, rule.key)
+    holders = transaction.state.under_limit.after(transaction.now, group)
+    jobs = sorted(map(transaction.state.jobs.__getitem__, holders), key=_held_longest)
+    return LimitUse(
+        usage=_usage(transaction, namespace, rule),
+        held_by=tuple(job.id for job in jobs[:HOLDERS_MAX]),
+    )
+
+
+def _held_longest(job: StoredJob) -> tuple[datetime, JobId]:
+    assert job.started_at is not None
+    return job.started_at, job.id
+
+
+def record_starts(
+    transaction: Transaction,
+    namespace: str,
+    started: Sequence[StoredJob],
+    rules: Sequence[LimitRule],
+) -> None:
+    """Count jobs that just started under each of their keys, and forget what left the window."""
+    for key, count in Counter(key for job in started for key in job.limit_keys).items():
+        record = transaction.state.limit(namespace, key)
+        record.last_start_at = transaction.now
+        record.count_until(transaction.now + memory_of(rules, key))
+        windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
+        if windows:
+            record.starts.append((transaction.now, count))
+            record.forget_starts(transaction.now - max(windows))
+
+
+def _usage(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUsage:
+    record = transaction.state.limits.get((namespace, rule.key)) or LimitRecord()
+    since = transaction.now - (rule.window or timedelta(0))
+    in_window = [(at, count) for at, count in record.starts if at > since]
+    return LimitUsage(
+        live=transaction.state.under_limit.count_after(transaction.now, (namespace, rule.key)),
+        starts=sum(count for _, count in in_window),
+        oldest_start_at=in_window[0][0] if in_window else None,
+        last_start_at=record.last_start_at,
+        closed_until=record.closed_until,
+    )
+
+
+LaneRules = Mapping[str, tuple[LimitRule, ...]]
+
+
+def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
+    """Lease the most urgent jobs of the lanes, as many as the limits leave room for."""
+    lanes = {
+        lane.lane: lane.rules
+        for lane in request.lanes
+        if (request.namespace, lane.queue) not in transaction.state.paused
+    }
+    rules = tuple(dict.fromkeys(rule for lane_rules in lanes.values() for rule in lane_rules))
+    rooms = rooms_under(transaction, request.namespace, rules)
+
+    candidates = ((job.id, _keys(job, lanes)) for job in _in_order(transaction, request, lanes))
+    left = {key: room.count for key, room in rooms.items()}
+    chosen = share_out(candidates, left, request.limit)
+
+    started = [_start(transaction, JobId(id), request, lanes) for id in chosen]
+    record_starts(transaction, request.namespace, started, rules)
+    openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+    return Claimed(
+        jobs=[job.as_claimed() for job in started],
+        now=transaction.now,
+        opens_at=min(openings, default=None),
+    )
+
+
+def _in_order(
+    transaction: Transaction, request: ClaimRequest, lanes: LaneRules
+) -> Iterator[StoredJob]:
+    """The jobs this worker may start, lowest rank first, then oldest id."""
+
+    def startable(lane: str) -> Iterator[tuple[float, JobId]]:
+        for rank, id in transaction.state.waiting.entries((request.namespace, lane)):
+            if not transaction.state.jobs[id].is_held_off(request.worker, transaction.now):
+                yield rank, id
+
+    # All jobs of a lane share its limits, so what lies behind the first ``limit`` cannot be chosen.
+    fronts = [islice(startable(lane), request.limit) for lane in lanes]
+    return (transaction.state.jobs[id] for _, id in merge(*fronts))
+
+
+def _start(
+    transaction: Transaction, id: JobId, request: ClaimRequest, lanes: LaneRules
+) -> StoredJob:
+    job = transaction.state.jobs[id]
+    return transaction.move(
+        job,
+        Operation.CLAIM,
+        Status.ACTIVE,
+        epoch=job.epoch + 1,
+        attempt=job.attempt + 1,
+        worker=request.worker,
+        started_at=transaction.now,
+        lease_until=transaction.now + nearest_duration(request.lease),
+        limit_keys=_keys(job, lanes),
+    )
+
+
+def _keys(job: StoredJob, lanes: LaneRules) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rule.key for rule in lanes[job.lane.text]))
+
+
+_OPERATIONS: dict[type[Outcome], Operation] = {
+    Completed: Operation.COMPLETE,
+    Retried: Operation.RETRY_LATER,
+    Failed: Operation.FAIL,
+    Buried: Operation.BURY,
+    Cancelled: Operation.CANCEL,
+    GivenBack: Operation.GIVE_BACK,
+    Released: Operation.RELEASE,
+}
+
+
+def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
+    """Write one outcome under its claim's fence; None, and nothing written, if it is stale."""
+    job = transaction.held(settlement.claim)
+    if job is None:
+        return None
+    outcome = settlement.outcome
+    if isinstance(outcome, Retried):
+        outcome = reachable(outcome)
+    ready_at = _ready_at(transaction, job, outcome)
+    status = after_settling(job.status, outcome, is_due=ready_at <= transaction.now)
+    assert status is not None, "only held jobs get here, and they take every outcome"
+
+    changes: dict[str, Any] = {
+        "progress": settlement.progress or job.progress,
+        "is_dropped": settlement.is_dropped and status in FINISHED,
+    }
+    failure = _failure_of(outcome)
+    if failure is not None:
+        changes["history"] = transaction.failed(job, failure)
+    if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome says
+        changes |= _effects(job, outcome, changes["progress"], ready_at)
+    if isinstance(outcome, Retried) and outcome.closes_limit is not None:
+        transaction.state.limit(job.namespace, outcome.closes_limit).close(ready_at)
+    transaction.move(job, _OPERATIONS[type(outcome)], status, **changes)
+    return status
+
+
+def _effects(
+    job: StoredJob, outcome: Outcome, progress: Progress, ready_at: datetime
+) -> dict[str, Any]:
+    """What an outcome changes besides the status."""
+    match outcome:
+        case Completed():
+            return {"output": outcome.output, "progress": replace(progress, percent=100.0)}
+        case Retried():
+            return {
+                "ready_at": ready_at,
+                "rank": moved_rank(job.rank, job.ready_at, ready_at),
+                "avoid_worker": job.worker,
+                "avoid_until": ready_at + outcome.hold_off,
+                "failures": job.failures + (not outcome.is_postponed),
+                "postpones": job.postpones + outcome.is_postponed,
+            }
+        case Failed() | Buried():
+            return {"failures": job.failures + 1}
+        case GivenBack() | Released():
+            return {"attempt": job.attempt - 1}
+        case _:
+            return {}
+
+
+def _ready_at(transaction: Transaction, job: StoredJob, outcome: Outcome) -> datetime:
+    if isinstance(outcome, Retried):
+        return outcome.until or transaction.now + outcome.delay
+    return job.ready_at
+
+
+def _failure_of(outcome: Outcome) -> Failure | None:
+    match outcome:
+        case Retried() | Failed() | Buried() | Cancelled():
+            return outcome.failure
+        case _:
+            return None
 
 
 class MemoryJobs(JobStore):

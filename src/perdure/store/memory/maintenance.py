@@ -24,10 +24,9 @@ from perdure.store.contract import (
     MaintenanceStore,
 )
 from perdure.store.lifecycle import Operation, after_take_over
-from perdure.store.memory.removing import forget_steps, remove_tree
+from perdure.store.memory.records import Place, StoredJob
 from perdure.store.memory.state import DutyLease, WorkerRecord
-from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.stored_run import Place
+from perdure.store.memory.submit import forget_steps, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
 
 

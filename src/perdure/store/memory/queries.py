@@ -23,10 +23,9 @@ from perdure.model.run import (
 )
 from perdure.model.worker import WorkerState
 from perdure.store.contract import QueryStore
-from perdure.store.memory.limits import limit_use
-from perdure.store.memory.run_records import RunRecords
-from perdure.store.memory.stored_job import StoredJob
-from perdure.store.memory.stored_run import Place, StoredRun, StoredWait
+from perdure.store.memory.jobs import limit_use
+from perdure.store.memory.records import Place, StoredJob, StoredRun, StoredWait
+from perdure.store.memory.state import RunRecords
 from perdure.store.memory.transaction import Session, Transaction
 
 

@@ -19,9 +19,9 @@ from perdure.model.run import (
     Submitted,
 )
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
-from perdure.store.memory.committing import commit
-from perdure.store.memory.run_records import RunRecords, Steps
-from perdure.store.memory.submitting import submit
+from perdure.store.memory.commit import commit
+from perdure.store.memory.state import RunRecords, Steps
+from perdure.store.memory.submit import submit
 from perdure.store.memory.transaction import Session
 
 

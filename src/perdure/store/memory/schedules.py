@@ -14,8 +14,8 @@ from perdure.model.schedule import (
     UnreadableSchedule,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.memory.inserting import insert
-from perdure.store.memory.submitting import submit
+from perdure.store.memory.jobs import insert
+from perdure.store.memory.submit import submit
 from perdure.store.memory.transaction import Session, Transaction
 
 

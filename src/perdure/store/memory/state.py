@@ -1,24 +1,307 @@
-"""Everything that one place in memory keeps, and who shares it."""
+"""Everything one place in memory holds, with the indexes that find it."""
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import FINISHED, HELD, QueueInfo, Status
+from perdure.model.run import RunStatus, StoredStep, WaitKind
+from perdure.model.schedule import Schedule
 from perdure.model.worker import WorkerInfo
-from perdure.store.memory.index import ALL, Groups, Index
-from perdure.store.memory.run_records import RunRecords
-from perdure.store.memory.schedule_records import ScheduleRecords
-from perdure.store.memory.stored_job import StoredJob
+from perdure.store.memory.records import (
+    KeptEvent,
+    Place,
+    StoredJob,
+    StoredRun,
+    StoredWait,
+    WaitPlace,
+)
 from perdure.store.wakeups import Hub
 
+Item = TypeVar("Item")
+
+
+Id = TypeVar("Id")
+
+
+Groups = tuple[Hashable, ...]
+
+
+ALL = ""
+"""The group of an index that needs no more than one."""
+
+
+class Index(Generic[Item, Id]):
+    """Items by group, each group sorted by ``order`` and then by id.
+
+    ``groups`` says in which groups an item belongs; none keeps it out, as a partial index does.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[Item], Groups],
+        order: Callable[[Item], Any],
+        id: Callable[[Item], Id] = attrgetter("id"),
+    ) -> None:
+        self._groups = groups
+        self._order = order
+        self._id = id
+        self._entries: dict[Hashable, list[tuple[Any, Id]]] = {}
+
+    def move(self, before: Item | None, after: Item | None) -> None:
+        """Follow one write: an item that came, changed or went."""
+        old_groups = () if before is None else self._groups(before)
+        new_groups = () if after is None else self._groups(after)
+        if not old_groups and not new_groups:
+            return
+        old, new = self._entry(before), self._entry(after)
+        if old_groups == new_groups and old == new:
+            return
+        for group in old_groups:
+            self._remove(group, old)
+        for group in new_groups:
+            insort(self._entries.setdefault(group, []), new)
+
+    def groups(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def entries(self, group: Hashable = ALL) -> Sequence[tuple[Any, Id]]:
+        return self._entries.get(group, ())
+
+    def ids(self, group: Hashable = ALL) -> list[Id]:
+        return [id for _, id in self.entries(group)]
+
+    def first(self, group: Hashable = ALL) -> Any:
+        """The lowest order value in the group, or None."""
+        entries = self.entries(group)
+        return entries[0][0] if entries else None
+
+    def up_to(self, order: Any, limit: int, group: Hashable = ALL) -> list[Id]:
+        """The first ids whose order value is at most ``order``."""
+        return [id for _, id in islice(self.entries(group), min(limit, self._end(order, group)))]
+
+    def after(self, order: Any, group: Hashable = ALL) -> Iterator[Id]:
+        """The ids whose order value is above ``order``; None is below all."""
+        entries = self.entries(group)
+        start = 0 if order is None else self._end(order, group)
+        return (entries[number][1] for number in range(start, len(entries)))
+
+    def count_after(self, order: Any, group: Hashable = ALL) -> int:
+        return len(self.entries(group)) - self._end(order, group)
+
+    def _end(self, order: Any, group: Hashable) -> int:
+        return bisect_right(self.entries(group), order, key=lambda entry: entry[0])
+
+    def _entry(self, item: Item | None) -> Any:
+        return None if item is None else (self._order(item), self._id(item))
+
+    def _remove(self, group: Hashable, entry: tuple[Any, Id]) -> None:
+        entries = self._entries[group]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self._entries[group]
+
+
+StepHolder = JobId | Place
+"""The plain job or the run that steps are kept for, and go with."""
+
+
+@dataclass(slots=True)
+class Steps:
+    holder: StepHolder
+    by_name: dict[str, StoredStep] = field(default_factory=dict)
+
+
+class RunRecords:
+    """Runs, their events, waits and steps, and definitions of flows."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[tuple[str, str, str], bytes] = {}
+        self.runs: dict[Place, StoredRun] = {}
+        self.events: dict[Place, list[KeptEvent]] = {}
+        self.waits: dict[Place, dict[str, StoredWait]] = {}
+        self.steps: dict[str, Steps] = {}
+        self.step_owners: dict[StepHolder, set[str]] = {}
+
+        place = attrgetter("place")
+        self.by_age: Index[StoredRun, Place] = Index(
+            lambda run: (ALL,), lambda run: (run.created_at, run.id), place
+        )
+        self.by_name: Index[StoredRun, Place] = Index(
+            lambda run: (run.id,), lambda run: run.namespace, place
+        )
+        self.children: Index[StoredRun, Place] = Index(
+            _child_of, lambda run: (run.created_at, run.id), place
+        )
+        self.ended: Index[StoredRun, Place] = Index(_ended_as, lambda run: run.finished_at, place)
+        self.live: Index[StoredRun, Place] = Index(_live_as, lambda run: run.id, place)
+        self.due: Index[StoredWait, WaitPlace] = Index(
+            _wait_due_in, lambda wait: wait.due_at, place
+        )
+        self.listed: Index[StoredWait, WaitPlace] = Index(_listed_in, lambda wait: wait.age, place)
+        self.begun: Index[StoredRun, Place] = Index(
+            _begun_as, lambda run: (run.created_at, run.id), place
+        )
+        self.completed: Index[StoredRun, Place] = Index(
+            _completed_as, lambda run: (run.finished_at, run.id), place
+        )
+        self._of_runs = (
+            self.by_age,
+            self.by_name,
+            self.children,
+            self.ended,
+            self.live,
+            self.begun,
+            self.completed,
+        )
+
+    # Each writes one thing as a whole; None removes it.
+
+    def put_run(self, place: Place, run: StoredRun | None) -> None:
+        before = self.runs.pop(place, None)
+        if run is not None:
+            self.runs[place] = run
+        if _is_found_alike(before, run):
+            return
+        for index in self._of_runs:
+            index.move(before, run)
+
+    def put_events(self, place: Place, events: list[KeptEvent] | None) -> None:
+        if events is None:
+            self.events.pop(place, None)
+        else:
+            self.events[place] = events
+
+    def cut_events(self, place: Place, count: int) -> None:
+        """Leave the first ``count`` events, which undoes adding more."""
+        del self.events[place][count:]
+
+    def put_wait(self, place: WaitPlace, wait: StoredWait | None) -> None:
+        namespace, run, key = place
+        waits = self.waits.setdefault((namespace, run), {})
+        before = waits.pop(key, None)
+        if wait is not None:
+            waits[key] = wait
+        elif not waits:
+            del self.waits[namespace, run]
+        self.due.move(before, wait)
+        self.listed.move(before, wait)
+
+    def put_steps(self, owner: str, steps: Steps | None) -> None:
+        before = self.steps.pop(owner, None)
+        if before is not None:
+            owners = self.step_owners[before.holder]
+            owners.discard(owner)
+            if not owners:
+                del self.step_owners[before.holder]
+        if steps is not None:
+            self.steps[owner] = steps
+            self.step_owners.setdefault(steps.holder, set()).add(owner)
+
+    # What is found through the views
+
+    def wait(self, namespace: str, run: RunId, key: str) -> StoredWait | None:
+        return self.waits.get((namespace, run), {}).get(key)
+
+    def waits_of(self, place: Place) -> list[StoredWait]:
+        return list(self.waits.get(place, {}).values())
+
+    def tree(self, root: Place) -> list[Place]:
+        """A run, its children and all theirs."""
+        found = [root]
+        for place in found:
+            found += self.children.ids(place)
+        return found
+
+
+def _is_found_alike(before: StoredRun | None, after: StoredRun | None) -> bool:
+    """Whether a run went on without anything that a view of runs looks at."""
+    return (
+        before is not None
+        and after is not None
+        and before.status is after.status
+        and before.version == after.version
+        and before.finished_at == after.finished_at
+        and before.created_at == after.created_at
+    )
+
+
+def _child_of(run: StoredRun) -> Groups:
+    return () if run.parent is None else ((run.namespace, run.parent.run),)
+
+
+def _ended_as(run: StoredRun) -> Groups:
+    """Children are left out: they go with their parent."""
+    return ((run.namespace, run.status),) if run.is_ended and run.parent is None else ()
+
+
+def _live_as(run: StoredRun) -> Groups:
+    return () if run.is_ended else ((run.namespace, run.flow, run.version),)
+
+
+def _begun_as(run: StoredRun) -> Groups:
+    """By what flows cool down: runs of their own that were not skipped."""
+    counts = run.has_cooldown and run.parent is None and run.status is not RunStatus.SKIPPED
+    return ((run.namespace, run.flow),) if counts else ()
+
+
+def _completed_as(run: StoredRun) -> Groups:
+    return _begun_as(run) if run.status is RunStatus.COMPLETED else ()
+
+
+def _wait_due_in(wait: StoredWait) -> Groups:
+    return () if wait.due_at is None or wait.is_held else (wait.namespace,)
+
+
+def _listed_in(wait: StoredWait) -> Groups:
+    """Those that somebody outside ends: signals by their names, which is what they are sent to."""
+    match wait.kind:
+        case WaitKind.SIGNAL:
+            return ((wait.kind, wait.name),)
+        case WaitKind.OUTSIDE | WaitKind.APPROVAL:
+            return (wait.kind,)
+        case _:
+            return ()
+
+
+SchedulePlace = tuple[str, str]
+"""Where a schedule is: its namespace and its name."""
+
+
+class ScheduleRecords:
+    def __init__(self) -> None:
+        self.by_place: dict[SchedulePlace, Schedule] = {}
+        self.due: Index[Schedule, SchedulePlace] = Index(
+            _schedule_due_in,
+            lambda each: each.state.due_at,
+            lambda each: (each.namespace, each.name),
+        )
+
+    def put(self, place: SchedulePlace, schedule: Schedule | None) -> None:
+        """Write a schedule as a whole; None removes it."""
+        before = self.by_place.pop(place, None)
+        if schedule is not None:
+            self.by_place[place] = schedule
+        self.due.move(before, schedule)
+
+
+def _schedule_due_in(schedule: Schedule) -> Groups:
+    return () if schedule.state.due_at is None else (schedule.namespace,)
+
+
 _EXPIRING = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
+
+
 JobIndex = Index[StoredJob, JobId]
 
 
@@ -129,6 +412,8 @@ class State:
 
 
 _states: WeakValueDictionary[str, State] = WeakValueDictionary()
+
+
 _states_lock = threading.Lock()
 
 

@@ -16,8 +16,8 @@ from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, HELD, Claim, FailedAttempt, Status
 from perdure.store.lifecycle import Operation, allows
+from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import State
-from perdure.store.memory.stored_job import StoredJob
 
 
 class Transaction:

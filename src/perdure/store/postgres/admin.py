@@ -16,11 +16,10 @@ from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun
 from perdure.model.job import HELD, QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
+from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Operation, starts_from
-from perdure.store.postgres.hints import Moves
 from perdure.store.postgres.rows import STATUS_OF
-from perdure.store.postgres.session import Session
-from perdure.store.postgres.statements import PACKAGE, place_in_sql
+from perdure.store.postgres.session import PACKAGE, Session, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
 from perdure.store.sql.statements import fill
 
@@ -100,7 +99,7 @@ class PostgresAdmin(AdminStore):
                         queue=queue, fingerprint=fingerprint, job_id=rival
                     ) from error
                 # The rival has finished meanwhile: nothing is in the way any more.
-        changes, moves = {}, Moves()
+        changes, moves = {}, WriteHints()
         for id, old, new, lane, frees_limit, run in rows:
             if run is not None:
                 raise JobBelongsToRun(job_id=id, run_id=run)

@@ -14,8 +14,8 @@ from perdure.store.contract.audit import (
     Orphan,
     SharedFingerprint,
 )
-from perdure.store.postgres.connections import Record
-from perdure.store.postgres.rows import job
+from perdure.store.postgres.connection import Record
+from perdure.store.postgres.rows import job_from
 from perdure.store.postgres.session import Session
 
 
@@ -39,7 +39,7 @@ class PostgresAudit(AuditStore):
         self, namespace: str | None, before: JobId | None, limit: int
     ) -> list[Job]:
         text = self._session.statements["hidden_jobs"]
-        return [job(row) for row in await self._session.scan(text, namespace, before, limit)]
+        return [job_from(row) for row in await self._session.scan(text, namespace, before, limit)]
 
     async def suspended_waits(self, namespace: str, run: RunId) -> frozenset[str]:
         rows = await self._session.fetch("suspended_waits", run, namespace)

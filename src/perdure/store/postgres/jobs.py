@@ -1,44 +1,410 @@
-"""Jobs: how they come in, are held, and end."""
+"""Jobs: how they are inserted, claimed and settled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import asyncpg
+import msgspec
 
+from perdure.clock import Clock
+from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
 from perdure.model.duration import nearest_duration
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Completed, Settlement
+from perdure.model.reach import check_times
+from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
+from perdure.rules.limits import Room, memory_of, room_under, share_out
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
-from perdure.store.postgres.connections import Connection, Record
-from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.inserting import (
-    INSERT_CHUNK,
-    Made,
-    Rows,
-    carry_out,
-    insert_steps,
-    is_one_statement,
-)
-from perdure.store.postgres.limits import LimitedClaim
+from perdure.store.hints import WriteHints
+from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.rows import (
     LEFT_OVER,
     STARTED_AT,
     STATUS_OF,
     by_rank,
     claimed_job,
+    like_job_columns,
+    new_job_columns,
     progress_row,
     settled_columns,
     settled_row,
 )
 from perdure.store.postgres.session import Session
-from perdure.store.postgres.transacting import Transacting
+
+Step = tuple[str, Sequence[Any]]
+"""A statement's name and its arguments."""
+
+
+Rows = Sequence[Sequence[Any]]
+
+
+Steps = Generator[Step, Rows, list[Inserted]]
+
+
+INSERT_CHUNK = 2_000
+"""Jobs that one statement carries; the next ones are made while the server works on them."""
+
+
+async def carry_out(
+    steps: Steps, execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]
+) -> list[Inserted]:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(await execute(*step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what Steps says it returns
+
+
+def carry_out_blocking(
+    steps: Steps, execute: Callable[[str, Sequence[Any]], Rows]
+) -> list[Inserted]:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(execute(*step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what Steps says it returns
+
+
+class Made:
+    """Jobs as they are made, kept so that an insert can be repeated."""
+
+    def __init__(self, jobs: Iterable[NewJob]) -> None:
+        self._jobs: list[NewJob] = []
+        self._rest = iter(jobs)
+
+    def chunk(self, start: int) -> list[NewJob]:
+        """The next ones from ``start``; makes no more of them than it needs."""
+        missing = start + INSERT_CHUNK - len(self._jobs)
+        self._jobs.extend(islice(self._rest, max(0, missing)))
+        return self._jobs[start : start + INSERT_CHUNK]
+
+
+def is_one_statement(jobs: Sequence[NewJob]) -> bool:
+    """Whether the insert needs no transaction around it."""
+    return all(job.fingerprint is None for job in jobs)
+
+
+def insert_steps(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints, *, may_be_in: bool = True
+) -> Steps:
+    """Insert jobs and answer in their order; ``moves`` learns what there is to publish.
+
+    ``may_be_in`` tells that an earlier try may have inserted them. Without it, one that is in
+    already is an error of the database, after which to try again with it.
+    """
+    if not jobs:
+        return []
+    for job in jobs:
+        check_times(job)
+    yield from _check_deadlines(jobs, moment)
+    if is_one_statement(jobs):
+        return (yield from _insert_plain(jobs, moment, moves, may_be_in))
+    if not any(job.on_conflict == "raise" for job in jobs):
+        return (yield from _insert_unique(jobs, moment, moves))
+    yield "mark_start", ()
+    try:
+        inserted = yield from _insert_unique(jobs, moment, moves)
+    except FingerprintTaken:
+        yield "undo_to_start", ()
+        raise
+    yield "forget_start", ()
+    return inserted
+
+
+def _check_deadlines(
+    jobs: Sequence[NewJob], moment: datetime | None
+) -> Generator[Step, Rows, None]:
+    fixed = []
+    for job in jobs:
+        if job.deadline_at is not None:
+            fixed.append(job)
+        elif job.deadline is not None and job.deadline <= timedelta(0):
+            raise InvalidInput(f"the deadline {job.deadline} of job {job.id} is not ahead")
+    if not fixed:
+        return
+    ids, deadlines = [job.id for job in fixed], [job.deadline_at for job in fixed]
+    for id, deadline_at, now in (yield "late_deadlines", (moment, ids, deadlines)):
+        raise InvalidInput(f"the deadline {deadline_at} of job {id} is not after {now}")
+
+
+def _insert_plain(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints, may_be_in: bool
+) -> Generator[Step, Rows, list[Inserted]]:
+    """Without a fingerprint nothing but its own id can be met, which counts as inserted."""
+    columns = None if may_be_in else like_job_columns(jobs)
+    if columns is None:
+        yield from _insert(jobs, moment, moves)
+    else:
+        [(is_waiting,)] = yield "insert_like_jobs", (moment, *columns)
+        moves.queued(_status(is_waiting), jobs[0].lane.text)
+    return [Inserted(id=job.id, is_new=True) for job in jobs]
+
+
+def _insert(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
+) -> Generator[Step, Rows, set[str]]:
+    """The ids of those that were inserted; the others met an id or a fingerprint."""
+    lanes = {job.id: job.lane.text for job in jobs}
+    new = yield "insert_jobs", (moment, *new_job_columns(jobs))
+    for id, is_waiting in new:
+        moves.queued(_status(is_waiting), lanes[id])
+    return {row[0] for row in new}
+
+
+def _status(is_waiting: bool) -> Status:
+    return Status.WAITING if is_waiting else Status.SCHEDULED
+
+
+def _insert_unique(jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints) -> Steps:
+    answers: list[Inserted] = []
+    for run in _runs(jobs):
+        found: dict[str, Inserted] = {}
+        while left := [job for job in run if job.id not in found]:
+            if left[0].on_conflict == "replace":
+                yield from _replace_rivals(left, moment, moves)
+            for id in (yield from _insert(left, moment, moves)):
+                found[id] = Inserted(id=JobId(id), is_new=True)
+            # Who met a rival that is gone by now goes round once more.
+            yield from _find_rivals([job for job in left if job.id not in found], found)
+        answers += [found[job.id] for job in run]
+    return answers
+
+
+def _runs(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """Split where one statement would not do what one insert after the other does.
+
+    A replacing job cancels what came before it in the same call, so it opens a run of its own
+    unless all of the run replace, each another fingerprint.
+    """
+    run: list[NewJob] = []
+    taken: set[tuple[str, str, str | None]] = set()
+    for job in jobs:
+        place = (job.namespace, job.lane.queue, job.fingerprint)
+        replaces = job.on_conflict == "replace"
+        if run and (replaces != (run[0].on_conflict == "replace") or (replaces and place in taken)):
+            yield run
+            run, taken = [], set()
+        run.append(job)
+        taken.add(place)
+    yield run
+
+
+def _replace_rivals(
+    jobs: Sequence[NewJob], moment: datetime | None, moves: WriteHints
+) -> Generator[Step, Rows, None]:
+    replaced = yield (
+        "replace_rivals",
+        (moment, *_places(jobs), type_name(JobCancelled)),
+    )
+    for id, was_held, was_limited in replaced:
+        moves.moved(id, Status.CANCELLED, None, frees_limit=was_limited)
+        if was_held:
+            moves.stopped(id)
+
+
+def _find_rivals(jobs: Sequence[NewJob], found: dict[str, Inserted]) -> Generator[Step, Rows, None]:
+    if not jobs:
+        return
+    rivals = {
+        id: (is_in, rival) for id, is_in, rival in (yield "find_rivals", tuple(_places(jobs)))
+    }
+    for job in jobs:
+        is_in, rival = rivals[job.id]
+        if is_in:
+            found[job.id] = Inserted(id=job.id, is_new=True)  # repeated after an unclear commit
+        elif rival is not None and job.on_conflict == "return":
+            found[job.id] = Inserted(id=JobId(rival), is_new=False)
+        elif rival is not None and job.on_conflict == "raise":
+            raise FingerprintTaken(
+                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+            )
+
+
+def _places(jobs: Sequence[NewJob]) -> Iterator[list[Any]]:
+    """Ids, namespaces, queues and fingerprints."""
+    yield [job.id for job in jobs]
+    yield [job.namespace for job in jobs]
+    yield [job.lane.queue for job in jobs]
+    yield [job.fingerprint for job in jobs]
+
+
+class LimitedClaim:
+    """One claim from lanes of which some are governed by rules; one transaction."""
+
+    def __init__(
+        self,
+        statements: Mapping[str, str],
+        request: ClaimRequest,
+        lanes: Sequence[LaneRequest],
+        clock: Clock | None,
+    ) -> None:
+        self._statements = statements
+        self._request = request
+        self._lanes = lanes
+        self._clock = clock
+        self._rules = tuple(dict.fromkeys(rule for lane in lanes for rule in lane.rules))
+        self._keys = sorted({rule.key for rule in self._rules})
+
+    async def run(self, connection: Connection, is_repeated: bool) -> Claimed:
+        async with Transacting(connection) as transaction:
+            claimed = await self._claim(connection)
+            if not claimed.jobs:
+                transaction.undo()
+        return msgspec.structs.replace(claimed, is_repeated=True) if is_repeated else claimed
+
+    async def _claim(self, connection: Connection) -> Claimed:
+        usages, paused, now = await self._usage(connection, await self._lock(connection))
+        lanes = [lane for lane in self._lanes if lane.queue not in paused]
+        rooms = _rooms(lanes, usages, now)
+        left = {key: room.count for key, room in rooms.items()}
+
+        candidates = await self._candidates(connection, lanes, left, now)
+        keys_of = {lane.lane: sorted({rule.key for rule in lane.rules}) for lane in lanes}
+        lane_of = {row[0]: row[1] for row in candidates}
+        chosen = share_out(
+            ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
+        )
+
+        windows = _longest_windows(lanes)
+        rows = await self._start(
+            connection, {id: keys_of[lane_of[id]] for id in chosen}, windows, now
+        )
+        openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+        return Claimed(
+            jobs=[claimed_job(row, self._request.namespace) for row in rows],
+            now=now,
+            opens_at=min(openings, default=None),
+        )
+
+    async def _lock(self, connection: Connection) -> dict[str, Record]:
+        """The rows of all keys, held until the end; made where they are missing."""
+        arguments = (self._request.namespace, self._keys)
+        while True:
+            rows = await connection.fetch(self._statements["lock_limits"], *arguments)
+            if len(rows) == len(self._keys):
+                return {row[0]: row for row in rows}
+            await connection.fetch(self._statements["add_limits"], *arguments)
+
+    async def _usage(
+        self, connection: Connection, limits: Mapping[str, Record]
+    ) -> tuple[dict[LimitRule, LimitUsage], Sequence[str], datetime]:
+        """What is in use under each rule, which queues are paused, and at which moment."""
+        rates = [rule for rule in self._rules if rule.window is not None]
+        now, paused, keys, counts, starts, oldest = await connection.fetchrow(
+            self._statements["limit_usage"],
+            None if self._clock is None else self._clock(),
+            self._request.namespace,
+            [rule.key for rule in rates],
+            [rule.window for rule in rates],
+        )
+        live = dict(zip(keys, counts, strict=True))
+        started = dict(zip(rates, zip(starts, oldest, strict=True), strict=True))
+        usages = {}
+        for rule in self._rules:
+            count, oldest_start_at = started.get(rule, (0, None))
+            usages[rule] = LimitUsage(
+                live=live.get(rule.key, 0),
+                starts=count,
+                oldest_start_at=oldest_start_at,
+                last_start_at=limits[rule.key][2],
+                closed_until=limits[rule.key][1],
+            )
+        return usages, paused, now
+
+    async def _candidates(
+        self,
+        connection: Connection,
+        lanes: Sequence[LaneRequest],
+        left: Mapping[str, int],
+        now: datetime,
+    ) -> list[Record]:
+        """What could start, lowest rank first; from no lane more than its keys have room for."""
+        wanted = {}
+        for lane in lanes:
+            room = min([self._request.limit, *(left[rule.key] for rule in lane.rules)])
+            if room > 0:
+                wanted[lane.lane] = room
+        if not wanted:
+            return []
+        rows: list[Record] = await connection.fetch(
+            self._statements["limit_candidates"],
+            now,
+            self._request.namespace,
+            self._request.worker,
+            list(wanted),
+            list(wanted.values()),
+        )
+        return rows
+
+    async def _start(
+        self,
+        connection: Connection,
+        chosen: Mapping[str, list[str]],
+        windows: Mapping[str, timedelta],
+        now: datetime,
+    ) -> list[Record]:
+        if not chosen:
+            return []
+        counts = Counter(key for keys in chosen.values() for key in keys)
+        rows: list[Record] = await connection.fetch(
+            self._statements["start_under_limits"],
+            now,
+            self._request.namespace,
+            self._request.worker,
+            nearest_duration(self._request.lease),
+            list(chosen),
+            [msgspec.json.encode(keys).decode() if keys else None for keys in chosen.values()],
+            list(counts),
+            list(counts.values()),
+            [windows.get(key) for key in counts],
+            [memory_of(self._rules, key) for key in counts],
+        )
+        return sorted(rows, key=by_rank)
+
+
+def limit_use(row: Record) -> LimitUse:
+    ids = row[0]
+    usage = LimitUsage(
+        live=len(ids),
+        starts=row[1],
+        oldest_start_at=row[2],
+        last_start_at=row[3],
+        closed_until=row[4],
+    )
+    return LimitUse(usage=usage, held_by=tuple(ids[:HOLDERS_MAX]))
+
+
+def _rooms(
+    lanes: Sequence[LaneRequest], usages: Mapping[LimitRule, LimitUsage], now: datetime
+) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    rooms: dict[str, Room] = {}
+    for rule in dict.fromkeys(rule for lane in lanes for rule in lane.rules):
+        room = room_under(rule, usages[rule], now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms
+
+
+def _longest_windows(lanes: Sequence[LaneRequest]) -> dict[str, timedelta]:
+    """For how long starts under each key have to be remembered."""
+    windows: dict[str, timedelta] = {}
+    for rule in (rule for lane in lanes for rule in lane.rules):
+        if rule.window is not None:
+            windows[rule.key] = max(rule.window, windows.get(rule.key, rule.window))
+    return windows
 
 
 class PostgresJobs(JobStore):
@@ -48,7 +414,9 @@ class PostgresJobs(JobStore):
     async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         made = Made(jobs)
 
-        async def work(connection: Connection, is_repeated: bool) -> tuple[list[Inserted], Moves]:
+        async def work(
+            connection: Connection, is_repeated: bool
+        ) -> tuple[list[Inserted], WriteHints]:
             try:
                 return await self._insert_all(connection, made, may_be_in=is_repeated)
             except asyncpg.UniqueViolationError:
@@ -60,9 +428,9 @@ class PostgresJobs(JobStore):
 
     async def _insert_all(
         self, connection: Connection, made: Made, *, may_be_in: bool
-    ) -> tuple[list[Inserted], Moves]:
+    ) -> tuple[list[Inserted], WriteHints]:
         """One chunk in one statement, if it can be; more of them in one transaction."""
-        moves = Moves()
+        moves = WriteHints()
         inserted: list[Inserted] = []
         chunk = made.chunk(0)
         if len(chunk) < INSERT_CHUNK and is_one_statement(chunk):
@@ -78,7 +446,7 @@ class PostgresJobs(JobStore):
         return inserted, moves
 
     async def _insert(
-        self, connection: Connection, jobs: Sequence[NewJob], moves: Moves, may_be_in: bool
+        self, connection: Connection, jobs: Sequence[NewJob], moves: WriteHints, may_be_in: bool
     ) -> list[Inserted]:
         async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
             rows: Rows = await connection.fetch(self._session.statements[statement], *arguments)
@@ -194,7 +562,7 @@ class PostgresJobs(JobStore):
         )
         rows = await self._settle("settle_completed", claims, columns)
         if rows:
-            moves = Moves()
+            moves = WriteHints()
             moves.changed(row[0] for row in rows)
             if any(row[2] for row in rows):
                 moves.frees_limit()
@@ -226,7 +594,7 @@ class PostgresJobs(JobStore):
         return await self._session.connections.run(work)
 
     def _publish_moved(self, rows: Sequence[Record]) -> None:
-        moves = Moves()
+        moves = WriteHints()
         for id, status, was_limited, lane in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
         self._session.publish(*moves.hints())

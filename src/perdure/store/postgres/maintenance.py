@@ -19,12 +19,11 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
-from perdure.store.postgres.connections import Record
-from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.rows import STATUS_OF
-from perdure.store.postgres.run_rows import wait
+from perdure.store.hints import WriteHints
+from perdure.store.postgres.connection import Record
+from perdure.store.postgres.rows import STATUS_OF, wait_from
 from perdure.store.postgres.session import Session
-from perdure.store.postgres.submits import prune_runs
+from perdure.store.postgres.submit import prune_runs
 from perdure.store.sql.schedules import first_readable
 
 
@@ -53,7 +52,7 @@ class PostgresMaintenance(MaintenanceStore):
 
     async def promote_due(self, namespace: str, limit: int) -> int:
         rows = await self._session.fetch("promote_due", self._session.moment(), namespace, limit)
-        moves = Moves()
+        moves = WriteHints()
         for id, lane in rows:
             moves.moved(id, Status.WAITING, lane)
         self._session.publish(*moves.hints())
@@ -70,7 +69,7 @@ class PostgresMaintenance(MaintenanceStore):
             deaths_max,
             type_name(WorkerDied),
         )
-        taken, moves = [], Moves()
+        taken, moves = [], WriteHints()
         for id, lane, holder, status, attempt, was_limited, failure in rows:
             moves.moved(id, status, lane, frees_limit=was_limited)
             taken.append(
@@ -149,7 +148,7 @@ class PostgresMaintenance(MaintenanceStore):
 
     async def due_waits(self, namespace: str, limit: int) -> list[Wait]:
         found = await self._session.fetch("due_waits", self._session.moment(), namespace, limit)
-        return [wait(row) for row in found]
+        return [wait_from(row) for row in found]
 
     async def due_schedules(self, namespace: str, limit: int) -> list[Schedule]:
         async def first(limit: int) -> list[Record]:

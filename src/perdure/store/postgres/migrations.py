@@ -1,4 +1,4 @@
-"""Create or upgrade the tables: one query when there is nothing to do, else under a lock."""
+"""Creating, upgrading and requiring the tables of this version."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from perdure.store.postgres.address import Address
-from perdure.store.postgres.connections import Connection
-from perdure.store.postgres.statements import PACKAGE, place_in_sql, statements_in
-from perdure.store.postgres.transacting import Transacting
-from perdure.store.sql.migrations import foreign_tables, load_migrations, pending
+from perdure.store.postgres.address import Address, parse_address
+from perdure.store.postgres.connection import Connection, Connections, Transacting
+from perdure.store.postgres.session import PACKAGE, place_in_sql, statements_in
+from perdure.store.sql.migrations import foreign_tables, load_migrations, pending, require_all
 
 MIGRATION_TIMEOUT_S = 86_400.0
 """Of one statement: an index on a large table takes its time."""
+
 
 _TABLES = (
     "jobs",
@@ -74,3 +74,27 @@ async def _applied_under_lock(
     if present:
         raise foreign_tables(where)
     return []
+
+
+async def require_postgres(url: str) -> None:
+    """Raise unless the server answers and the schema has the tables of this version."""
+    address = parse_address(url)
+    where = f"schema {address.schema!r} of {address.url}"
+
+    async def applied(connection: Connection, _: bool) -> list[tuple[int, str]]:
+        try:
+            rows = await connection.fetch(statements_in(address.schema)["applied"])
+        except asyncpg.UndefinedTableError:
+            return []
+        except asyncpg.UndefinedColumnError as error:
+            raise foreign_tables(where) from error
+        return [(version, name) for version, name in rows]
+
+    connections = Connections(address)
+    await connections.open()
+    try:
+        found = await connections.run(applied)
+    finally:
+        await connections.close()
+    steps = load_migrations(PACKAGE, place_in_sql(address.schema))
+    require_all(steps, pending(steps, found, where), where)

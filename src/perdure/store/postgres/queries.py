@@ -26,10 +26,8 @@ from perdure.model.run import (
 )
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
-from perdure.store.postgres import run_rows
-from perdure.store.postgres.limits import limit_use
-from perdure.store.postgres.rows import failed_attempt, job, job_state
-from perdure.store.postgres.run_rows import wait
+from perdure.store.postgres.jobs import limit_use
+from perdure.store.postgres.rows import attempt_from, job_from, run_from, state_from, wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.sql.statements import fill
 
@@ -45,7 +43,7 @@ class PostgresQueries(QueryStore):
 
     async def get_job(self, namespace: str | None, id: JobId) -> Job | None:
         for row in await self._session.fetch("get_job", namespace, id):
-            return job(row)
+            return job_from(row)
         return None
 
     async def list_jobs(self, filter: JobFilter, limit: int) -> list[Job]:
@@ -53,7 +51,8 @@ class PostgresQueries(QueryStore):
         name = "list_jobs" if is_in_order else "list_jobs_by_status"
         statement, arguments = filtered_jobs(self._session.statements[name], filter, after=1)
         return [
-            job(row) for row in await self._session.connections.fetch(statement, limit, *arguments)
+            job_from(row)
+            for row in await self._session.connections.fetch(statement, limit, *arguments)
         ]
 
     async def count_jobs(self, filter: JobFilter) -> int:
@@ -63,10 +62,10 @@ class PostgresQueries(QueryStore):
 
     async def job_states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
         rows = await self._session.fetch("job_states", list(ids))
-        return {row[0]: job_state(row) for row in rows}
+        return {row[0]: state_from(row) for row in rows}
 
     async def failed_attempts(self, id: JobId) -> list[FailedAttempt]:
-        return [failed_attempt(row) for row in await self._session.fetch("failed_attempts", id)]
+        return [attempt_from(row) for row in await self._session.fetch("failed_attempts", id)]
 
     async def find_result(
         self, namespace: str, task: str, input_hash: int, input: bytes
@@ -98,7 +97,7 @@ class PostgresQueries(QueryStore):
         name = "list_runs" if filter.id is None else "list_runs_of_id"
         statement, arguments = filtered_runs(self._session.statements[name], filter, after=1)
         found = await self._session.connections.fetch(statement, limit, *arguments)
-        return [run_rows.run(row) for row in found]
+        return [run_from(row) for row in found]
 
     async def count_runs(self, filter: RunFilter) -> int:
         statement, arguments = filtered_runs(self._session.statements["count_runs"], filter)
@@ -109,14 +108,14 @@ class PostgresQueries(QueryStore):
         found: list[Run | None] = [None] * len(runs)
         columns = [namespace for namespace, _ in runs], [id for _, id in runs]
         for row in await self._session.fetch("run_states", *columns):
-            found[row[0] - 1] = run_rows.run(row, 1)
+            found[row[0] - 1] = run_from(row, 1)
         return found
 
     async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:
-        return [job(row) for row in await self._session.fetch("run_jobs", namespace, run)]
+        return [job_from(row) for row in await self._session.fetch("run_jobs", namespace, run)]
 
     async def run_waits(self, namespace: str, run: RunId) -> list[Wait]:
-        return [wait(row) for row in await self._session.fetch("run_waits", namespace, run)]
+        return [wait_from(row) for row in await self._session.fetch("run_waits", namespace, run)]
 
     async def list_waits(self, filter: WaitFilter, limit: int) -> list[Wait]:
         statement, arguments = filtered_waits(
@@ -125,7 +124,7 @@ class PostgresQueries(QueryStore):
         is_indexed = filter.run is not None or filter.kind in _INDEXED
         fetch = self._session.connections.fetch if is_indexed else self._session.scan
         found = await fetch(statement, limit, *arguments)
-        return [wait(row) for row in found]
+        return [wait_from(row) for row in found]
 
 
 def filtered_jobs(statement: str, filter: JobFilter, after: int = 0) -> tuple[str, list[Any]]:

@@ -17,10 +17,10 @@ from perdure.model.run import (
     Submitted,
 )
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
-from perdure.store.postgres import run_rows
-from perdure.store.postgres.commits import commit_runs
+from perdure.store.postgres.commit import commit_runs
+from perdure.store.postgres.rows import loaded_from
 from perdure.store.postgres.session import Session
-from perdure.store.postgres.submits import submit_run
+from perdure.store.postgres.submit import submit_run
 
 
 class PostgresRuns(RunStore):
@@ -44,7 +44,7 @@ class PostgresRuns(RunStore):
             [wanted.number for wanted in runs],
         )
         for row in await self._session.fetch("load_runs", *columns):
-            found[row[0] - 1] = run_rows.loaded_run(row)
+            found[row[0] - 1] = loaded_from(row)
         return found
 
     async def latest_events(

@@ -19,12 +19,11 @@ from perdure.model.schedule import (
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.postgres.connections import Connection
-from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.inserting import Rows, carry_out, insert_steps
+from perdure.store.hints import WriteHints
+from perdure.store.postgres.connection import Connection, Transacting
+from perdure.store.postgres.jobs import Rows, carry_out, insert_steps
 from perdure.store.postgres.session import Session
-from perdure.store.postgres.submits import add_run, cooled_run, own_run
-from perdure.store.postgres.transacting import Transacting
+from perdure.store.postgres.submit import add_run, cooled_run, own_run
 from perdure.store.sql.schedules import read_schedule
 
 
@@ -37,8 +36,10 @@ class PostgresSchedules(ScheduleStore):
             check_times(job)
         submission = randbits(63)
 
-        async def work(connection: Connection, is_repeated: bool) -> tuple[ScheduleAnswer, Moves]:
-            moves = Moves()
+        async def work(
+            connection: Connection, is_repeated: bool
+        ) -> tuple[ScheduleAnswer, WriteHints]:
+            moves = WriteHints()
             try:
                 async with Transacting(connection):
                     answer = None
@@ -47,7 +48,7 @@ class PostgresSchedules(ScheduleStore):
                     if answer is None:
                         answer = await self._commit_one(connection, commit, submission, moves)
             except _RunTaken:
-                return ScheduleAnswer(state=ScheduleCommitState.TAKEN), Moves()
+                return ScheduleAnswer(state=ScheduleCommitState.TAKEN), WriteHints()
             return answer, moves
 
         answer, moves = await self._session.connections.run(work)
@@ -58,7 +59,7 @@ class PostgresSchedules(ScheduleStore):
         return bool(await self._session.fetch("delete_schedule", namespace, name))
 
     async def _commit_one(
-        self, connection: Connection, commit: ScheduleCommit, submission: int, moves: Moves
+        self, connection: Connection, commit: ScheduleCommit, submission: int, moves: WriteHints
     ) -> ScheduleAnswer:
         if not await self._is_as_expected(connection, commit):
             return ScheduleAnswer(state=ScheduleCommitState.CONFLICT)
@@ -116,7 +117,7 @@ class PostgresSchedules(ScheduleStore):
             state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted
         )
 
-    async def _insert_one(self, connection: Connection, job: NewJob, moves: Moves) -> Inserted:
+    async def _insert_one(self, connection: Connection, job: NewJob, moves: WriteHints) -> Inserted:
         async def execute(statement: str, arguments: Sequence[Any]) -> Rows:
             rows: Rows = await connection.fetch(self._session.statements[statement], *arguments)
             return rows

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from perdure.clock import Clock
 from perdure.model.hint import Hint
+from perdure.store.hints import WriteHints
 from perdure.store.postgres.address import Address
-from perdure.store.postgres.connections import Connection, Connections, Record
-from perdure.store.postgres.hints import Moves
-from perdure.store.postgres.statements import statements_in
-from perdure.store.postgres.transacting import Transacting
+from perdure.store.postgres.connection import Connection, Connections, Record, Transacting
 from perdure.store.postgres.wakeups import Wakeups
+from perdure.store.sql.statements import load_statements
+
+PACKAGE = "perdure.store.postgres"
+
+
+_FILES = (
+    "jobs",
+    "submit",
+    "commit",
+    "runs",
+    "queries",
+    "admin",
+    "maintenance",
+    "schedules",
+    "audit",
+)
+
+
+def place_in_sql(schema: str) -> Mapping[str, str]:
+    """What stands for ``{schema}``: quoted, so that any plain name can be a schema."""
+    return {"schema": f'"{schema}"'}
+
+
+@lru_cache(maxsize=64)
+def statements_in(schema: str) -> Mapping[str, str]:
+    """Every named statement, with the schema filled in."""
+    statements: dict[str, str] = {}
+    for file in _FILES:
+        more = load_statements(PACKAGE, f"sql/{file}.sql", place_in_sql(schema))
+        if twice := statements.keys() & more.keys():
+            raise ValueError(f"statements named twice: {', '.join(sorted(twice))}")
+        statements |= more
+    return MappingProxyType(statements)
+
 
 _SCAN = "SET LOCAL enable_seqscan = on"
 
@@ -54,6 +89,6 @@ class Session:
     def publish(self, *hints: Hint) -> None:
         self.wakeups.publish(hints)
 
-    def publish_moves(self, moves: Moves) -> None:
+    def publish_moves(self, moves: WriteHints) -> None:
         self.wakeups.publish_nearby(moves.hints_nearby())
         self.wakeups.publish(moves.hints())

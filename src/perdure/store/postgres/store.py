@@ -15,7 +15,8 @@ from perdure.store.contract import Store
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import PostgresAdmin
 from perdure.store.postgres.audit import PostgresAudit
-from perdure.store.postgres.connections import Connection
+from perdure.store.postgres.borrowed import insert_awaiting, insert_blocking
+from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.maintenance import PostgresMaintenance
 from perdure.store.postgres.migrations import migrate
@@ -23,7 +24,6 @@ from perdure.store.postgres.queries import PostgresQueries
 from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.schedules import PostgresSchedules
 from perdure.store.postgres.session import Session
-from perdure.store.postgres.transactions import insert_awaiting, insert_blocking
 from perdure.store.postgres.transfer import PostgresTransfer
 from perdure.store.wakeups import Kinds, Listener
 

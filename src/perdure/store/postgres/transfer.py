@@ -22,10 +22,9 @@ from perdure.store.contract.transfer import (
     TransferStore,
     let_go,
 )
-from perdure.store.postgres.connections import Connection, Record, close_gently, connect
+from perdure.store.postgres.connection import Connection, Record, close_gently, connect
 from perdure.store.postgres.rows import storable
-from perdure.store.postgres.session import Session
-from perdure.store.postgres.statements import place_in_sql
+from perdure.store.postgres.session import Session, place_in_sql
 from perdure.store.sql.kept_tables import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,

@@ -1,56 +1,118 @@
-"""Wake-ups between processes: LISTEN and NOTIFY on one connection of their own.
-
-A hint is never awaited by who writes. It goes to the listeners of this process directly, and into
-a sender that sends the first one at once and then gathers: a NOTIFY takes a lock that all
-databases of a server share, so under load one notification carries what came up meanwhile.
-Notifications of this very process come back to it too; they are signed and ignored.
-
-When LISTEN takes effect, at first or after a lost connection, listeners are told to look for
-themselves, since hints may have passed by until then. Silence is what nothing to tell sounds like,
-so a connection is asked from time to time whether it still leads to the server.
-"""
+"""Hints between processes, as notifications of the database."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
+from zlib import crc32
 
 import asyncpg
+import msgspec
 
 from perdure.clock import monotonic
 from perdure.model.hint import Hint, HintKind
+from perdure.model.value import Value
 from perdure.store.postgres.address import Address, place_of
-from perdure.store.postgres.connections import (
+from perdure.store.postgres.connection import (
     Connection,
     close_gently,
     connect,
     growing_delays,
 )
-from perdure.store.postgres.notifications import (
-    Merged,
-    channel_of,
-    merge,
-    read_message,
-    signature,
-    write_message,
-)
 from perdure.store.wakeups import Hub, Kinds, Listener, hub_of
 
+NAMES_MAX = 50
+
+
+PAYLOAD_MAX_BYTES = 7000
+"""PostgreSQL refuses 8000."""
+
+
+Merged = dict[HintKind, set[str] | None]
+"""The names by kind; None means any."""
+
+
+_random = secrets.token_hex(6)
+
+
+class Message(Value):
+    sender: str
+    hints: dict[HintKind, list[str] | None]
+
+
+def merge(merged: Merged, hints: Iterable[Hint]) -> Merged:
+    """Add hints to those already there; too many names become any."""
+    for hint in hints:
+        known = merged.get(hint.kind, set())
+        if known is not None:
+            names = known | hint.names
+            merged[hint.kind] = names if hint.names and len(names) <= NAMES_MAX else None
+    return merged
+
+
+def write_message(merged: Merged, sender: str) -> str:
+    hints = {kind: None if names is None else sorted(names) for kind, names in merged.items()}
+    payload = msgspec.json.encode(Message(sender=sender, hints=hints))
+    if len(payload) > PAYLOAD_MAX_BYTES:
+        payload = msgspec.json.encode(Message(sender=sender, hints=dict.fromkeys(hints)))
+    return payload.decode()
+
+
+def read_message(payload: str, own_signature: str) -> list[Hint]:
+    """The hints of a notification; none when it is our own, or not of our making."""
+    try:
+        message = msgspec.json.decode(payload, type=Message)
+    except msgspec.DecodeError:  # a channel is open to everybody
+        return []
+    if message.sender == own_signature:
+        return []
+    return [Hint(kind=kind, names=frozenset(names or ())) for kind, names in message.hints.items()]
+
+
+def signature(place: str) -> str:
+    """How the handles of this process on one place sign; another process signs otherwise.
+
+    Two spellings of the same place count as two: they share no hub, so they must hear each other.
+    """
+    return f"{os.getpid()}.{_random}.{crc32(place.encode()):08x}"
+
+
+def channel_of(schema: str) -> str:
+    return f"perdure_{schema}"
+
+
 GATHER_S = 0.01
+
+
 GATHER_SHARE = 4
 """How many times longer than sending took, hints are gathered at least."""
+
+
 FLUSH_TIMEOUT_S = 1.0
+
+
 HEARTBEAT_S = 30.0
 """How often a connection on which nothing is heard is asked whether it still leads anywhere."""
+
+
 ANSWER_TIMEOUT_S = 10.0
 """Of the connection for wake-ups. All that it carries is small, and may be lost."""
 
+
 _NOTIFY = "SELECT pg_notify($1, $2)"
+
+
 _HEARTBEAT = "SELECT 1"
+
+
 _FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
 _log = logging.getLogger("perdure.store")
 
 

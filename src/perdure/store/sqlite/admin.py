@@ -15,11 +15,10 @@ from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.sql.migrations import indexes_made, load_migrations
-from perdure.store.sqlite.moving import Move, is_held, move
+from perdure.store.sqlite.jobs import Move, is_held, move
 from perdure.store.sqlite.rows import JobRow, as_json, micros_in, moment, queue_from
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.statements import PACKAGE
-from perdure.store.sqlite.transaction import Transaction
+from perdure.store.sqlite.transaction import PACKAGE, Transaction
 
 Plan = Callable[[JobRow, int], Move]
 """Where an operation takes a job that it applies to, at a moment."""

@@ -1,9 +1,4 @@
-"""One database for each place and process, shared by all handles on it.
-
-A process writes through one connection, so its own threads never contend for the file's lock, and
-what they write at the same moment shares one commit. Threads and connections do not survive a
-fork: a child process opens the place anew.
-"""
+"""What the handles of one process share on one file: a writer, and readers."""
 
 from __future__ import annotations
 
@@ -15,11 +10,9 @@ from typing import TypeVar
 
 from perdure.clock import Clock
 from perdure.errors import StoreError
-from perdure.store.sqlite.place import SqlitePlace
-from perdure.store.sqlite.reader import Reader, Requests
-from perdure.store.sqlite.requests import Operation, Request
-from perdure.store.sqlite.statements import statements_of
-from perdure.store.sqlite.writer import Writer
+from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.transaction import statements_of
+from perdure.store.sqlite.writer import Operation, Reader, Request, Requests, Writer
 from perdure.store.wakeups import hub_of
 
 READERS = 2
@@ -119,6 +112,7 @@ class _Databases:
 
 
 _open = _Databases()
+
 _inherited: list[_Databases] = []
 
 

@@ -1,24 +1,557 @@
-"""Jobs: how they come in, are held, and end."""
+"""Jobs: how they are inserted, claimed and settled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
+from typing import NamedTuple
 
+from perdure.errors import FingerprintTaken, IllegalTransition, InvalidInput, JobCancelled
+from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
-from perdure.model.outcome import Settlement
+from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
+from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
+from perdure.model.moment import nearest_storable
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+    Settlement,
+)
+from perdure.model.reach import check_times
+from perdure.model.retry import type_name
+from perdure.model.value import Value
 from perdure.model.worker import Renewal
+from perdure.rules.limits import Room, memory_of, room_under, share_out
 from perdure.store.contract import ClaimRequest, JobStore
-from perdure.store.lifecycle import Operation
-from perdure.store.sqlite.claiming import claim_jobs
-from perdure.store.sqlite.inserting import insert_jobs
-from perdure.store.sqlite.moving import Move, move
-from perdure.store.sqlite.rows import JobRow, as_json, encode_details, micros_in
+from perdure.store.lifecycle import Operation, after_settling, allows
+from perdure.store.sqlite.rows import (
+    INLINE_MAX_BYTES,
+    STATUSES,
+    JobRow,
+    Row,
+    as_json,
+    claimed_from,
+    deadline_of,
+    encode,
+    encode_details,
+    micros,
+    micros_in,
+    moment,
+    moment_or_none,
+    new_row,
+)
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.settling import settle_jobs
 from perdure.store.sqlite.transaction import Transaction
+
+
+class Move(Value):
+    """One job on its way to another status."""
+
+    job: JobRow
+    after: Status
+    failure: Failure | None = None
+    """What its history shows of it."""
+    takes_claim: bool = False
+    """Its holder is stale from now on."""
+    attempts_back: int = 0
+    deaths: int = 0
+
+
+def move(transaction: Transaction, operation: Operation, moves: Sequence[Move]) -> None:
+    """Write the moves by the transition table, keep their failures, and hint at them."""
+    for step in moves:
+        if not allows(operation, Status(step.job.status), step.after):
+            raise IllegalTransition(job_id=step.job.id, operation=operation, status=step.job.status)
+    now = transaction.now
+    transaction.write_rows(
+        "move_jobs",
+        [
+            (
+                step.job.number,
+                step.after,
+                step.job.epoch + step.takes_claim,
+                step.job.attempt - step.attempts_back,
+                step.job.deaths + step.deaths,
+                now if step.after in FINISHED else None,
+            )
+            for step in moves
+        ],
+    )
+    failed = [(step.job, step.failure) for step in moves if step.failure is not None]
+    record_failures(transaction, failed)
+    hint_at_moves(transaction, [(step.job, step.after) for step in moves])
+
+
+def record_failures(transaction: Transaction, failed: Iterable[tuple[JobRow, Failure]]) -> None:
+    """Add to the history of jobs, as they were before this write."""
+    transaction.write_rows(
+        "insert_failures",
+        [
+            (job.id, job.attempt, job.worker, transaction.now, encode(failure))
+            for job, failure in failed
+        ],
+    )
+
+
+def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[JobRow, Status]]) -> None:
+    """Tell waiters, workers that look for jobs, and those that wait for room under a limit."""
+    changed: list[str] = []
+    ready: set[str] = set()
+    for job, after in moved:
+        changed.append(job.id)
+        if after is Status.WAITING:
+            ready.add(job.lane)
+        elif after is Status.SCHEDULED:
+            transaction.hint_any(HintKind.SCHEDULED)
+        if job.is_limited and after not in HELD:
+            transaction.hint_any(HintKind.READY)
+    transaction.hint(HintKind.CHANGED, changed)
+    transaction.hint(HintKind.READY, ready)
+
+
+def is_held(job: JobRow) -> bool:
+    return job.status in HELD
+
+
+Fingerprint = tuple[str, str, str | None]
+
+
+_LANE, _STATUS = 4, 6  # of a new row
+
+
+class _Replace(Value):
+    """The job to cancel in favour of another."""
+
+    rival: JobId
+    by: JobId
+
+
+Step = NewJob | _Replace
+
+
+def insert_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Add jobs and answer in their order; raises before it writes."""
+    for job in jobs:
+        check_times(job)
+    is_plain = all(job.fingerprint is None for job in jobs) and not _past(transaction, jobs)
+    if is_plain:
+        _write(transaction, jobs)
+        return [Inserted(id=job.id, is_new=True) for job in jobs]
+    transaction.write("take_write_lock")
+    steps, answers = _plan(transaction, jobs)
+    for kind, group in groupby(steps, type):
+        if kind is _Replace:
+            _cancel(transaction, [step for step in group if isinstance(step, _Replace)])
+        else:
+            _write(transaction, [step for step in group if isinstance(step, NewJob)])
+    return answers
+
+
+def _plan(
+    transaction: Transaction, jobs: Sequence[NewJob]
+) -> tuple[Sequence[Step], list[Inserted]]:
+    """What to do in which order, as if the jobs came one by one."""
+    known = {row[1] for row in transaction.rows("jobs_by_id", ids=as_json([j.id for j in jobs]))}
+    live = _live_fingerprints(transaction, jobs)
+    steps: list[Step] = []
+    answers: list[Inserted] = []
+    for job in jobs:
+        if job.id in known:  # repeated after an unclear commit
+            answers.append(Inserted(id=job.id, is_new=True))
+            continue
+        _check_deadline(transaction, job)
+        rival = live.get(_fingerprint_of(job))
+        if rival is not None and job.on_conflict == "return":
+            answers.append(Inserted(id=rival, is_new=False))
+            continue
+        if rival is not None and job.on_conflict == "raise":
+            raise FingerprintTaken(
+                queue=job.lane.queue, fingerprint=job.fingerprint or "", job_id=rival
+            )
+        if rival is not None:
+            steps.append(_Replace(rival=rival, by=job.id))
+        steps.append(job)
+        known.add(job.id)
+        if job.fingerprint is not None:
+            live[_fingerprint_of(job)] = job.id
+        answers.append(Inserted(id=job.id, is_new=True))
+    return steps, answers
+
+
+def _write(transaction: Transaction, jobs: Sequence[NewJob]) -> None:
+    rows = [new_row(job, transaction.now) for job in jobs]
+    transaction.write_rows("insert_jobs", rows)
+    large = [(job.id, job.input) for job in jobs if len(job.input) > INLINE_MAX_BYTES]
+    transaction.write_rows("insert_large_inputs", large)
+    waiting = [row for row in rows if row[_STATUS] == Status.WAITING]
+    transaction.hint(HintKind.READY, (row[_LANE] for row in waiting))
+    if len(waiting) < len(rows):
+        transaction.hint_any(HintKind.SCHEDULED)
+
+
+def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
+    by = {step.rival: step.by for step in replaced}
+    rivals = [JobRow._make(r) for r in transaction.rows("jobs_by_id", ids=as_json(list(by)))]
+    moves = [
+        Move(
+            job=rival,
+            after=Status.CANCELLED,
+            failure=Failure(type=type_name(JobCancelled), message=f"replaced by {by[rival.id]}"),
+            takes_claim=is_held(rival),
+        )
+        for rival in rivals
+    ]
+    move(transaction, Operation.REPLACE, moves)
+    transaction.hint(HintKind.ABORTING, (rival.id for rival in rivals if is_held(rival)))
+
+
+def _live_fingerprints(
+    transaction: Transaction, jobs: Sequence[NewJob]
+) -> dict[Fingerprint, JobId]:
+    wanted = {_fingerprint_of(job) for job in jobs if job.fingerprint is not None}
+    rows = transaction.rows("live_fingerprints", wanted=as_json(list(wanted)))
+    found = (JobRow._make(row) for row in rows)
+    return {(job.namespace, job.queue, job.fingerprint): job.id for job in found}
+
+
+def _fingerprint_of(job: NewJob) -> Fingerprint:
+    return job.namespace, job.lane.queue, job.fingerprint
+
+
+def _past(transaction: Transaction, jobs: Sequence[NewJob]) -> bool:
+    deadlines = (deadline_of(job, transaction.now) for job in jobs)
+    return any(at is not None and at <= transaction.now for at in deadlines)
+
+
+def _check_deadline(transaction: Transaction, job: NewJob) -> None:
+    deadline_at = deadline_of(job, transaction.now)
+    if deadline_at is not None and deadline_at <= transaction.now:
+        raise InvalidInput(
+            f"the deadline {moment(deadline_at)} of job {job.id} is not after "
+            f"{moment(transaction.now)}"
+        )
+
+
+def rooms_under(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    now = moment(transaction.now)
+    rooms: dict[str, Room] = {}
+    for rule, usage in zip(rules, _usages(transaction, namespace, rules), strict=True):
+        room = room_under(rule, usage, now)
+        if rule.key not in rooms or room.count < rooms[rule.key].count:
+            rooms[rule.key] = room
+    return rooms
+
+
+def limit_uses(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> list[LimitUse]:
+    holders: dict[str, list[JobId]] = {}
+    for key, id in transaction.rows("limit_holders", namespace=namespace, now=transaction.now):
+        holders.setdefault(key, []).append(JobId(id))
+    usages = _usages(transaction, namespace, rules)
+    return [
+        LimitUse(usage=usage, held_by=tuple(holders.get(rule.key, ())[:HOLDERS_MAX]))
+        for rule, usage in zip(rules, usages, strict=True)
+    ]
+
+
+def _usages(
+    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
+) -> list[LimitUsage]:
+    live: dict[str, int] = dict(
+        transaction.rows("live_under_limits", namespace=namespace, now=transaction.now)
+    )
+    keys = list({rule.key for rule in rules})
+    found = transaction.rows("limits", namespace=namespace, keys=as_json(keys))
+    marks = {key: (last_start_at, closed_until) for key, last_start_at, closed_until in found}
+    usages = []
+    for rule in rules:
+        starts, oldest = _starts_in_window(transaction, namespace, rule)
+        last_start_at, closed_until = marks.get(rule.key, (None, None))
+        usages.append(
+            LimitUsage(
+                live=live.get(rule.key, 0),
+                starts=starts,
+                oldest_start_at=moment_or_none(oldest),
+                last_start_at=moment_or_none(last_start_at),
+                closed_until=moment_or_none(closed_until),
+            )
+        )
+    return usages
+
+
+def record_starts(
+    transaction: Transaction,
+    namespace: str,
+    started: Sequence[tuple[str, ...]],
+    rules: Sequence[LimitRule],
+) -> None:
+    """Count jobs that just started, given the keys of each, and forget what left the window."""
+    now = transaction.now
+    counts = Counter(key for keys in started for key in keys)
+    transaction.write_rows(
+        "record_starts",
+        [(namespace, key, now, now + micros_in(memory_of(rules, key))) for key in counts],
+    )
+    windows: dict[str, timedelta] = {}
+    for rule in rules:
+        if rule.key in counts and rule.window is not None:
+            windows[rule.key] = max(rule.window, windows.get(rule.key, rule.window))
+    transaction.write_rows("add_starts", [(namespace, key, now, counts[key]) for key in windows])
+    for key, window in windows.items():
+        transaction.write(
+            "forget_starts", namespace=namespace, key=key, until=now - micros_in(window)
+        )
+
+
+def _starts_in_window(
+    transaction: Transaction, namespace: str, rule: LimitRule
+) -> tuple[int, int | None]:
+    if rule.window is None:
+        return 0, None
+    since = transaction.now - micros_in(rule.window)
+    [(starts, oldest)] = transaction.rows(
+        "starts_since", namespace=namespace, key=rule.key, since=since
+    )
+    return starts, oldest
+
+
+LaneRules = Mapping[str, tuple[LimitRule, ...]]
+
+
+def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
+    """Lease the most urgent jobs of the lanes, as many as the limits leave room for."""
+    paused = {name for (name,) in transaction.rows("paused_among", namespace=request.namespace)}
+    lanes = {lane.lane: lane.rules for lane in request.lanes if lane.queue not in paused}
+    if any(lanes.values()):
+        return _claim_limited(transaction, request, lanes)
+    rows = transaction.rows(
+        "claim_jobs",
+        namespace=request.namespace,
+        lanes=as_json(list(lanes)),
+        worker=request.worker,
+        lease_until=transaction.now + micros_in(request.lease),
+        now=transaction.now,
+        limit=request.limit,
+    )
+    return _claimed(transaction, rows)
+
+
+def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneRules) -> Claimed:
+    rules = tuple(dict.fromkeys(rule for of_lane in lanes.values() for rule in of_lane))
+    rooms = rooms_under(transaction, request.namespace, rules)
+    open_lanes = [
+        lane for lane, of_lane in lanes.items() if all(rooms[rule.key].count for rule in of_lane)
+    ]
+    keys = {lane: tuple(dict.fromkeys(rule.key for rule in lanes[lane])) for lane in open_lanes}
+    front = transaction.rows(
+        "front_of_lanes",
+        namespace=request.namespace,
+        lanes=as_json(open_lanes),
+        worker=request.worker,
+        now=transaction.now,
+        limit=request.limit,
+    )
+
+    lane_of = {str(number): lane for number, lane in front}
+    candidates = ((number, keys[lane]) for number, lane in lane_of.items())
+    left = {key: room.count for key, room in rooms.items()}
+    chosen = share_out(candidates, left, request.limit)
+
+    rows = _start(transaction, request, [(number, keys[lane_of[number]]) for number in chosen])
+    started = [keys[lane_of[number]] for number in chosen]
+    record_starts(transaction, request.namespace, started, rules)
+    openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+    claimed = _claimed(transaction, rows)
+    return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=min(openings, default=None))
+
+
+def _start(
+    transaction: Transaction, request: ClaimRequest, chosen: Sequence[tuple[str, tuple[str, ...]]]
+) -> list[Row]:
+    until = transaction.now + micros_in(request.lease)
+    return transaction.returned_rows(
+        "claim_picked",
+        [
+            (int(number), request.worker, until, transaction.now, as_json(keys) if keys else None)
+            for number, keys in chosen
+        ],
+    )
+
+
+def _claimed(transaction: Transaction, rows: Sequence[Row]) -> Claimed:
+    rows = sorted(rows, key=_rank_then_id)
+    without_input = [row[1] for row in rows if row[5] is None]
+    large_inputs: dict[str, bytes] = {}
+    if without_input:
+        found = transaction.rows("large_inputs", ids=as_json(without_input))
+        large_inputs = dict(found)
+    jobs = [claimed_from(row, large_inputs) for row in rows]
+    return Claimed(jobs=jobs, now=moment(transaction.now))
+
+
+def _rank_then_id(row: Row) -> tuple[float, str]:
+    return row[0], row[1]
+
+
+class _Ending(NamedTuple):
+    """A settlement whose claim is current."""
+
+    job: JobRow
+    after: Status
+    settlement: Settlement
+    ready_at: int
+
+
+class _Effects(NamedTuple):
+    """What an outcome changes besides the status."""
+
+    attempts_back: int = 0
+    failures: int = 0
+    postpones: int = 0
+    avoid_worker: WorkerId | None = None
+    avoid_until: int | None = None
+
+
+_NONE = _Effects()
+
+
+_ATTEMPT_BACK = _Effects(attempts_back=1)
+
+
+_FAILED = _Effects(failures=1)
+
+
+def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
+    """Write outcomes under their claims' fences; None, and nothing written, for a stale one."""
+    endings = _endings(transaction, settlements)
+    current = [ending for ending in endings if ending is not None]
+    # Most jobs complete, so that has a statement of its own that leaves most columns alone.
+    completed = [ending for ending in current if ending.after is Status.COMPLETED]
+    others = [ending for ending in current if ending.after is not Status.COMPLETED]
+    now = transaction.now
+    transaction.write_rows("complete_jobs", [_completed_row(now, ending) for ending in completed])
+    transaction.write_rows("settle_jobs", [_row(now, ending) for ending in others])
+    record_failures(transaction, _failures_of(others))
+    transaction.write_rows("close_limits", _limits_closed_by(others))
+    hint_at_moves(transaction, [(ending.job, ending.after) for ending in current])
+    return [None if ending is None else ending.after for ending in endings]
+
+
+def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> list[_Ending | None]:
+    ids = as_json([settlement.claim.id for settlement in settlements])
+    jobs = {row[1]: JobRow._make(row) for row in transaction.rows("jobs_by_id", ids=ids)}
+    endings: list[_Ending | None] = []
+    for settlement in settlements:
+        job = jobs.get(settlement.claim.id)
+        ending = None
+        if job is not None and job.epoch == settlement.claim.epoch:
+            ready_at = _ready_at(transaction, job, settlement.outcome)
+            is_due = ready_at <= transaction.now
+            after = after_settling(STATUSES[job.status], settlement.outcome, is_due=is_due)
+            if after is not None:
+                ending = _Ending(job, after, settlement, ready_at)
+                del jobs[job.id]  # it is no longer held when the same claim comes again
+        endings.append(ending)
+    return endings
+
+
+def _completed_row(now: int, ending: _Ending) -> Row:
+    """A row for the statement ``complete_jobs``."""
+    job, _, settlement, _ = ending
+    outcome, progress = settlement.outcome, settlement.progress
+    assert isinstance(outcome, Completed)
+    return (
+        job.number,
+        now,
+        int(settlement.is_dropped),  # a bool costs the driver a search for an adapter
+        None if progress is None else progress.message,
+        None if progress is None else encode_details(progress),
+        outcome.output,
+    )
+
+
+def _row(now: int, ending: _Ending) -> Row:
+    """A row for the statement ``settle_jobs``."""
+    job, after, settlement, ready_at = ending
+    # An aborting job ends cancelled whatever its outcome says.
+    is_counted = job.status == Status.ACTIVE
+    effects = _effects(job, settlement.outcome, ready_at) if is_counted else _NONE
+    progress = settlement.progress
+    is_finished = after in FINISHED
+    return (
+        job.number,
+        after,
+        effects.attempts_back,
+        effects.failures,
+        effects.postpones,
+        ready_at if is_counted else job.ready_at,
+        effects.avoid_worker,
+        effects.avoid_until,
+        now if is_finished else None,
+        is_finished and settlement.is_dropped,
+        None if progress is None else progress.percent,
+        None if progress is None else progress.message,
+        None if progress is None else encode_details(progress),
+    )
+
+
+def _effects(job: JobRow, outcome: Outcome, ready_at: int) -> _Effects:
+    match outcome:
+        case Retried():
+            return _Effects(
+                failures=not outcome.is_postponed,
+                postpones=outcome.is_postponed,
+                avoid_worker=job.worker,
+                avoid_until=ready_at + micros_in(outcome.hold_off),
+            )
+        case Failed() | Buried():
+            return _FAILED
+        case GivenBack() | Released():
+            return _ATTEMPT_BACK
+        case _:
+            return _NONE
+
+
+def _ready_at(transaction: Transaction, job: JobRow, outcome: Outcome) -> int:
+    if not isinstance(outcome, Retried):
+        return job.ready_at
+    if outcome.until is not None:
+        return micros(nearest_storable(outcome.until))
+    return transaction.now + micros_in(outcome.delay)
+
+
+def _failures_of(endings: Sequence[_Ending]) -> list[tuple[JobRow, Failure]]:
+    failures = []
+    for ending in endings:
+        match ending.settlement.outcome:
+            case Retried(failure=failure) | Failed(failure=failure) | Buried(failure=failure):
+                failures.append((ending.job, failure))
+            case Cancelled(failure=failure) if failure is not None:
+                failures.append((ending.job, failure))
+            case _:
+                pass
+    return failures
+
+
+def _limits_closed_by(endings: Sequence[_Ending]) -> list[Row]:
+    return [
+        (ending.job.namespace, outcome.closes_limit, ending.ready_at)
+        for ending in endings
+        if isinstance(outcome := ending.settlement.outcome, Retried) and outcome.closes_limit
+    ]
 
 
 class SqliteJobs(JobStore):

@@ -25,8 +25,7 @@ from perdure.store.contract import (
 )
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.sql.schedules import first_readable
-from perdure.store.sqlite.moving import Move, move
-from perdure.store.sqlite.removing import remove_jobs, remove_run
+from perdure.store.sqlite.jobs import Move, move
 from perdure.store.sqlite.rows import (
     JobRow,
     Row,
@@ -35,9 +34,10 @@ from perdure.store.sqlite.rows import (
     micros_in,
     moment,
     moment_or_none,
+    wait_from,
 )
-from perdure.store.sqlite.run_rows import wait_from
 from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.submit import remove_jobs, remove_run
 from perdure.store.sqlite.transaction import Transaction
 
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 
 from perdure.clock import system_clock
-from perdure.store.sql.migrations import Migration, foreign_tables, load_migrations, pending
-from perdure.store.sqlite.busy import patiently
-from perdure.store.sqlite.connecting import OPEN_SECONDS_MAX
-from perdure.store.sqlite.place import SqlitePlace
+from perdure.store.sql.migrations import (
+    Migration,
+    foreign_tables,
+    load_migrations,
+    pending,
+    require_all,
+)
+from perdure.store.sqlite.address import SqlitePlace, place_at
+from perdure.store.sqlite.connection import OPEN_SECONDS_MAX, patiently
 from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.statements import PACKAGE
+from perdure.store.sqlite.transaction import PACKAGE
 
 _CREATED = re.compile(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", re.MULTILINE)
+
 _TABLES = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
@@ -80,3 +89,19 @@ def _statements_in(text: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+def require_sqlite(url: str) -> None:
+    """Raise unless the file is there and has the tables of this version."""
+    place = place_at(url)
+    place.check_reachable()
+    if not os.path.exists(place.path):
+        raise place.unreachable(f"there is no file {place.path!r}", "The first worker creates it")
+    steps = load_migrations(PACKAGE, {"prefix": place.prefix})
+    address = f"{Path(place.path).as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            left = pending_at(connection, place, steps)
+    except sqlite3.DatabaseError as error:
+        raise place.unreachable(str(error), "Look at the file") from error
+    require_all(steps, left, place.path)

@@ -28,19 +28,19 @@ from perdure.model.run import (
 from perdure.model.worker import WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.sql.statements import fill
-from perdure.store.sqlite.limits import limit_uses
+from perdure.store.sqlite.jobs import limit_uses
 from perdure.store.sqlite.rows import (
     as_json,
     attempt_from,
     job_from,
     micros,
+    run_from,
     state_from,
+    wait_from,
     worker_from,
 )
-from perdure.store.sqlite.run_rows import run_from, wait_from
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.statements import statements_of
-from perdure.store.sqlite.transaction import Transaction
+from perdure.store.sqlite.transaction import Transaction, statements_of
 
 _AFTER_ALL_IDS = "\U0010ffff"
 

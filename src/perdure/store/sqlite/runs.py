@@ -18,11 +18,10 @@ from perdure.model.run import (
     Submitted,
 )
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
-from perdure.store.sqlite.committing import commit_runs
-from perdure.store.sqlite.rows import as_json
-from perdure.store.sqlite.run_rows import RUN_COLUMNS, event_from, run_from
+from perdure.store.sqlite.commit import commit_runs
+from perdure.store.sqlite.rows import RUN_COLUMNS, as_json, event_from, run_from
 from perdure.store.sqlite.session import SMALL_MAX, Session
-from perdure.store.sqlite.submitting import submit_run
+from perdure.store.sqlite.submit import submit_run
 from perdure.store.sqlite.transaction import Transaction
 
 _AFTER_ALL_EVENTS = 2**63 - 1

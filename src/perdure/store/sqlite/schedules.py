@@ -18,10 +18,10 @@ from perdure.model.schedule import (
 )
 from perdure.store.contract import ScheduleStore
 from perdure.store.sql.schedules import read_schedule
-from perdure.store.sqlite.inserting import insert_jobs
+from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import micros, moment_or_none
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.submitting import submit_run
+from perdure.store.sqlite.submit import submit_run
 from perdure.store.sqlite.transaction import Transaction
 
 

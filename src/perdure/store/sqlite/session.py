@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock, monotonic
 from perdure.errors import StoreError
+from perdure.store.sqlite.address import SqlitePlace
 from perdure.store.sqlite.database import Database
-from perdure.store.sqlite.place import SqlitePlace
-from perdure.store.sqlite.requests import Operation
 from perdure.store.sqlite.rows import Row
+from perdure.store.sqlite.writer import Operation
 
 Answer = TypeVar("Answer")
 

@@ -9,17 +9,17 @@ from typing import Any
 from perdure.clock import Clock, system_clock
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
+from perdure.store.sqlite.address import SqlitePlace, place_at
 from perdure.store.sqlite.admin import SqliteAdmin
 from perdure.store.sqlite.audit import SqliteAudit
+from perdure.store.sqlite.borrowed import BorrowedInsert
 from perdure.store.sqlite.database import close_database, open_database
 from perdure.store.sqlite.jobs import SqliteJobs
 from perdure.store.sqlite.maintenance import SqliteMaintenance
-from perdure.store.sqlite.place import SqlitePlace, place_at
 from perdure.store.sqlite.queries import SqliteQueries
 from perdure.store.sqlite.runs import SqliteRuns
 from perdure.store.sqlite.schedules import SqliteSchedules
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.transactions import BorrowedInsert
 from perdure.store.sqlite.transfer import SqliteTransfer
 from perdure.store.wakeups import Kinds, Listener, hub_of
 

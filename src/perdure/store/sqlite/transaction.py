@@ -4,12 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from perdure.model.hint import Hint, HintKind
-from perdure.store.sqlite.rows import Row, moment
-from perdure.store.sqlite.statements import in_batches, with_rows
+from perdure.store.sql.statements import fill, load_statements
+from perdure.store.sqlite.rows import (
+    CLAIMED_ROW,
+    JOB_ROW,
+    LAST_NUMBER,
+    NODE_JOB_ROW,
+    RECORD_ROW,
+    RUN_ROW,
+    WAIT_ROW,
+    Row,
+    moment,
+)
+
+PACKAGE = "perdure.store.sqlite"
+
+
+_FILES = (
+    "jobs",
+    "submit",
+    "commit",
+    "runs",
+    "queries",
+    "admin",
+    "maintenance",
+    "schedules",
+    "audit",
+)
+
+
+ROWS_MAX = 64
+"""Rows that one statement writes. A power of two, as all sizes are, so that few texts exist."""
+
+
+@lru_cache(maxsize=64)
+def statements_of(prefix: str) -> Mapping[str, str]:
+    place = {
+        "job_row": JOB_ROW,
+        "claimed_row": CLAIMED_ROW,
+        "record_row": RECORD_ROW,
+        "node_job_row": NODE_JOB_ROW,
+        "run_row": RUN_ROW,
+        "wait_row": WAIT_ROW,
+        "last_number": LAST_NUMBER,
+        "prefix": prefix,  # the last one, because others contain it
+    }
+    found: dict[str, str] = {}
+    for file in _FILES:
+        found |= load_statements(PACKAGE, f"sql/{file}.sql", place)
+    return MappingProxyType(found)
+
+
+def in_batches(rows: Sequence[tuple[Any, ...]]) -> list[Sequence[tuple[Any, ...]]]:
+    """Cut rows into batches of 1, 2, 4 … ``ROWS_MAX``: one prepared statement for each size."""
+    batches = []
+    start, size = 0, ROWS_MAX
+    while start < len(rows):
+        while size > len(rows) - start:
+            size //= 2
+        batches.append(rows[start : start + size])
+        start += size
+    return batches
+
+
+@lru_cache(maxsize=1024)
+def with_rows(text: str, columns: int, rows: int) -> str:
+    """A statement for that many rows of parameters."""
+    row = f"({', '.join('?' * columns)})"
+    return fill(text, {"rows": ", ".join([row] * rows)})
+
 
 Hints = dict[HintKind, set[str] | None]
 """Names by kind; None instead of the names means any."""

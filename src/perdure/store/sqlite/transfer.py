@@ -42,11 +42,23 @@ from perdure.store.sql.kept_tables import (
     types_of,
 )
 from perdure.store.sql.statements import fill
-from perdure.store.sqlite.busy import patiently
-from perdure.store.sqlite.connecting import as_store_error, connect_reader, connect_writer
-from perdure.store.sqlite.place import SqlitePlace
-from perdure.store.sqlite.rows import INLINE_MAX_BYTES, Row, as_json, micros, moment, moment_or_none
-from perdure.store.sqlite.run_rows import LAST_NUMBER, names_in
+from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.connection import (
+    as_store_error,
+    connect_reader,
+    connect_writer,
+    patiently,
+)
+from perdure.store.sqlite.rows import (
+    INLINE_MAX_BYTES,
+    LAST_NUMBER,
+    Row,
+    as_json,
+    micros,
+    moment,
+    moment_or_none,
+    names_in,
+)
 from perdure.store.sqlite.session import Session
 
 Answer = TypeVar("Answer")

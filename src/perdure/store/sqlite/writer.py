@@ -1,34 +1,236 @@
-"""The thread that writes: one connection, one transaction for all that came in meanwhile.
-
-A small operation that finds nobody writing need not wait for the thread: its caller does it at
-once, on the same connection. It never waits there, neither for a lock nor for the disk.
-
-Each operation of such a group commit stands alone: it is undone when it fails, and the others are
-not. An answer is given after the commit, so what was answered is written. Nothing that goes wrong
-ends the thread. While it is idle and somebody listens, it watches for commits of other processes.
-"""
+"""The one thread that writes: group commit, checkpoints, and what other processes have written."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from perdure.clock import Clock
-from perdure.store.sqlite.busy import is_busy, patiently
-from perdure.store.sqlite.checkpoints import Checkpoints
-from perdure.store.sqlite.connecting import as_opening_error, as_store_error, connect_writer
+from perdure.clock import Clock, monotonic
+from perdure.model.hint import Hint, HintKind
+from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.connection import (
+    BYTES,
+    as_opening_error,
+    as_store_error,
+    connect_reader,
+    connect_writer,
+    is_busy,
+    patiently,
+)
 from perdure.store.sqlite.migrations import migrate
-from perdure.store.sqlite.place import SqlitePlace
-from perdure.store.sqlite.reader import Reader
-from perdure.store.sqlite.requests import Operation, Request, reply
 from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.transaction import Hints, Transaction, as_hints, merge_hints
-from perdure.store.sqlite.watch import Watch
+from perdure.store.sqlite.transaction import Connection, Hints, Transaction, as_hints, merge_hints
 from perdure.store.wakeups import Hub
+
+Answer = TypeVar("Answer")
+
+Operation = Callable[[Transaction], Answer]
+
+
+class Request:
+    """One operation, and the future that its caller awaits."""
+
+    __slots__ = ("_clock", "_operation", "answer", "error", "future", "hints", "loop")
+
+    def __init__(self, operation: Operation[Any], clock: Clock) -> None:
+        self._operation = operation
+        self._clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self.hints: Hints = {}
+
+    def run(self, connection: Connection, sql: Mapping[str, str]) -> None:
+        """Do it, in the transaction that the connection is in. May be called again."""
+        # The moment is read here rather than when it was asked: it may have waited for a lock.
+        transaction = Transaction(connection, sql, micros(self._clock()))
+        self.answer = self._operation(transaction)
+        self.hints, self.error = transaction.hints, None
+
+    def fail(self, error: Exception) -> None:
+        self.error, self.hints = error, {}
+
+
+def reply(requests: Iterable[Request]) -> None:
+    """Hand the answers over, waking each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    for request in requests:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, answered in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed: nobody is left to be told
+            loop.call_soon_threadsafe(_resolve, answered)
+
+
+def _resolve(requests: list[Request]) -> None:
+    for request in requests:
+        if request.future.done():
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.answer)
+
+
+Requests = SimpleQueue[Request | None]
+
+
+class Reader:
+    """Takes requests from a queue that it shares with other readers; None ends one of them."""
+
+    def __init__(self, place: SqlitePlace, sql: Mapping[str, str], requests: Requests) -> None:
+        self._place = place
+        self._sql = sql
+        self._requests = requests
+        self._thread = Thread(target=self._run, name=f"perdure reads {place.path}", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (request := self._requests.get()) is not None:
+            if request.future.cancelled():
+                continue
+            try:
+                connection = connection or connect_reader(self._place)
+                self._read(connection, request)
+            except Exception as error:
+                request.fail(as_store_error(error, self._place))
+            reply([request])
+        if connection is not None:
+            connection.close()
+
+    def _read(self, connection: sqlite3.Connection, request: Request) -> None:
+        def attempt() -> None:
+            connection.execute("BEGIN")
+            try:
+                request.run(connection, self._sql)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+        patiently(attempt, self._place.path)
+
+
+PAGES = 4_000
+"""Pages gathered, as estimated: the same ones are written again and again, so waiting for more of
+them saves most of the copying."""
+
+PAGES_PER_COMMIT = 3
+
+ROWS_PER_PAGE = 8
+
+LOOK_EVERY = 8
+"""Commits between two looks at the file's size."""
+
+
+class Checkpoints:
+    def __init__(self, path: str) -> None:
+        self._wal = f"{path}-wal"
+        self._rows = 0
+        self._seen_rows = 0
+        self._commits = 0
+        self._bytes = 0
+        self._are_due = False
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether one is due and was not made yet: what is written now only adds to it."""
+        return self._are_due
+
+    def are_due(self, connection: sqlite3.Connection) -> bool:
+        """Whether it is time for one; asked after every commit."""
+        rows = connection.total_changes
+        if rows != self._seen_rows and not self._are_due:
+            self._seen_rows = rows
+            self._commits += 1
+            pages = self._commits * PAGES_PER_COMMIT + (rows - self._rows) // ROWS_PER_PAGE
+            self._are_due = pages >= PAGES or (
+                self._commits % LOOK_EVERY == 0 and self._wal_bytes() - self._bytes >= BYTES
+            )
+        return self._are_due
+
+    def make(self, connection: sqlite3.Connection) -> None:
+        """Move what can be moved; what others still read is moved the next time."""
+        self._rows = self._seen_rows = connection.total_changes
+        self._commits = 0
+        self._are_due = False
+        is_all_moved = False
+        with suppress(sqlite3.Error):
+            [(_, pages, moved)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            is_all_moved = pages == moved
+        # If all was, the file is filled again from its beginning, and cut where it was larger than
+        # what is kept; else it grows on.
+        self._bytes = min(self._wal_bytes(), BYTES) if is_all_moved else self._wal_bytes()
+
+    def _wal_bytes(self) -> int:
+        try:
+            return os.stat(self._wal).st_size
+        except OSError:
+            return 0
+
+
+_SECONDS_BUSY, _SECONDS_IDLE, _GROWTH = 0.003, 0.010, 1.02
+
+_SECONDS_EARLY = 0.0005  # a wait may end a little before its time; do not wait again for the rest
+
+
+class Watch:
+    """Asks often just after something happened, less often when idle, and never for nobody."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._version: int | None = None
+        self._seconds = _SECONDS_IDLE
+        self._looked_at = monotonic()
+
+    @property
+    def seconds_to_next_look(self) -> float | None:
+        """How long to wait at most; None when nobody listens."""
+        if not self._hub.is_heard:
+            return None
+        return max(_SECONDS_EARLY, self._looked_at + self._seconds - monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        left = self.seconds_to_next_look
+        return left is not None and left <= _SECONDS_EARLY
+
+    def hurry(self) -> None:
+        """Something happened: more may follow."""
+        self._seconds = _SECONDS_BUSY
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """If it is time to, see whether another connection committed; then hint at anything."""
+        if not self.is_due:
+            return
+        self._looked_at = monotonic()
+        if self._has_changed(connection):
+            self.hurry()
+            for kind in HintKind:
+                self._hub.publish(Hint(kind=kind))
+        else:
+            self._seconds = min(self._seconds * _GROWTH, _SECONDS_IDLE)
+
+    def _has_changed(self, connection: sqlite3.Connection) -> bool:
+        # It counts commits of all connections but this one.
+        try:
+            [(version,)] = connection.execute("PRAGMA data_version").fetchall()
+        except sqlite3.Error:
+            return False  # it was busy, or is broken: whoever looks for himself will find out
+        before, self._version = self._version, version
+        # At first nothing is known of the time since somebody listens; a hint too many is harmless.
+        return bool(before != version)
+
 
 GROUP_MAX = 256
 """Operations in one transaction, so that none waits long for its answer."""

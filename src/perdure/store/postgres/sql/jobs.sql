@@ -1,7 +1,243 @@
+-- Claiming without limits. $1 is always the moment that counts as now (null: the database's own).
+-- The rows are found again by their place (ctid): they were locked in this very statement, so
+-- they cannot move, and no statistics can mislead the planner. A row that changed hands between
+-- the snapshot and the lock is missed, and still waits for the next claim.
+--
+-- These take part in transactions of other drivers too. Parameters are therefore cast by CAST,
+-- and every statement starts with the moment that counts as now (null: the database's own).
+--
 -- $1 is always the moment that counts as now (null: the database's own).
 -- A held job is one with a lease, which a CHECK ties to its status. The fence asks for the lease
 -- rather than the status: else the planner could walk the index of held jobs instead of looking
 -- each job up by its id.
+--
+-- Claiming under limits: one transaction that holds the rows of all keys involved, so that
+-- claimers of a key come one after the other. Each statement sees what the one before waited for.
+
+-- name: claim_from_one_lane
+WITH picked AS MATERIALIZED (
+    -- Others' picks are skipped, not waited for: each claimer gets rows of its own.
+    SELECT ctid AS place
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND namespace = $2
+      AND lane = $5
+      AND (avoid_worker IS NULL
+           OR avoid_worker <> $3
+           OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
+      AND $6 <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2))
+    ORDER BY rank, id
+    LIMIT $7
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = $3,
+    started_at  = coalesce($1::timestamptz, statement_timestamp()),
+    lease_until = coalesce($1::timestamptz, statement_timestamp()) + $4::interval,
+    limit_keys  = NULL
+WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
+RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
+          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;
+
+-- name: claim_from_lanes
+WITH open_lanes AS MATERIALIZED (
+    SELECT lane
+    FROM unnest($5::text[], $6::text[]) AS wanted (lane, queue)
+    WHERE queue <> ALL (ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2))
+),
+-- A few from the front of each lane, without locks. The last of the best $7 of them bounds what
+-- is worth locking, so that many lanes do not mean many times as many locks.
+fronts AS MATERIALIZED (
+    SELECT front.rank, front.id
+    FROM open_lanes
+    CROSS JOIN LATERAL (
+        SELECT rank, id
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = $2
+          AND lane = open_lanes.lane
+          AND (avoid_worker IS NULL
+               OR avoid_worker <> $3
+               OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
+        ORDER BY rank, id
+        LIMIT $8
+    ) AS front
+),
+bound AS MATERIALIZED (
+    SELECT rank, id
+    FROM fronts
+    ORDER BY rank, id
+    OFFSET $7 - 1
+    LIMIT 1
+),
+picked AS MATERIALIZED (
+    SELECT candidate.place, candidate.rank, candidate.id, candidate.lane
+    FROM open_lanes
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, rank, id, lane
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = $2
+          AND lane = open_lanes.lane
+          AND (rank, id) <= (
+              coalesce((SELECT rank FROM bound), 'infinity'), coalesce((SELECT id FROM bound), ''))
+          AND (avoid_worker IS NULL
+               OR avoid_worker <> $3
+               OR avoid_until <= coalesce($1::timestamptz, statement_timestamp()))
+        ORDER BY rank, id
+        LIMIT $7
+        FOR UPDATE SKIP LOCKED
+    ) AS candidate
+)
+UPDATE {schema}.jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = $3,
+    started_at  = coalesce($1::timestamptz, statement_timestamp()),
+    lease_until = coalesce($1::timestamptz, statement_timestamp()) + $4::interval,
+    limit_keys  = NULL
+WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT $7))
+RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy, job_group,
+          deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key,
+          -- Locked and not taken: others that looked meanwhile have to be told to look again.
+          (SELECT count(*) FROM picked) > $7;
+
+-- name: insert_jobs
+INSERT INTO {schema}.jobs (
+    id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+    priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
+)
+SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+       priority, max_attempts, run_id, node_key, now, ready_at, deadline_at,
+       CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END,
+       date_part('epoch', ready_at) + priority * aging
+FROM (
+    SELECT id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
+           priority, aging, max_attempts, run_id, node_key, moment.now,
+           coalesce(run_at, moment.now + delay) AS ready_at,
+           coalesce(deadline_at, moment.now + deadline) AS deadline_at
+    FROM unnest(
+        CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS text[]),
+        CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS text[]), CAST($9 AS bytea[]),
+        CAST($10 AS bytea[]), CAST($11 AS bigint[]), CAST($12 AS integer[]),
+        CAST($13 AS double precision[]), CAST($14 AS integer[]), CAST($15 AS interval[]),
+        CAST($16 AS timestamptz[]), CAST($17 AS interval[]), CAST($18 AS timestamptz[]),
+        CAST($19 AS text[]), CAST($20 AS text[])
+    ) AS line (id, namespace, queue, task, lane, job_group, fingerprint, policy, input,
+               input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
+               run_id, node_key)
+    CROSS JOIN (
+        SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())
+    ) AS moment (now)
+) AS given
+ON CONFLICT DO NOTHING
+RETURNING id, status = 'waiting';
+
+-- name: insert_like_jobs
+-- Jobs that differ in nothing but their input, as ``enqueue_many`` makes them. It fails where an
+-- id is in already: tolerating that costs a second record in the log for every row, which only a
+-- repeated insert needs to pay.
+WITH shared AS MATERIALIZED (
+    SELECT now, ready_at,
+           coalesce(CAST($16 AS timestamptz), now + CAST($17 AS interval)) AS deadline_at,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
+           date_part('epoch', ready_at) + CAST($11 AS integer) * CAST($13 AS double precision)
+               AS rank
+    FROM (
+        SELECT now, coalesce(CAST($14 AS timestamptz), now + CAST($15 AS interval)) AS ready_at
+        FROM (
+            SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now
+        ) AS moment
+    ) AS times
+),
+added AS (
+    INSERT INTO {schema}.jobs (
+        id, input, input_hash, namespace, queue, task, lane, job_group, policy, priority,
+        max_attempts, created_at, ready_at, deadline_at, status, rank
+    )
+    SELECT given.id, given.input, given.input_hash,
+           CAST($5 AS text), CAST($6 AS text), CAST($7 AS text), CAST($8 AS text),
+           CAST($9 AS text), CAST($10 AS bytea), CAST($11 AS integer), CAST($12 AS integer),
+           shared.now, shared.ready_at, shared.deadline_at, shared.status, shared.rank
+    FROM unnest(CAST($2 AS text[]), CAST($3 AS bytea[]), CAST($4 AS bigint[]))
+        AS given (id, input, input_hash)
+    CROSS JOIN shared
+)
+SELECT status = 'waiting'
+FROM shared;
+
+-- name: late_deadlines
+-- A job that is in already had its deadline checked: it is being repeated.
+SELECT given.id, given.deadline_at, moment.now
+FROM unnest(CAST($2 AS text[]), CAST($3 AS timestamptz[])) AS given (id, deadline_at)
+CROSS JOIN (SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())) AS moment (now)
+WHERE given.deadline_at <= moment.now
+  AND NOT EXISTS (SELECT FROM {schema}.jobs WHERE jobs.id = given.id)
+ORDER BY given.id
+LIMIT 1;
+
+-- name: find_rivals
+-- What stands in the way of jobs that were not inserted: the same id, or a live fingerprint.
+SELECT given.id, same.id IS NOT NULL, rival.id
+FROM unnest(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]))
+    AS given (id, namespace, queue, fingerprint)
+LEFT JOIN {schema}.jobs AS same ON same.id = given.id
+LEFT JOIN {schema}.jobs AS rival
+    ON rival.namespace = given.namespace
+   AND rival.queue = given.queue
+   AND rival.fingerprint = given.fingerprint
+   AND rival.status IN ('waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled');
+
+-- name: replace_rivals
+WITH rivals AS MATERIALIZED (
+    SELECT rival.id, rival.lease_until IS NOT NULL AS was_held, given.id AS replaced_by
+    FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS text[]))
+        AS given (id, namespace, queue, fingerprint)
+    JOIN {schema}.jobs AS rival
+        ON rival.namespace = given.namespace
+       AND rival.queue = given.queue
+       AND rival.fingerprint = given.fingerprint
+       AND rival.status IN ('waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
+    -- A job that is in already did its replacing: it is being repeated.
+    WHERE NOT EXISTS (SELECT FROM {schema}.jobs AS same WHERE same.id = given.id)
+    ORDER BY rival.id
+    FOR UPDATE OF rival
+),
+replaced AS (
+    UPDATE {schema}.jobs
+    SET status      = 'cancelled',
+        epoch       = epoch + CASE WHEN was_held THEN 1 ELSE 0 END,
+        lease_until = NULL,
+        finished_at = coalesce(CAST($1 AS timestamptz), statement_timestamp())
+    FROM rivals
+    WHERE jobs.id = rivals.id
+    RETURNING jobs.id, jobs.attempt, jobs.worker, jobs.finished_at,
+              jobs.limit_keys IS NOT NULL AS was_limited, was_held, replaced_by
+),
+history AS (
+    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, worker, finished_at,
+           json_build_object('type', CAST($6 AS text), 'message', 'replaced by ' || replaced_by)
+    FROM replaced
+)
+SELECT id, was_held, was_held AND was_limited
+FROM replaced;
+
+-- name: mark_start
+SAVEPOINT perdure_insert;
+
+-- name: undo_to_start
+ROLLBACK TO SAVEPOINT perdure_insert;
+
+-- name: forget_start
+RELEASE SAVEPOINT perdure_insert;
+
+-- name: notify
+SELECT pg_notify(CAST($1 AS text), CAST($2 AS text));
 
 -- name: settle_completed
 UPDATE {schema}.jobs
@@ -166,3 +402,111 @@ WHERE status IN ('active', 'aborting')
   AND worker = $2
   AND id <> ALL ($3::text[])
 RETURNING id, status, limit_keys IS NOT NULL, lane;
+
+-- name: lock_limits
+-- In the order of the keys, for everybody: no two claimers can wait for each other.
+SELECT key, closed_until, last_start_at
+FROM {schema}.limits
+WHERE namespace = $1
+  AND key = ANY ($2::text[])
+ORDER BY key
+FOR UPDATE;
+
+-- name: add_limits
+INSERT INTO {schema}.limits (namespace, key)
+SELECT $1, key
+FROM unnest($2::text[]) AS given (key)
+ORDER BY key
+ON CONFLICT DO NOTHING;
+
+-- name: limit_usage
+-- One row: the moment, the paused queues, how many jobs are live under which keys, and for each
+-- rate ($3 keys, $4 windows) the starts within the window and the oldest of them.
+-- clock_timestamp, because the locks may have been waited for.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+),
+live AS MATERIALIZED (
+    SELECT key, count(*) AS count
+    FROM {schema}.jobs
+    CROSS JOIN unnest(limit_keys) AS held (key)
+    WHERE status IN ('active', 'aborting')
+      AND limit_keys IS NOT NULL
+      AND namespace = $2
+      AND lease_until > (SELECT now FROM moment)
+    GROUP BY key
+),
+rates AS MATERIALIZED (
+    SELECT coalesce(starts.count, 0) AS count, starts.oldest_at
+    FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rate (key, span, number)
+    CROSS JOIN LATERAL (
+        SELECT sum(count)::integer AS count, min(started_at) AS oldest_at
+        FROM {schema}.limit_starts
+        WHERE namespace = $2
+          AND key = rate.key
+          AND started_at > (SELECT now FROM moment) - rate.span
+    ) AS starts
+    ORDER BY rate.number
+)
+SELECT (SELECT now FROM moment),
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2),
+       ARRAY (SELECT key FROM live),
+       ARRAY (SELECT count FROM live),
+       ARRAY (SELECT count FROM rates),
+       ARRAY (SELECT oldest_at FROM rates);
+
+-- name: limit_candidates
+SELECT candidate.id, candidate.lane
+FROM unnest($4::text[], $5::integer[]) AS wanted (lane, room)
+CROSS JOIN LATERAL (
+    SELECT id, lane, rank
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND namespace = $2
+      AND lane = wanted.lane
+      AND (avoid_worker IS NULL
+           OR avoid_worker <> $3
+           OR avoid_until <= $1::timestamptz)
+    ORDER BY rank, id
+    LIMIT wanted.room
+    FOR UPDATE SKIP LOCKED
+) AS candidate
+ORDER BY candidate.rank, candidate.id;
+
+-- name: start_under_limits
+WITH counted AS (
+    INSERT INTO {schema}.limit_starts (namespace, key, started_at, count)
+    SELECT $2, key, $1::timestamptz, count
+    FROM unnest($7::text[], $8::integer[], $9::interval[]) AS start (key, count, span)
+    WHERE span IS NOT NULL
+),
+forgotten AS (
+    DELETE FROM {schema}.limit_starts
+    USING unnest($7::text[], $9::interval[]) AS start (key, span)
+    WHERE limit_starts.namespace = $2
+      AND limit_starts.key = start.key
+      AND limit_starts.started_at <= $1::timestamptz - start.span
+),
+remembered AS (
+    UPDATE {schema}.limits
+    SET last_start_at = $1::timestamptz,
+        counts_until  = greatest(counts_until, $1::timestamptz + start.memory)
+    FROM unnest($7::text[], $10::interval[]) AS start (key, memory)
+    WHERE limits.namespace = $2
+      AND limits.key = start.key
+)
+UPDATE {schema}.jobs
+SET status      = 'active',
+    epoch       = epoch + 1,
+    attempt     = attempt + 1,
+    worker      = $3,
+    started_at  = $1::timestamptz,
+    lease_until = $1::timestamptz + $4::interval,
+    limit_keys  = CASE
+        WHEN chosen.keys IS NOT NULL
+        THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
+    END
+FROM unnest($5::text[], $6::text[]) AS chosen (id, keys)
+WHERE jobs.id = chosen.id
+RETURNING jobs.id, epoch, lane, input, attempt, failures, postpones, max_attempts, policy,
+          job_group, deadline_at, created_at, rank, started_at, priority, deaths, run_id, node_key;

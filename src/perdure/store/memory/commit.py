@@ -1,0 +1,217 @@
+"""One step of a run: checked, fenced, and written with all that it starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import HELD, NewJob, Status
+from perdure.model.outcome import Settlement
+from perdure.model.run import (
+    ENDED,
+    CommitResult,
+    CommitState,
+    Continues,
+    Ends,
+    NodeSettlement,
+    Repeats,
+    RunCommit,
+    WaitKind,
+)
+from perdure.store.memory.jobs import fresh, settle
+from perdure.store.memory.records import StoredJob, StoredRun
+from perdure.store.memory.submit import add_events, begin, make_due, take_away, tell_parent
+from perdure.store.memory.transaction import Transaction
+
+_DONE = CommitResult(state=CommitState.DONE)
+
+
+_CONFLICT = CommitResult(state=CommitState.CONFLICT)
+
+
+_PARKED_FROM = HELD | {Status.WAITING, Status.SCHEDULED}
+
+
+def commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
+    """Check what a step was decided upon, and write it."""
+    run = transaction.state.records.runs.get((commit.namespace, commit.run))
+    if run is None:
+        return _CONFLICT
+    if _is_repeated(transaction, run, commit):
+        return _DONE
+    if run.number != commit.expected:
+        return _CONFLICT
+    claims = [settlement.claim for settlement in commit.settlements]
+    stale = tuple(claim for claim in claims if transaction.held(claim) is None)
+    if stale:
+        return CommitResult(state=CommitState.STALE, stale=stale)
+    _write(transaction, run, commit)
+    return _DONE
+
+
+def _is_repeated(transaction: Transaction, run: StoredRun, commit: RunCommit) -> bool:
+    """Whether this very step was written before, whatever followed it."""
+    if not commit.events:
+        return run.token == commit.token
+    log = transaction.state.records.events[run.place]
+    return len(log) > commit.expected and log[commit.expected].token == commit.token
+
+
+def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
+    settled = {settlement.claim.id for settlement in commit.settlements}
+    if commit.clears or commit.drops:
+        _give_up_jobs(transaction, run, commit, settled)
+    if commit.clears or commit.drops or commit.closes:
+        _end_waits(transaction, run, commit)
+    if commit.holds is not None:
+        _hold_jobs(transaction, run, settled, holds=commit.holds)
+        _hold_waits(transaction, run, holds=commit.holds)
+    if commit.version is not None:
+        _change_lanes(transaction, run, commit.version)
+    for settlement in commit.settlements:
+        _settle(transaction, settlement)
+    after = _go_on(transaction, run, commit)
+    begin(transaction, run.place, commit.jobs, commit.waits, commit.children)
+    if after.is_ended and not run.is_ended:
+        tell_parent(transaction, after)
+
+
+def _go_on(transaction: Transaction, run: StoredRun, commit: RunCommit) -> StoredRun:
+    """Add the events, and give the run's row what follows from them."""
+    records, now = transaction.state.records, transaction.now
+    ended_at = run.finished_at or now
+    after = replace(
+        run,
+        number=run.number + len(commit.events),
+        token=commit.token,
+        status=commit.status,
+        version=run.version if commit.version is None else commit.version,
+        updated_at=now,
+        finished_at=ended_at if commit.status in ENDED else None,
+        summary=run.summary if commit.summary is None else commit.summary,
+        snapshot=commit.snapshot or run.snapshot,
+    )
+    add_events(transaction, run.place, commit.events, commit.token)
+    transaction.put(records.put_run, run.place, run, after)
+    transaction.hint(HintKind.RUN, run.id)
+    return after
+
+
+# What becomes of jobs
+
+
+def _settle(transaction: Transaction, settlement: NodeSettlement) -> None:
+    job = transaction.state.jobs[settlement.claim.id]
+    match settlement.then:
+        case Ends():
+            transaction.remove(job.id)
+            transaction.hint_at_room(job)
+        case Continues(job=new):
+            _continue(transaction, job, new)
+        case Repeats(outcome=outcome):
+            settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
+
+
+def _continue(transaction: Transaction, job: StoredJob, new: NewJob) -> None:
+    """Let the row be another job under the same claim, as if that had just been started."""
+    started = replace(
+        fresh(transaction, new),
+        id=job.id,
+        status=job.status,
+        epoch=job.epoch,
+        attempt=1,
+        worker=job.worker,
+        lease_until=job.lease_until,
+        started_at=transaction.now,
+    )
+    transaction.save(started)
+    transaction.hint_at_room(job)
+
+
+def _give_up_jobs(
+    transaction: Transaction, run: StoredRun, commit: RunCommit, settled: Collection[JobId]
+) -> None:
+    state = transaction.state
+    if commit.clears:
+        ids = state.of_run.ids(run.place)
+    else:
+        ids = [id for key in commit.drops for id in state.of_node.ids((*run.place, key))]
+    for id in dict.fromkeys(ids):
+        if id not in settled:
+            take_away(transaction, state.jobs[id])
+
+
+def _hold_jobs(
+    transaction: Transaction, run: StoredRun, settled: Collection[JobId], *, holds: bool
+) -> None:
+    state = transaction.state
+    for id in state.of_run.ids(run.place):
+        job = state.jobs[id]
+        if holds and job.status in _PARKED_FROM and id not in settled:
+            _park(transaction, job)
+        elif not holds and job.status is Status.PAUSED:
+            is_due = job.ready_at <= transaction.now
+            back = replace(job, status=Status.WAITING if is_due else Status.SCHEDULED)
+            transaction.save(back)
+            transaction.hint_if_queued(back)
+
+
+def _park(transaction: Transaction, job: StoredJob) -> None:
+    if job.status not in HELD:
+        transaction.save(replace(job, status=Status.PAUSED))
+        return
+    parked = replace(
+        job,
+        status=Status.PAUSED,
+        epoch=job.epoch + 1,
+        attempt=job.attempt - 1,
+        worker=None,
+        lease_until=None,
+        limit_keys=(),
+    )
+    transaction.save(parked)
+    transaction.hint_at_room(job)
+    transaction.hint(HintKind.ABORTING, job.id)
+
+
+def _change_lanes(transaction: Transaction, run: StoredRun, version: str) -> None:
+    state = transaction.state
+    for id in state.of_run.ids(run.place):
+        job = state.jobs[id]
+        moved = replace(job, lane=replace(job.lane, flow=f"{run.flow}@{version}"))
+        transaction.save(moved)
+        transaction.hint_if_queued(moved)
+
+
+# What becomes of waits
+
+
+def _end_waits(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
+    """Remove those that are closed or given up; whoever waits for a child has to look after it."""
+    records = transaction.state.records
+    for key in commit.closes:
+        wait = records.wait(*run.place, key)
+        if wait is not None:
+            transaction.put(records.put_wait, wait.place, wait, None)
+    if commit.clears:
+        given_up = records.waits_of(run.place)
+    else:
+        found = (records.wait(*run.place, key) for key in dict.fromkeys(commit.drops))
+        given_up = [wait for wait in found if wait is not None]
+    for wait in given_up:
+        if wait.kind is WaitKind.CHILD:
+            make_due(transaction, wait, is_held=False)
+        else:
+            transaction.put(records.put_wait, wait.place, wait, None)
+
+
+def _hold_waits(transaction: Transaction, run: StoredRun, *, holds: bool) -> None:
+    records = transaction.state.records
+    for wait in records.waits_of(run.place):
+        if wait.is_held is not holds:
+            transaction.put(records.put_wait, wait.place, wait, replace(wait, is_held=holds))
+            if not holds and wait.due_at is not None:
+                transaction.hint(HintKind.DUE)

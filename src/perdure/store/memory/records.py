@@ -1,0 +1,228 @@
+"""Rows in memory: immutable, so that one can be compared by identity with what it was."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from perdure.model.event import Parent, StoredEvent
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.job import (
+    Claim,
+    ClaimedJob,
+    FailedAttempt,
+    Job,
+    JobState,
+    NodeRef,
+    Progress,
+    Status,
+)
+from perdure.model.lane import Lane
+from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitKind
+from perdure.model.value import Value
+
+ENDED_BADLY = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
+
+
+NO_PROGRESS = Progress(percent=0)
+
+
+class StoredJob(Value):
+    id: JobId
+    namespace: str
+    lane: Lane
+    status: Status
+    priority: int
+    rank: float
+    created_at: datetime
+    ready_at: datetime
+    input: bytes
+    input_hash: int
+    group: str | None = None
+    fingerprint: str | None = None
+    max_attempts: int | None = None
+    deadline_at: datetime | None = None
+    policy: bytes | None = None
+    node: NodeRef | None = None
+    epoch: int = 0
+    attempt: int = 0
+    failures: int = 0
+    postpones: int = 0
+    deaths: int = 0
+    worker: WorkerId | None = None
+    lease_until: datetime | None = None
+    limit_keys: tuple[str, ...] = ()
+    """The limits it counts under while it is held."""
+    avoid_worker: WorkerId | None = None
+    avoid_until: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    is_dropped: bool = False
+    progress: Progress = NO_PROGRESS
+    output: bytes | None = None
+    history: tuple[FailedAttempt, ...] = ()
+
+    @property
+    def failure(self) -> Failure | None:
+        """The last failure, when it ended badly."""
+        ended_badly = self.status in ENDED_BADLY and self.history
+        return self.history[-1].failure if ended_badly else None
+
+    def is_held_off(self, worker: WorkerId, now: datetime) -> bool:
+        """Whether ``worker`` failed it so recently that others come first."""
+        return (
+            self.avoid_worker == worker and self.avoid_until is not None and self.avoid_until > now
+        )
+
+    def as_claimed(self) -> ClaimedJob:
+        return ClaimedJob(
+            claim=Claim(id=self.id, epoch=self.epoch),
+            namespace=self.namespace,
+            lane=self.lane,
+            input=self.input,
+            attempt=self.attempt,
+            failures=self.failures,
+            postpones=self.postpones,
+            max_attempts=self.max_attempts,
+            policy=self.policy,
+            group=self.group,
+            deadline_at=self.deadline_at,
+            created_at=self.created_at,
+            priority=self.priority,
+            deaths=self.deaths,
+            node=self.node,
+        )
+
+    def as_job(self, *, with_values: bool) -> Job:
+        return Job(
+            id=self.id,
+            namespace=self.namespace,
+            queue=self.lane.queue,
+            task=self.lane.task,
+            tags=self.lane.tags,
+            limit_keys=self.lane.keys,
+            status=self.status,
+            priority=self.priority,
+            group=self.group,
+            fingerprint=self.fingerprint,
+            attempt=self.attempt,
+            failures=self.failures,
+            deaths=self.deaths,
+            max_attempts=self.max_attempts,
+            worker=self.worker,
+            epoch=self.epoch,
+            progress=self.progress,
+            created_at=self.created_at,
+            ready_at=self.ready_at,
+            deadline_at=self.deadline_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            lease_until=self.lease_until,
+            input=self.input if with_values else None,
+            output=self.output if with_values else None,
+            node=self.node,
+        )
+
+    def as_state(self) -> JobState:
+        return JobState(
+            id=self.id,
+            status=self.status,
+            attempt=self.attempt,
+            progress=self.progress,
+            output=self.output,
+            failure=self.failure,
+        )
+
+
+Place = tuple[str, RunId]
+"""Where a run is: its namespace and its id."""
+
+
+WaitPlace = tuple[str, RunId, str]
+"""Where a wait is: that of its run, and its key."""
+
+
+WaitAge = tuple[datetime, RunId, str]
+"""What waits are listed by."""
+
+
+class StoredRun(Value):
+    id: RunId
+    namespace: str
+    flow: str
+    version: str
+    status: RunStatus
+    number: int
+    parent: Parent | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    summary: bytes
+    token: int | None = None
+    """That of the last commit."""
+    snapshot: Snapshot | None = None
+    has_cooldown: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.namespace, self.id
+
+    @property
+    def is_ended(self) -> bool:
+        return self.status in ENDED
+
+    def as_run(self) -> Run:
+        return Run(
+            id=self.id,
+            namespace=self.namespace,
+            flow=self.flow,
+            version=self.version,
+            status=self.status,
+            number=self.number,
+            parent=self.parent,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            finished_at=self.finished_at,
+            summary=self.summary,
+        )
+
+
+class KeptEvent(Value):
+    event: StoredEvent
+    token: int | None = None
+    """That of the commit it came with."""
+
+
+class StoredWait(Value):
+    run: RunId
+    namespace: str
+    key: str
+    kind: WaitKind
+    name: str
+    opened_at: datetime
+    due_at: datetime | None
+    deciders: tuple[str, ...]
+    detail: bytes
+    is_held: bool = False
+    """It does not become due before its run goes on."""
+
+    @property
+    def place(self) -> WaitPlace:
+        return self.namespace, self.run, self.key
+
+    @property
+    def age(self) -> WaitAge:
+        return self.opened_at, self.run, self.key
+
+    def as_wait(self) -> Wait:
+        return Wait(
+            run=self.run,
+            namespace=self.namespace,
+            key=self.key,
+            kind=self.kind,
+            name=self.name,
+            opened_at=self.opened_at,
+            due_at=self.due_at,
+            deciders=self.deciders,
+            detail=self.detail,
+        )

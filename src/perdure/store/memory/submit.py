@@ -1,0 +1,186 @@
+"""How runs are added with all that they start with, and removed with all that is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from perdure.errors import RunExists
+from perdure.model.duration import nearest_duration
+from perdure.model.event import NewEvent, StoredEvent
+from perdure.model.hint import HintKind
+from perdure.model.job import HELD, NewJob
+from perdure.model.moment import nearest_storable
+from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
+from perdure.rules.cooldown import LastRun, cooled
+from perdure.store.memory.jobs import insert
+from perdure.store.memory.records import KeptEvent, Place, StoredJob, StoredRun, StoredWait
+from perdure.store.memory.state import StepHolder
+from perdure.store.memory.transaction import Transaction
+
+
+def take_away(transaction: Transaction, job: StoredJob) -> None:
+    """Remove a job, from its holder too."""
+    transaction.remove(job.id)
+    transaction.hint_at_room(job)
+    if job.status in HELD:
+        transaction.hint(HintKind.ABORTING, job.id)
+
+
+def remove_tree(transaction: Transaction, root: Place) -> None:
+    """Remove a run and its children with their jobs, events, waits and steps."""
+    for place in transaction.state.records.tree(root):
+        _remove(transaction, place)
+
+
+def forget_steps(transaction: Transaction, holder: StepHolder) -> None:
+    records = transaction.state.records
+    for owner in list(records.step_owners.get(holder, ())):
+        transaction.put(records.put_steps, owner, records.steps[owner], None)
+
+
+def _remove(transaction: Transaction, place: Place) -> None:
+    state, records = transaction.state, transaction.state.records
+    for id in state.of_run.ids(place):
+        take_away(transaction, state.jobs[id])
+    for wait in records.waits_of(place):
+        transaction.put(records.put_wait, wait.place, wait, None)
+    forget_steps(transaction, place)
+    transaction.put(records.put_events, place, records.events[place], None)
+    transaction.put(records.put_run, place, records.runs[place], None)
+    transaction.hint(HintKind.RUN, place[1])
+
+
+def submit(transaction: Transaction, new: NewRun) -> Submitted:
+    """Add a run, or do with the one that has its id what ``on_existing`` says."""
+    existing = transaction.state.records.runs.get((new.namespace, new.id))
+    if existing is not None:
+        if new.on_existing == "use_existing":
+            return Submitted(run=existing.as_run(), is_new=False)
+        if new.on_existing == "fail":
+            raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+        remove_tree(transaction, existing.place)
+    return Submitted(run=_add(transaction, _cooled(transaction, new)).as_run(), is_new=True)
+
+
+def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
+    """The run, or what is added instead while its flow is cooling down."""
+    if new.cooldown is None:
+        return new
+    records, flow = transaction.state.records, (new.namespace, new.flow)
+    begun = [LastRun(id=id, at=at) for (at, id), _ in records.begun.entries(flow)[-1:]]
+    completed = [
+        LastRun(id=id, at=at, is_completed=True)
+        for (at, id), _ in records.completed.entries(flow)[-1:]
+    ]
+    return cooled(new, transaction.now, begun + completed)
+
+
+def begin(
+    transaction: Transaction,
+    place: Place,
+    jobs: Iterable[NewJob],
+    waits: Iterable[NewWait],
+    children: Iterable[NewRun],
+) -> None:
+    """Insert what a run starts: jobs, waits and runs of its own."""
+    for job in jobs:
+        insert(transaction, job)
+    for wait in waits:
+        _open(transaction, place, wait)
+    for child in children:
+        if (child.namespace, child.id) not in transaction.state.records.runs:
+            _add(transaction, child)
+
+
+def add_events(
+    transaction: Transaction,
+    place: Place,
+    events: Iterable[NewEvent],
+    token: int | None = None,
+) -> None:
+    """Number events on from the last one."""
+    records, now = transaction.state.records, transaction.now
+    log = records.events.get(place)
+    if log is None:
+        log = []
+        transaction.put(records.put_events, place, None, log)
+    before = len(log)
+    log += [
+        KeptEvent(
+            event=StoredEvent(number=number, at=now, data=event.data, value=event.value),
+            token=token,
+        )
+        for number, event in enumerate(events, before + 1)
+    ]
+    transaction.on_undo(records.cut_events, place, before)
+
+
+def tell_parent(transaction: Transaction, child: StoredRun) -> None:
+    """Make the wait for a child that ended due at once."""
+    if child.parent is None:
+        return
+    wait = transaction.state.records.wait(child.namespace, child.parent.run, child.parent.key)
+    if wait is not None and wait.kind is WaitKind.CHILD and wait.name == child.id:
+        make_due(transaction, wait)
+
+
+def make_due(transaction: Transaction, wait: StoredWait, **changes: bool) -> None:
+    records, now = transaction.state.records, transaction.now
+    due_at = now if wait.due_at is None else min(wait.due_at, now)
+    transaction.put(records.put_wait, wait.place, wait, replace(wait, due_at=due_at, **changes))
+    transaction.hint(HintKind.DUE)
+
+
+def _add(transaction: Transaction, new: NewRun) -> StoredRun:
+    records, now = transaction.state.records, transaction.now
+    run = StoredRun(
+        id=new.id,
+        namespace=new.namespace,
+        flow=new.flow,
+        version=new.version,
+        status=new.status,
+        number=len(new.events),
+        parent=new.parent,
+        created_at=now,
+        updated_at=now,
+        finished_at=now if new.status in ENDED else None,
+        summary=new.summary,
+        has_cooldown=new.cooldown is not None,
+    )
+    transaction.put(records.put_run, run.place, None, run)
+    add_events(transaction, run.place, new.events)
+    begin(transaction, run.place, new.jobs, new.waits, new.children)
+    transaction.hint(HintKind.RUN, run.id)
+    if run.is_ended:
+        tell_parent(transaction, run)
+    return run
+
+
+def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
+    """Open a wait; one of the same key that is open makes way, but for when it was opened."""
+    records, now = transaction.state.records, transaction.now
+    namespace, run = place
+    before = records.wait(namespace, run, new.key)
+    wait = StoredWait(
+        run=run,
+        namespace=namespace,
+        key=new.key,
+        kind=new.kind,
+        name=new.name,
+        opened_at=now if before is None else before.opened_at,
+        due_at=_due_at(new, now),
+        deciders=new.deciders,
+        detail=new.detail,
+    )
+    transaction.put(records.put_wait, wait.place, before, wait)
+    if wait.due_at is not None:
+        transaction.hint(HintKind.DUE)
+
+
+def _due_at(wait: NewWait, now: datetime) -> datetime | None:
+    if wait.due_at is not None:
+        return nearest_storable(wait.due_at)
+    return None if wait.delay is None else now + nearest_duration(wait.delay)

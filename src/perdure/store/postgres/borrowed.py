@@ -1,0 +1,254 @@
+"""Inserting jobs within the transaction of a caller, on their connection."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from perdure.errors import InvalidInput
+from perdure.model.job import Inserted, NewJob
+from perdure.store.hints import WriteHints
+from perdure.store.postgres.jobs import (
+    Rows,
+    Steps,
+    carry_out,
+    carry_out_blocking,
+    insert_steps,
+)
+from perdure.store.postgres.session import statements_in
+from perdure.store.postgres.wakeups import channel_of, merge, write_message
+
+Awaiting = Callable[[str, Sequence[Any]], Awaitable[Rows]]
+
+
+Blocking = Callable[[str, Sequence[Any]], Rows]
+
+
+_ASYNCPG = ("asyncpg", {"Connection", "PoolConnectionProxy"})
+
+
+_PSYCOPG = ("psycopg", {"Connection"})
+
+
+_PSYCOPG_ASYNC = ("psycopg", {"AsyncConnection"})
+
+
+_ALCHEMY = ("sqlalchemy", {"Connection"})
+
+
+_ALCHEMY_ASYNC = ("sqlalchemy", {"AsyncConnection"})
+
+
+_SESSION = ("sqlalchemy", {"Session", "scoped_session"})
+
+
+_SESSION_ASYNC = ("sqlalchemy", {"AsyncSession", "async_scoped_session"})
+
+
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+_IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
+
+
+async def awaiting_driver(connection: Any) -> Awaiting:
+    """How to run a statement on a connection whose calls are awaited."""
+    if _comes_from(connection, *_ASYNCPG):
+        return _on_asyncpg(connection)
+    if _comes_from(connection, *_PSYCOPG_ASYNC):
+        return _on_psycopg_async(connection)
+    if _comes_from(connection, *_SESSION_ASYNC):
+        connection = await connection.connection()
+    if _comes_from(connection, *_ALCHEMY_ASYNC):
+        return _on_sqlalchemy_async(connection)
+    raise _unusable(
+        connection, "asyncpg, psycopg's AsyncConnection, SQLAlchemy's AsyncConnection/Session"
+    )
+
+
+def blocking_driver(connection: Any) -> Blocking:
+    """How to run a statement on a connection whose calls block."""
+    if _comes_from(connection, *_PSYCOPG):
+        return _on_psycopg(connection)
+    if _comes_from(connection, *_SESSION):
+        connection = connection.connection()
+    if _comes_from(connection, *_ALCHEMY):
+        return _on_sqlalchemy(connection)
+    raise _unusable(connection, "psycopg's Connection, SQLAlchemy's Connection or Session")
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """The server's error code, from whichever driver the error comes."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+def _on_asyncpg(connection: Any) -> Awaiting:
+    if not connection.is_in_transaction():
+        raise _without_transaction("async with connection.transaction(): ...")
+
+    async def run(statement: str, arguments: Sequence[Any]) -> Rows:
+        rows: Rows = await connection.fetch(statement, *arguments)
+        return rows
+
+    return run
+
+
+def _on_psycopg_async(connection: Any) -> Awaiting:
+    _check_psycopg(connection)
+    make_cursor, tuple_row = (
+        sys.modules["psycopg"].AsyncCursor,
+        sys.modules["psycopg.rows"].tuple_row,
+    )
+
+    async def run(statement: str, arguments: Sequence[Any]) -> Rows:
+        # A cursor of our own: the connection's may have other rows and parameters.
+        async with make_cursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(_with_percents(statement), _by_name(arguments))
+            rows: Rows = await cursor.fetchall() if cursor.description else ()
+            return rows
+
+    return run
+
+
+def _on_psycopg(connection: Any) -> Blocking:
+    _check_psycopg(connection)
+    make_cursor, tuple_row = sys.modules["psycopg"].Cursor, sys.modules["psycopg.rows"].tuple_row
+
+    def run(statement: str, arguments: Sequence[Any]) -> Rows:
+        with make_cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(_with_percents(statement), _by_name(arguments))
+            rows: Rows = cursor.fetchall() if cursor.description else ()
+            return rows
+
+    return run
+
+
+def _on_sqlalchemy_async(connection: Any) -> Awaiting:
+    _check_sqlalchemy(connection.sync_connection)
+
+    async def run(statement: str, arguments: Sequence[Any]) -> Rows:
+        text = sys.modules["sqlalchemy"].text(_with_colons(statement))
+        result = await connection.execute(text, _by_name(arguments))
+        rows: Rows = result.fetchall() if result.returns_rows else ()
+        return rows
+
+    return run
+
+
+def _on_sqlalchemy(connection: Any) -> Blocking:
+    _check_sqlalchemy(connection)
+
+    def run(statement: str, arguments: Sequence[Any]) -> Rows:
+        text = sys.modules["sqlalchemy"].text(_with_colons(statement))
+        result = connection.execute(text, _by_name(arguments))
+        rows: Rows = result.fetchall() if result.returns_rows else ()
+        return rows
+
+    return run
+
+
+def _check_psycopg(connection: Any) -> None:
+    if connection.autocommit and connection.info.transaction_status == _IDLE:
+        raise _without_transaction("with connection.transaction(): ...")
+
+
+def _check_sqlalchemy(connection: Any) -> None:
+    if connection.dialect.name != "postgresql":
+        raise _unusable(connection, "a connection to PostgreSQL")
+    of_engine = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    level = connection.get_execution_options().get("isolation_level", of_engine)
+    if level == "AUTOCOMMIT":
+        raise _without_transaction("with engine.begin() as connection: ...")
+
+
+def _comes_from(connection: Any, package: str, names: set[str]) -> bool:
+    return any(
+        kind.__name__ in names and kind.__module__.partition(".")[0] == package
+        for kind in type(connection).__mro__
+    )
+
+
+def _unusable(connection: Any, wanted: str) -> InvalidInput:
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    return InvalidInput(f"connection= is a {kind}, which cannot be used here; pass {wanted}")
+
+
+def _without_transaction(how: str) -> InvalidInput:
+    return InvalidInput(
+        f"connection= has no open transaction to take part in; open one first: {how}"
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_percents(statement: str) -> str:
+    return _PARAMETER.sub(r"%(p\1)s", statement.replace("%", "%%"))
+
+
+@lru_cache(maxsize=256)
+def _with_colons(statement: str) -> str:
+    return _PARAMETER.sub(r":p\1", statement.replace(":", "\\:"))
+
+
+def _by_name(arguments: Sequence[Any]) -> dict[str, Any]:
+    return {f"p{number}": argument for number, argument in enumerate(arguments, start=1)}
+
+
+_NOBODY = ""  # signs hints that even this process does not know of yet
+
+
+_NO_TABLES = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
+
+
+async def insert_awaiting(
+    connection: Any, jobs: Sequence[NewJob], moment: datetime | None, schema: str
+) -> list[Inserted]:
+    """On a connection whose calls are awaited."""
+    run = await awaiting_driver(connection)
+    statements = statements_in(schema)
+
+    async def execute(name: str, arguments: Sequence[Any]) -> Rows:
+        return await run(statements[name], arguments)
+
+    try:
+        return await carry_out(_steps(jobs, moment, schema), execute)
+    except Exception as error:
+        _refuse_other_database(error, schema)
+        raise
+
+
+def insert_blocking(
+    connection: Any, jobs: Sequence[NewJob], moment: datetime | None, schema: str
+) -> list[Inserted]:
+    """On a connection whose calls block."""
+    run = blocking_driver(connection)
+    statements = statements_in(schema)
+
+    def execute(name: str, arguments: Sequence[Any]) -> Rows:
+        return run(statements[name], arguments)
+
+    try:
+        return carry_out_blocking(_steps(jobs, moment, schema), execute)
+    except Exception as error:
+        _refuse_other_database(error, schema)
+        raise
+
+
+def _steps(jobs: Sequence[NewJob], moment: datetime | None, schema: str) -> Steps:
+    moves = WriteHints()
+    inserted = yield from insert_steps(jobs, moment, moves)
+    if merged := merge({}, moves.hints()):
+        yield "notify", (channel_of(schema), write_message(merged, _NOBODY))
+    return inserted
+
+
+def _refuse_other_database(error: Exception, schema: str) -> None:
+    if sqlstate_of(error) in _NO_TABLES:
+        raise InvalidInput(
+            f"connection= is not to the database of this store: it has no tables in schema "
+            f"{schema!r}. Pass a connection to the same database, once the store was opened"
+        ) from error

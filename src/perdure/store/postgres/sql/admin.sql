@@ -1,0 +1,211 @@
+-- What operators ask now and then. These may read as much as there is.
+--
+-- What operators do to jobs and queues.
+--
+-- For moving everything into empty tables.
+
+-- name: schema_version
+SELECT max(version)
+FROM {schema}.migrations;
+
+-- name: indexes_present
+SELECT class.relname, index.indisvalid
+FROM pg_catalog.pg_index AS index
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_namespace AS place ON place.oid = class.relnamespace
+WHERE place.nspname = $1;
+
+-- name: strays
+SELECT run.id, run.namespace
+FROM {schema}.runs AS run
+WHERE run.finished_at IS NULL
+  AND run.status <> 'paused'
+  AND NOT EXISTS (
+      SELECT
+      FROM {schema}.jobs AS job
+      WHERE job.run_id = run.id
+        AND job.namespace = run.namespace
+        AND job.finished_at IS NULL
+  )
+  AND NOT EXISTS (
+      SELECT
+      FROM {schema}.waits AS wait
+      WHERE wait.run_id = run.id
+        AND wait.namespace = run.namespace
+  )
+ORDER BY run.created_at, run.id
+LIMIT $1;
+
+-- name: count_flows
+SELECT definition.namespace, definition.flow, definition.version,
+       count(run.serial) - count(run.finished_at), count(run.finished_at), max(run.created_at)
+FROM {schema}.definitions AS definition
+LEFT JOIN {schema}.runs AS run
+    ON run.namespace = definition.namespace
+    AND run.flow = definition.flow
+    AND run.version = definition.version
+WHERE $1::text IS NULL OR definition.namespace = $1
+GROUP BY definition.namespace, definition.flow, definition.version
+ORDER BY definition.namespace COLLATE "C", definition.flow COLLATE "C",
+         definition.version COLLATE "C";
+
+-- name: count_ended_jobs
+SELECT status, count(*)
+FROM {schema}.jobs
+WHERE namespace = $2
+  AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+GROUP BY status;
+
+-- name: count_ended_runs
+SELECT status, count(*)
+FROM {schema}.runs
+WHERE namespace = $2
+  AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+  AND parent_run IS NULL
+GROUP BY status;
+
+-- name: applied
+SELECT version, name
+FROM {schema}.migrations;
+
+-- name: lock_migrations
+SELECT pg_advisory_xact_lock(hashtextextended('perdure migrations ' || $1, 0));
+
+-- name: schema_exists
+-- Asked first, because CREATE SCHEMA IF NOT EXISTS needs the right to create even if it does.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1);
+
+-- name: create_schema
+CREATE SCHEMA {schema};
+
+-- name: tables_present
+SELECT tablename
+FROM pg_catalog.pg_tables
+WHERE schemaname = $1
+  AND tablename = ANY ($2::text[]);
+
+-- name: record_migration
+INSERT INTO {schema}.migrations (version, name)
+VALUES ($1, $2);
+
+-- name: change_jobs
+-- $1 is the namespace (null: any), $2 the ids or the group, $3 the moment that counts as now.
+-- Answers: id, status before, status after, lane, whether it leaves a limit, and its run. A job of a
+-- run keeps all from being changed.
+--
+-- First locks the rows it is about, waiting for whoever changes them just now, then moves those to
+-- which the operation applies. They are found again by id, which follows a row that was waited for
+-- to its newest version.
+WITH found AS MATERIALIZED (
+    SELECT id, status, run_id, limit_keys IS NOT NULL AND lease_until IS NOT NULL AS was_limited
+    FROM {schema}.jobs
+    WHERE {scope}
+      AND NOT dropped
+    ORDER BY id
+    FOR UPDATE
+),
+moved AS (
+    UPDATE {schema}.jobs
+    SET {change}
+    FROM found
+    CROSS JOIN (SELECT coalesce($3::timestamptz, statement_timestamp())) AS moment (now)
+    WHERE jobs.id = found.id
+      AND found.status IN ({before})
+      AND NOT EXISTS (SELECT FROM found WHERE run_id IS NOT NULL)
+    RETURNING jobs.id, jobs.status, jobs.lane, found.was_limited
+)
+SELECT found.id, found.status, coalesce(moved.status, found.status), moved.lane,
+       coalesce(moved.was_limited AND moved.status <> 'aborting', false), found.run_id
+FROM found
+LEFT JOIN moved ON moved.id = found.id;
+
+-- name: find_retry_rival
+-- Which live job keeps one of these from being retried; one of these themselves may.
+WITH ended AS MATERIALIZED (
+    SELECT id, namespace, queue, fingerprint
+    FROM {schema}.jobs
+    WHERE id = ANY ($2::text[])
+      AND ($1::text IS NULL OR namespace = $1)
+      AND finished_at IS NOT NULL
+      AND fingerprint IS NOT NULL
+)
+SELECT queue, fingerprint, rival.id
+FROM ended
+CROSS JOIN LATERAL (
+    SELECT coalesce(
+        (
+            SELECT live.id
+            FROM {schema}.jobs AS live
+            WHERE live.namespace = ended.namespace
+              AND live.queue = ended.queue
+              AND live.fingerprint = ended.fingerprint
+              AND live.status IN (
+                  'waiting', 'scheduled', 'active', 'paused', 'aborting', 'disabled')
+        ),
+        (
+            SELECT min(like_it.id)
+            FROM ended AS like_it
+            WHERE like_it.namespace = ended.namespace
+              AND like_it.queue = ended.queue
+              AND like_it.fingerprint = ended.fingerprint
+              AND like_it.id < ended.id
+        )
+    ) AS id
+) AS rival
+WHERE rival.id IS NOT NULL
+ORDER BY ended.id
+LIMIT 1;
+
+-- name: pause_queue
+INSERT INTO {schema}.queues (namespace, name, paused_at, paused_by)
+VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()), $4)
+ON CONFLICT DO NOTHING;
+
+-- name: resume_queue
+DELETE FROM {schema}.queues
+WHERE namespace = $1
+  AND name = $2
+RETURNING name;
+
+-- name: depth
+SELECT namespace, queue, status, count(*)
+FROM {schema}.jobs
+WHERE ($1::text IS NULL OR namespace = $1)
+  AND NOT dropped
+GROUP BY namespace, queue, status
+ORDER BY namespace, queue, status;
+
+-- name: paused_queues
+SELECT namespace, name, paused_at, paused_by
+FROM {schema}.queues
+WHERE $1::text IS NULL OR namespace = $1
+ORDER BY namespace, name;
+
+-- name: now
+SELECT statement_timestamp();
+
+-- name: live_flows
+SELECT namespace, flow, version, count(*)
+FROM {schema}.runs
+WHERE finished_at IS NULL
+  AND ($1::text IS NULL OR namespace = $1)
+GROUP BY namespace, flow, version
+ORDER BY namespace, flow, version;
+
+-- name: keep_others_from_writing
+-- Whoever would fill the tables too, or adds work to them, waits; readers do not.
+LOCK TABLE {schema}.definitions, {schema}.runs, {schema}.events, {schema}.snapshots, {schema}.waits,
+    {schema}.jobs, {schema}.failures, {schema}.steps, {schema}.limits, {schema}.limit_starts,
+    {schema}.queues, {schema}.schedules
+IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: load_definition
+-- A worker that started here first has saved its own; the same version is the same definition.
+INSERT INTO {schema}.definitions (namespace, flow, version, data)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT DO NOTHING;
+
+-- name: go_on_numbering_runs
+SELECT setval(pg_get_serial_sequence('{schema}.runs', 'serial'), max(serial))
+FROM {schema}.runs
+HAVING max(serial) IS NOT NULL;

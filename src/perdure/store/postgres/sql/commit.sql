@@ -1,0 +1,474 @@
+-- One step of each of many runs. $1 is always the moment that counts as now (null: the database's
+-- own).
+--
+-- Commits ($2 to $8), claims ($9 to $14), events ($15 to $18), new jobs ($19 to $24), kinds of jobs
+-- ($25 to $38) and repeats ($39 to $46) refer to each other by position: looking into an array costs
+-- the same for one commit and for a thousand, where a join would compare each with each. A claim's
+-- kind is that of the job which takes its place, 0 if the job ends, -1 if it repeats.
+--
+-- Everything is judged by rows that are locked, hence by their newest versions, however long they
+-- had to be waited for. The writes find those rows again by key: from what this statement's
+-- snapshot shows of a row PostgreSQL follows it to the version that was locked.
+--
+-- What follows a commit in the same transaction, where it does more than go on. $1 is the moment
+-- that counts as now (null: the database's own), where it matters; then come lists of equal length.
+-- Runs are locked before jobs, and jobs before waits, each in the order of their keys.
+
+-- name: commit_runs
+WITH locked AS MATERIALIZED (
+    -- In the order of the caller, which sorts them: two batches never wait for each other.
+    -- For each commit: the run's serial, 0 if the run is not as expected, -1 if this very commit
+    -- was written before, by a try whose answer was lost.
+    SELECT array_agg(CASE
+               WHEN run.token = given.token THEN -1
+               WHEN run.number = given.expected THEN run.serial
+               WHEN EXISTS (
+                   SELECT
+                   FROM {schema}.events
+                   WHERE events.run_serial = run.serial
+                     AND events.number = given.expected + 1
+                     AND events.token = given.token
+               ) THEN -1
+               ELSE 0
+           END) AS serials,
+           array_agg(run.status IS DISTINCT FROM given.status) AS is_moved
+    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
+        AS given (namespace, id, expected, token, status)
+    LEFT JOIN LATERAL (
+        SELECT serial, number, token, status
+        FROM {schema}.runs
+        WHERE runs.id = given.id
+          AND runs.namespace = given.namespace
+        FOR UPDATE
+    ) AS run ON true
+),
+held AS MATERIALIZED (
+    -- For each claim: 0 if it is not current, else 1, 2 more if the job has a history of failures,
+    -- and 4 more if it is live under a limit.
+    SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
+           coalesce(
+               array_agg(line.commit) FILTER (
+                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[line.commit] > 0),
+               '{}'
+           ) AS stale
+    FROM unnest($9::integer[], $10::text[], $11::integer[]) AS line (commit, id, epoch)
+    LEFT JOIN LATERAL (
+        SELECT 1
+               + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
+               + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
+        FROM {schema}.jobs
+        WHERE jobs.id = line.id
+          AND jobs.epoch = line.epoch
+          AND jobs.lease_until IS NOT NULL
+          -- Runs come first, for everybody.
+          AND (SELECT serials FROM locked)[line.commit] > 0
+        FOR UPDATE
+    ) AS job ON true
+),
+good AS MATERIALIZED (
+    -- The serials of runs whose commits are carried out; nothing above zero for the others.
+    SELECT CASE
+               WHEN held.stale = '{}' THEN locked.serials
+               ELSE ARRAY (
+                   SELECT CASE WHEN number = ANY (held.stale) THEN 0 ELSE serial END
+                   FROM unnest(locked.serials) WITH ORDINALITY AS each (serial, number)
+               )
+           END AS serials
+    FROM locked
+    CROSS JOIN held
+),
+logged AS (
+    INSERT INTO {schema}.events (run_serial, number, at, token, data, value)
+    SELECT (SELECT serials FROM good)[line.commit], line.number,
+           coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[line.commit],
+           line.data, line.value
+    FROM unnest($15::integer[], $16::bigint[], $17::bytea[], $18::bytea[])
+        AS line (commit, number, data, value)
+    WHERE (SELECT serials FROM good)[line.commit] > 0
+),
+stepped AS (
+    UPDATE {schema}.runs
+    SET number      = given.number,
+        token       = given.token,
+        status      = given.status,
+        updated_at  = coalesce($1::timestamptz, statement_timestamp()),
+        finished_at = CASE
+            WHEN given.status IN ('completed', 'failed', 'cancelled', 'skipped')
+            THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
+        END,
+        summary     = coalesce(given.summary, runs.summary)
+    FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bytea[]) WITH ORDINALITY
+        AS given (token, status, number, summary, commit)
+    WHERE runs.serial = (SELECT serials FROM good)[given.commit]
+    RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
+),
+-- The end of a child is what its parent waits for. Sorted, as whoever closes waits sorts them.
+woken AS (
+    UPDATE {schema}.waits
+    SET due_at = least(waits.due_at, ended.finished_at)
+    FROM (
+        SELECT namespace, id, finished_at, parent_run, parent_key
+        FROM stepped
+        WHERE parent_run IS NOT NULL
+          AND finished_at IS NOT NULL
+        ORDER BY parent_run, namespace, parent_key
+    ) AS ended
+    WHERE waits.run_id = ended.parent_run
+      AND waits.namespace = ended.namespace
+      AND waits.key = ended.parent_key
+      AND waits.kind = 'child'
+      AND waits.name = ended.id
+    RETURNING waits.key
+),
+ended AS (
+    DELETE FROM {schema}.jobs
+    USING unnest($9::integer[], $10::text[], $12::integer[]) AS line (commit, id, kind)
+    WHERE jobs.id = line.id
+      AND line.kind = 0
+      AND (SELECT serials FROM good)[line.commit] > 0
+),
+-- With the job, or with the part of the run that it executed until now.
+forgotten AS (
+    DELETE FROM {schema}.failures
+    USING unnest($9::integer[], $10::text[], $12::integer[]) WITH ORDINALITY
+        AS line (commit, id, kind, number)
+    WHERE failures.job_id = line.id
+      AND line.kind >= 0
+      AND (SELECT claims FROM held)[line.number] & 2 > 0
+      AND (SELECT serials FROM good)[line.commit] > 0
+),
+kinds AS MATERIALIZED (
+    -- What jobs have in common that are of the same task: there are few, whatever the batch.
+    SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
+           max_attempts, now, ready_at,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
+           coalesce(deadline_at, now + deadline) AS deadline_at,
+           date_part('epoch', ready_at) + priority * aging AS rank
+    FROM (
+        SELECT line.*, moment.now, coalesce(line.run_at, moment.now + line.delay) AS ready_at
+        FROM unnest(
+            $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::bytea[],
+            $31::bigint[], $32::integer[], $33::double precision[], $34::integer[],
+            $35::interval[], $36::timestamptz[], $37::interval[], $38::timestamptz[]
+        ) WITH ORDINALITY
+            AS line (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging,
+                     max_attempts, delay, run_at, deadline, deadline_at, number)
+        CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+    ) AS line
+),
+-- As new in all but its id, its claim and its lease.
+continued AS (
+    UPDATE {schema}.jobs
+    SET queue            = kinds.queue,
+        task             = kinds.task,
+        lane             = kinds.lane,
+        job_group        = kinds.job_group,
+        policy           = kinds.policy,
+        input            = line.input,
+        input_hash       = kinds.input_hash,
+        priority         = kinds.priority,
+        max_attempts     = kinds.max_attempts,
+        node_key         = line.node_key,
+        created_at       = kinds.now,
+        ready_at         = kinds.ready_at,
+        started_at       = kinds.now,
+        deadline_at      = kinds.deadline_at,
+        rank             = kinds.rank,
+        attempt          = 1,
+        failures         = 0,
+        postpones        = 0,
+        deaths           = 0,
+        avoid_worker     = NULL,
+        avoid_until      = NULL,
+        limit_keys       = NULL,
+        progress         = 0,
+        progress_message = '',
+        progress_details = NULL
+    FROM unnest($9::integer[], $10::text[], $12::integer[], $13::bytea[], $14::text[])
+        AS line (commit, id, kind, input, node_key)
+    JOIN kinds ON kinds.number = line.kind
+    WHERE jobs.id = line.id
+      AND (SELECT serials FROM good)[line.commit] > 0
+),
+repeated AS (
+    UPDATE {schema}.jobs
+    SET status = CASE
+            WHEN line.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+            ELSE 'scheduled'
+        END,
+        worker       = NULL,
+        lease_until  = NULL,
+        failures     = jobs.failures + CASE WHEN line.is_postponed THEN 0 ELSE 1 END,
+        postpones    = jobs.postpones + CASE WHEN line.is_postponed THEN 1 ELSE 0 END,
+        ready_at     = line.ready_at,
+        rank         = jobs.rank + date_part('epoch', line.ready_at - jobs.ready_at),
+        avoid_worker = jobs.worker,
+        avoid_until  = line.ready_at + line.hold_off
+    FROM (
+        SELECT id, failure, hold_off, is_postponed, closes_limit,
+               coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
+        FROM unnest(
+            $39::integer[], $40::text[], $41::text[], $42::interval[], $43::timestamptz[],
+            $44::interval[], $45::boolean[], $46::text[]
+        ) AS given (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        WHERE (SELECT serials FROM good)[given.commit] > 0
+    ) AS line
+    WHERE jobs.id = line.id
+    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
+              jobs.rank, jobs.status, jobs.ready_at, line.failure, line.closes_limit
+),
+history AS (
+    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure::json
+    FROM repeated
+),
+-- Sorted, so that two batches take the rows of several limits in the same order.
+closed AS (
+    INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
+    SELECT namespace, closes_limit, max(ready_at)
+    FROM repeated
+    WHERE closes_limit IS NOT NULL
+    GROUP BY namespace, closes_limit
+    ORDER BY namespace, closes_limit
+    ON CONFLICT (namespace, key) DO UPDATE
+    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+),
+added AS (
+    INSERT INTO {schema}.jobs (
+        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
+    )
+    SELECT line.id, namespace, queue, task, lane, job_group, policy, line.input, input_hash,
+           priority, max_attempts, line.run_id, line.node_key, now, ready_at, deadline_at, rank,
+           status
+    FROM unnest($19::integer[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::text[])
+        AS line (commit, id, run_id, kind, input, node_key)
+    JOIN kinds ON kinds.number = line.kind
+    WHERE (SELECT serials FROM good)[line.commit] > 0
+    RETURNING lane, rank, status
+)
+SELECT coalesce($1::timestamptz, statement_timestamp()),
+       locked.serials,
+       locked.is_moved,
+       held.claims,
+       EXISTS (SELECT FROM woken),
+       -- The lanes of jobs that went back to the queue; empty for one that is ready later.
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM repeated),
+       -- What waits in the lanes that are asked about; this statement's own jobs are not among
+       -- what it sees in the table.
+       least(
+           (
+               SELECT min(front.rank)
+               FROM unnest($47::text[]) AS place (namespace)
+               CROSS JOIN unnest($48::text[]) AS wanted (lane)
+               CROSS JOIN LATERAL (
+                   SELECT rank
+                   FROM {schema}.jobs
+                   WHERE status = 'waiting'
+                     AND namespace = place.namespace
+                     AND lane = wanted.lane
+                   ORDER BY rank
+                   LIMIT 1
+               ) AS front
+           ),
+           (
+               SELECT min(rank)
+               FROM (
+                   SELECT lane, rank, status FROM added
+                   UNION ALL
+                   SELECT lane, rank, status FROM repeated
+               ) AS own
+               WHERE status = 'waiting'
+                 AND lane = ANY ($48::text[])
+           )
+       )
+FROM locked
+CROSS JOIN held;
+
+-- name: lock_runs
+SELECT runs.serial
+FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
+CROSS JOIN LATERAL (
+    SELECT serial
+    FROM {schema}.runs
+    WHERE runs.id = given.id
+      AND runs.namespace = given.namespace
+    FOR UPDATE
+) AS runs;
+
+-- name: drop_jobs
+-- Jobs of some keys ($1 namespaces, $2 runs, $3 keys), but for those of $4.
+WITH dropped AS (
+    DELETE FROM {schema}.jobs
+    USING unnest($1::text[], $2::text[], $3::text[]) AS given (namespace, run_id, key)
+    WHERE jobs.run_id = given.run_id
+      AND jobs.namespace = given.namespace
+      AND jobs.node_key = given.key
+      AND jobs.id <> ALL ($4::text[])
+    RETURNING jobs.id, jobs.lease_until IS NOT NULL AS was_held,
+              jobs.lease_until IS NOT NULL AND jobs.limit_keys IS NOT NULL AS was_limited
+),
+history AS (
+    DELETE FROM {schema}.failures
+    WHERE job_id = ANY (ARRAY (SELECT id FROM dropped))
+)
+SELECT id, was_held, was_limited
+FROM dropped;
+
+-- name: clear_jobs
+-- All jobs of some runs ($1 namespaces, $2 runs), but for those of $3.
+WITH cleared AS (
+    DELETE FROM {schema}.jobs
+    USING unnest($1::text[], $2::text[]) AS given (namespace, run_id)
+    WHERE jobs.run_id = given.run_id
+      AND jobs.namespace = given.namespace
+      AND jobs.id <> ALL ($3::text[])
+    RETURNING jobs.id, jobs.lease_until IS NOT NULL AS was_held,
+              jobs.lease_until IS NOT NULL AND jobs.limit_keys IS NOT NULL AS was_limited
+),
+history AS (
+    DELETE FROM {schema}.failures
+    WHERE job_id = ANY (ARRAY (SELECT id FROM cleared))
+)
+SELECT id, was_held, was_limited
+FROM cleared;
+
+-- name: hold_jobs
+-- Raising the epoch takes the claim from a holder, who gets no attempt counted.
+WITH found AS MATERIALIZED (
+    SELECT jobs.id, jobs.lease_until IS NOT NULL AS was_held,
+           jobs.lease_until IS NOT NULL AND jobs.limit_keys IS NOT NULL AS was_limited
+    FROM unnest($1::text[], $2::text[]) AS given (namespace, run_id)
+    JOIN {schema}.jobs
+        ON jobs.run_id = given.run_id
+       AND jobs.namespace = given.namespace
+    WHERE jobs.status IN ('waiting', 'scheduled', 'active', 'aborting')
+      AND jobs.id <> ALL ($3::text[])
+),
+held AS (
+    UPDATE {schema}.jobs
+    SET status      = 'paused',
+        epoch       = epoch + CASE WHEN was_held THEN 1 ELSE 0 END,
+        attempt     = attempt - CASE WHEN was_held THEN 1 ELSE 0 END,
+        worker      = NULL,
+        lease_until = NULL,
+        limit_keys  = NULL
+    FROM found
+    WHERE jobs.id = found.id
+)
+SELECT id, was_held, was_limited
+FROM found;
+
+-- name: release_jobs
+UPDATE {schema}.jobs
+SET status = CASE
+        WHEN jobs.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+        ELSE 'scheduled'
+    END
+FROM unnest($2::text[], $3::text[]) AS given (namespace, run_id)
+WHERE jobs.run_id = given.run_id
+  AND jobs.namespace = given.namespace
+  -- The status is hidden from the planner, which might look at all jobs that are paused.
+  AND jobs.status || '' = 'paused'
+RETURNING jobs.status, jobs.lane;
+
+-- name: close_waits
+DELETE FROM {schema}.waits
+USING unnest($1::text[], $2::text[], $3::text[]) AS given (namespace, run_id, key)
+WHERE waits.run_id = given.run_id
+  AND waits.namespace = given.namespace
+  AND waits.key = given.key;
+
+-- name: drop_waits
+-- Those of a key, or of a whole run where the key is null. Whoever waits for a child has to look
+-- after it: that wait becomes due, the others end.
+WITH found AS MATERIALIZED (
+    SELECT wait.run_id, wait.namespace, wait.key, wait.kind
+    FROM unnest($2::text[], $3::text[], $4::text[]) AS given (namespace, run_id, key)
+    CROSS JOIN LATERAL (
+        SELECT run_id, namespace, key, kind
+        FROM {schema}.waits
+        WHERE waits.run_id = given.run_id
+          AND waits.namespace = given.namespace
+          AND (given.key IS NULL OR waits.key = given.key)
+        ORDER BY key
+        FOR UPDATE
+    ) AS wait
+),
+ended AS (
+    DELETE FROM {schema}.waits
+    USING found
+    WHERE waits.run_id = found.run_id
+      AND waits.namespace = found.namespace
+      AND waits.key = found.key
+      AND found.kind <> 'child'
+)
+UPDATE {schema}.waits
+SET due_at  = least(waits.due_at, coalesce($1::timestamptz, statement_timestamp())),
+    is_held = false
+FROM found
+WHERE waits.run_id = found.run_id
+  AND waits.namespace = found.namespace
+  AND waits.key = found.key
+  AND found.kind = 'child'
+RETURNING waits.key;
+
+-- name: hold_waits
+-- $3 says whether they are held from now on, or no longer.
+WITH found AS MATERIALIZED (
+    SELECT wait.run_id, wait.namespace, wait.key
+    FROM unnest($1::text[], $2::text[]) AS given (namespace, run_id)
+    CROSS JOIN LATERAL (
+        SELECT run_id, namespace, key
+        FROM {schema}.waits
+        WHERE waits.run_id = given.run_id
+          AND waits.namespace = given.namespace
+        ORDER BY key
+        FOR UPDATE
+    ) AS wait
+)
+UPDATE {schema}.waits
+SET is_held = $3
+FROM found
+WHERE waits.run_id = found.run_id
+  AND waits.namespace = found.namespace
+  AND waits.key = found.key
+RETURNING waits.due_at IS NOT NULL;
+
+-- name: change_versions
+UPDATE {schema}.runs
+SET version = given.version
+FROM unnest($1::text[], $2::text[], $3::text[]) AS given (namespace, id, version)
+WHERE runs.id = given.id
+  AND runs.namespace = given.namespace
+RETURNING runs.namespace, runs.id, runs.flow;
+
+-- name: lanes_of_runs
+SELECT DISTINCT given.number, jobs.lane
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (namespace, id, number)
+JOIN {schema}.jobs
+    ON jobs.run_id = given.id
+   AND jobs.namespace = given.namespace;
+
+-- name: change_lanes
+UPDATE {schema}.jobs
+SET lane = given.after
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+    AS given (namespace, run_id, before, after)
+WHERE jobs.run_id = given.run_id
+  AND jobs.namespace = given.namespace
+  AND jobs.lane = given.before
+RETURNING jobs.status, jobs.lane;
+
+-- name: put_snapshots
+INSERT INTO {schema}.snapshots (run_serial, number, data)
+SELECT runs.serial, given.number, given.data
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[])
+    AS given (namespace, id, number, data)
+JOIN {schema}.runs
+    ON runs.id = given.id
+   AND runs.namespace = given.namespace
+   AND runs.number >= given.number
+ON CONFLICT (run_serial) DO UPDATE
+SET number = excluded.number,
+    data   = excluded.data;

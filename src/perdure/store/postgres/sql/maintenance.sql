@@ -1,0 +1,293 @@
+-- What any worker may do for its namespace, in bounded batches. $1 is the moment that counts as now (null: the
+-- database's own). Rows somebody else has in hand are skipped: the next pass gets them.
+
+-- name: survey
+-- Lanes are found by hopping from each to the next one in the index, whatever number of jobs lies
+-- between.
+WITH RECURSIVE lanes AS (
+    (
+        SELECT lane
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = $2
+          AND lane > $3
+        ORDER BY lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT jobs.lane
+        FROM {schema}.jobs
+        WHERE status = 'waiting'
+          AND namespace = $2
+          AND jobs.lane > lanes.lane
+        ORDER BY jobs.lane
+        LIMIT 1
+    )
+    FROM lanes
+    WHERE lanes.lane IS NOT NULL
+)
+SELECT coalesce($1::timestamptz, statement_timestamp()),
+       ARRAY (SELECT lane FROM lanes WHERE lane IS NOT NULL LIMIT $4),
+       -- Not min(): where few rows are expected, it is planned to look at all of them.
+       (
+           SELECT ready_at
+           FROM {schema}.jobs
+           WHERE status = 'scheduled'
+             AND namespace = $2
+           ORDER BY ready_at
+           LIMIT 1
+       ),
+       (
+           SELECT lease_until
+           FROM {schema}.jobs
+           WHERE status IN ('active', 'aborting')
+             AND namespace = $2
+           ORDER BY lease_until
+           LIMIT 1
+       ),
+       (
+           SELECT deadline_at
+           FROM {schema}.jobs
+           WHERE deadline_at IS NOT NULL
+             AND run_id IS NULL
+             AND status IN ('waiting', 'scheduled', 'paused')
+             AND namespace = $2
+           ORDER BY deadline_at
+           LIMIT 1
+       ),
+       (
+           SELECT due_at
+           FROM {schema}.waits
+           WHERE NOT is_held
+             AND due_at IS NOT NULL
+             AND namespace = $2
+           ORDER BY due_at
+           LIMIT 1
+       ),
+       (
+           SELECT due_at
+           FROM {schema}.schedules
+           WHERE due_at IS NOT NULL
+             AND namespace = $2
+           ORDER BY due_at
+           LIMIT 1
+       ),
+       ARRAY (SELECT name FROM {schema}.queues WHERE namespace = $2 ORDER BY name);
+
+-- name: lead
+INSERT INTO {schema}.duties AS held (name, worker, lease_until)
+VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()) + $4::interval)
+ON CONFLICT (name) DO UPDATE
+SET worker      = excluded.worker,
+    lease_until = excluded.lease_until
+WHERE held.worker = excluded.worker
+   OR held.lease_until <= coalesce($1::timestamptz, statement_timestamp())
+RETURNING true;
+
+-- name: promote_due
+WITH due AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.jobs
+    WHERE status = 'scheduled'
+      AND namespace = $2
+      AND ready_at <= coalesce($1::timestamptz, statement_timestamp())
+    ORDER BY ready_at
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.jobs
+SET status = 'waiting'
+WHERE ctid = ANY (ARRAY (SELECT place FROM due))
+RETURNING id, lane;
+
+-- name: take_over_expired
+-- A job of a run goes back to the queue however often it killed its workers: whether that is the
+-- end of it is the run's to decide.
+WITH expired AS MATERIALIZED (
+    SELECT ctid AS place, worker AS holder
+    FROM {schema}.jobs
+    WHERE status IN ('active', 'aborting')
+      AND namespace = $2
+      AND lease_until <= coalesce($1::timestamptz, statement_timestamp())
+    ORDER BY lease_until
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    UPDATE {schema}.jobs
+    SET status = CASE
+            WHEN status = 'aborting' THEN 'cancelled'
+            WHEN deaths + 1 >= $4 AND run_id IS NULL THEN 'dead'
+            ELSE 'waiting'
+        END,
+        finished_at = CASE
+            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL
+            THEN coalesce($1::timestamptz, statement_timestamp())
+        END,
+        worker      = CASE
+            WHEN status = 'aborting' OR deaths + 1 >= $4 AND run_id IS NULL THEN holder
+        END,
+        deaths      = deaths + 1,
+        epoch       = epoch + 1,
+        lease_until = NULL
+    FROM expired
+    WHERE jobs.ctid = expired.place
+    RETURNING id, lane, holder, status, attempt, limit_keys IS NOT NULL AS was_limited,
+              json_build_object(
+                  'type', $5::text,
+                  'message',
+                  'the lease of worker ' || holder || ' ran out before it settled the job'
+              ) AS failure
+),
+history AS (
+    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure
+    FROM taken
+)
+SELECT id, lane, holder, status, attempt, was_limited, failure
+FROM taken;
+
+-- name: expire_deadlines
+WITH late AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.jobs
+    WHERE deadline_at IS NOT NULL
+      AND run_id IS NULL
+      AND status IN ('waiting', 'scheduled', 'paused')
+      AND namespace = $2
+      AND deadline_at <= coalesce($1::timestamptz, statement_timestamp())
+    ORDER BY deadline_at
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),
+expired AS (
+    UPDATE {schema}.jobs
+    SET status      = 'failed',
+        finished_at = coalesce($1::timestamptz, statement_timestamp())
+    WHERE ctid = ANY (ARRAY (SELECT place FROM late))
+    RETURNING id, lane, attempt, worker, finished_at,
+              json_build_object(
+                  'type', $4::text,
+                  'message', 'the deadline ' || deadline_at || ' passed before it was completed'
+              ) AS failure
+),
+history AS (
+    INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, worker, finished_at, failure
+    FROM expired
+)
+SELECT id, lane, attempt, failure
+FROM expired;
+
+-- name: prune_jobs
+-- $3 is how long completed jobs are kept (null: for ever), $4 and $5 the other statuses and spans.
+WITH old AS MATERIALIZED (
+    SELECT place, id
+    FROM (
+        (
+            SELECT ctid AS place, id
+            FROM {schema}.jobs
+            WHERE status = 'completed'
+              AND namespace = $2
+              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval
+            ORDER BY finished_at
+            LIMIT $6
+        )
+        UNION ALL
+        SELECT ended.place, ended.id
+        FROM unnest($4::text[], $5::interval[]) AS kept (status, span)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS place, id
+            FROM {schema}.jobs
+            WHERE status IN ('failed', 'dead', 'cancelled')
+              AND namespace = $2
+              AND status = kept.status
+              AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
+            ORDER BY finished_at
+            LIMIT $6
+        ) AS ended
+    ) AS candidate
+    LIMIT $6
+),
+-- A job that is being retried just now is left alone.
+unlocked AS MATERIALIZED (
+    SELECT ctid AS place, id
+    FROM {schema}.jobs
+    WHERE ctid = ANY (ARRAY (SELECT place FROM old))
+      AND finished_at IS NOT NULL
+    FOR UPDATE SKIP LOCKED
+),
+history AS (
+    DELETE FROM {schema}.failures
+    WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
+),
+results AS (
+    DELETE FROM {schema}.steps
+    WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
+)
+DELETE FROM {schema}.jobs
+WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
+RETURNING id;
+
+-- name: prune_limits
+-- A key that a claim holds is in use, and skipped; a claim that comes while this runs waits for it,
+-- finds its key gone and makes it anew.
+WITH idle AS MATERIALIZED (
+    SELECT key
+    FROM {schema}.limits
+    WHERE namespace = $2
+      AND greatest(closed_until, counts_until)
+          <= coalesce($1::timestamptz, statement_timestamp()) - $3::interval IS NOT FALSE
+    LIMIT $4
+    FOR UPDATE SKIP LOCKED
+),
+starts AS (
+    DELETE FROM {schema}.limit_starts
+    WHERE namespace = $2
+      AND key = ANY (ARRAY (SELECT key FROM idle))
+)
+DELETE FROM {schema}.limits
+WHERE namespace = $2
+  AND key = ANY (ARRAY (SELECT key FROM idle))
+RETURNING key;
+
+-- name: register_worker
+INSERT INTO {schema}.workers AS known (id, namespace, info, lease, started_at, seen_at)
+VALUES ($2, $3, $4::json, $5, coalesce($1::timestamptz, statement_timestamp()),
+        coalesce($1::timestamptz, statement_timestamp()))
+ON CONFLICT (id) DO UPDATE
+SET namespace = excluded.namespace,
+    info      = excluded.info,
+    lease     = excluded.lease,
+    seen_at   = excluded.seen_at;
+
+-- name: remove_worker
+DELETE FROM {schema}.workers
+WHERE id = $1;
+
+-- name: prune_workers
+DELETE FROM {schema}.workers
+WHERE namespace = $2
+  AND seen_at <= coalesce($1::timestamptz, statement_timestamp())
+                 - greatest($3::interval, 2 * lease)
+RETURNING id;
+
+-- name: due_schedules
+SELECT namespace, name, revision, definition, state, due_at
+FROM {schema}.schedules
+WHERE due_at IS NOT NULL
+  AND namespace = $2
+  AND due_at <= coalesce($1::timestamptz, statement_timestamp())
+ORDER BY due_at
+LIMIT $3;
+
+-- name: due_waits
+SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+FROM {schema}.waits
+WHERE NOT is_held
+  AND due_at IS NOT NULL
+  AND namespace = $2
+  AND due_at <= coalesce($1::timestamptz, statement_timestamp())
+ORDER BY due_at
+LIMIT $3;

@@ -1,0 +1,201 @@
+-- Readers do not see dropped jobs; those who wait for one by its id do.
+--
+-- What runs wait for, as it is read.
+
+-- name: limit_uses
+-- The same for whoever only wants to know, without holding any key: a row for each rule ($3 keys,
+-- $4 windows or null), with the jobs that are live under it, the longest held first.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+)
+SELECT live.ids, starts.count, starts.oldest_at, limits.last_start_at, limits.closed_until
+FROM unnest($3::text[], $4::interval[]) WITH ORDINALITY AS rule (key, span, number)
+LEFT JOIN {schema}.limits ON limits.namespace = $2 AND limits.key = rule.key
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(id ORDER BY started_at, id), '{}') AS ids
+    FROM {schema}.jobs
+    WHERE status IN ('active', 'aborting')
+      AND limit_keys IS NOT NULL
+      AND namespace = $2
+      AND lease_until > (SELECT now FROM moment)
+      AND rule.key = ANY (limit_keys)
+) AS live
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(count), 0)::integer AS count, min(started_at) AS oldest_at
+    FROM {schema}.limit_starts
+    WHERE namespace = $2
+      AND key = rule.key
+      AND started_at > (SELECT now FROM moment) - rule.span
+) AS starts
+ORDER BY rule.number;
+
+-- name: get_job
+SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
+       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
+       ready_at, deadline_at, started_at, finished_at, lease_until, input, output, run_id, node_key
+FROM {schema}.jobs
+WHERE id = $2
+  AND ($1::text IS NULL OR namespace = $1)
+  AND NOT dropped;
+
+-- name: list_jobs
+-- {filter} is written by queries.py: only the conditions that are asked for, so that each
+-- combination is planned by itself.
+SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
+       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
+FROM {schema}.jobs
+WHERE {filter}
+ORDER BY id DESC
+LIMIT $1;
+
+-- name: list_jobs_by_status
+-- For a status whose index is not in the order of ids. Where few jobs have it, its index finds
+-- them and they are sorted; where many have it, going back from the newest job soon finds enough.
+-- Without the first, an empty status would be looked for in all jobs; without the second, all jobs
+-- of the status would be sorted. {filter_unindexed} hides the status from the planner, lest it
+-- sorts nevertheless.
+WITH few AS MATERIALIZED (
+    SELECT id
+    FROM {schema}.jobs
+    WHERE {filter}
+    LIMIT 201
+),
+page AS MATERIALIZED (
+    (
+        SELECT id
+        FROM few
+        WHERE (SELECT count(*) FROM few) <= 200
+        ORDER BY id DESC
+        LIMIT $1
+    )
+    UNION ALL
+    (
+        SELECT id
+        FROM {schema}.jobs
+        WHERE (SELECT count(*) FROM few) > 200
+          AND {filter_unindexed}
+        ORDER BY id DESC
+        LIMIT $1
+    )
+)
+SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
+       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
+FROM {schema}.jobs
+WHERE id = ANY (ARRAY (SELECT id FROM page))
+ORDER BY id DESC;
+
+-- name: count_jobs
+SELECT count(*)
+FROM {schema}.jobs
+WHERE {filter};
+
+-- name: job_states
+SELECT jobs.id, status, jobs.attempt, progress, progress_message, progress_details, output,
+       latest.failure
+FROM {schema}.jobs
+LEFT JOIN LATERAL (
+    SELECT failure
+    FROM {schema}.failures
+    WHERE job_id = jobs.id
+      AND jobs.status IN ('failed', 'dead', 'cancelled')
+    ORDER BY number DESC
+    LIMIT 1
+) AS latest ON true
+WHERE jobs.id = ANY ($1::text[]);
+
+-- name: failed_attempts
+SELECT attempt, worker, failed_at, failure
+FROM {schema}.failures
+WHERE job_id = $1
+ORDER BY number;
+
+-- name: find_result
+-- The namespace is hidden from the planner, which might look at all that ever completed in it.
+SELECT output
+FROM {schema}.jobs
+WHERE status = 'completed'
+  AND input_hash = $3
+  AND namespace || '' = $1
+  AND task = $2
+  AND input = $4
+  AND NOT dropped
+ORDER BY finished_at DESC, id DESC
+LIMIT 1;
+
+-- name: workers
+WITH held AS MATERIALIZED (
+    SELECT worker, array_agg(id ORDER BY id) AS ids
+    FROM {schema}.jobs
+    WHERE status IN ('active', 'aborting')
+    GROUP BY worker
+)
+SELECT info, started_at, seen_at, coalesce(held.ids, '{}')
+FROM {schema}.workers
+LEFT JOIN held ON held.worker = workers.id
+WHERE $1::text IS NULL OR namespace = $1
+ORDER BY started_at, workers.id;
+
+-- name: run_states
+SELECT given.position, runs.id, runs.namespace, flow, version, status, number, parent_run,
+       parent_key, created_at, updated_at, finished_at, summary
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (namespace, id, position)
+JOIN {schema}.runs
+    ON runs.id = given.id
+   AND runs.namespace = given.namespace;
+
+-- name: list_runs
+-- {filter} is written by queries.py: only the conditions that are asked for, so that each combination
+-- is planned by itself.
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary
+FROM {schema}.runs
+WHERE {filter}
+ORDER BY created_at DESC, id DESC
+LIMIT $1;
+
+-- name: list_runs_of_id
+-- The few rows of one id are found before they are put in order: with the limit in sight, a planner
+-- without statistics would go through all runs in their order instead.
+WITH found AS MATERIALIZED (
+    SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+           updated_at, finished_at, summary
+    FROM {schema}.runs
+    WHERE {filter}
+)
+SELECT *
+FROM found
+ORDER BY created_at DESC, namespace
+LIMIT $1;
+
+-- name: count_runs
+SELECT count(*)
+FROM {schema}.runs
+WHERE {filter};
+
+-- name: run_jobs
+SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
+       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
+       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea,
+       run_id, node_key
+FROM {schema}.jobs
+WHERE run_id = $2
+  AND namespace = $1
+ORDER BY id;
+
+-- name: run_waits
+SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+FROM {schema}.waits
+WHERE run_id = $2
+  AND namespace = $1
+ORDER BY key;
+
+-- name: list_waits
+-- {filter} is written by queries.py: only the conditions that are asked for, so that each combination
+-- is planned by itself.
+SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+FROM {schema}.waits
+WHERE {filter}
+ORDER BY opened_at, run_id, key, namespace
+LIMIT $1;

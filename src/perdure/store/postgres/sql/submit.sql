@@ -1,0 +1,271 @@
+-- How runs begin, and how they go. $1 is the moment that counts as now (null: the database's own),
+-- where it matters.
+
+-- name: lock_jobs
+-- Those that are settled ($3), and all of some runs ($1 namespaces, $2 ids), in one order:
+-- who renews leases locks jobs of both kinds by their ids, too.
+SELECT id
+FROM {schema}.jobs
+WHERE id = ANY (
+    $3::text[] || ARRAY (
+        SELECT jobs.id
+        FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
+        JOIN {schema}.jobs
+            ON jobs.run_id = given.id
+           AND jobs.namespace = given.namespace
+    )
+)
+ORDER BY id
+FOR UPDATE;
+
+-- name: open_waits
+-- One that is open makes way, but for when it was opened.
+INSERT INTO {schema}.waits (
+    namespace, run_id, key, kind, name, opened_at, due_at, deciders, detail
+)
+SELECT namespace, run_id, key, kind, name, moment.now, coalesce(due_at, moment.now + delay),
+       deciders::text[], detail
+FROM unnest(
+    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::interval[],
+    $8::timestamptz[], $9::text[], $10::bytea[]
+) AS given (namespace, run_id, key, kind, name, delay, due_at, deciders, detail)
+CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+ON CONFLICT (run_id, namespace, key) DO UPDATE
+SET kind     = excluded.kind,
+    name     = excluded.name,
+    due_at   = excluded.due_at,
+    deciders = excluded.deciders,
+    detail   = excluded.detail,
+    is_held  = false;
+
+-- name: get_run
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary
+FROM {schema}.runs
+WHERE id = $2
+  AND ($1::text IS NULL OR namespace = $1)
+ORDER BY namespace
+LIMIT 1;
+
+-- name: lock_flow
+-- Those who add runs of a flow that cools down do so one after the other.
+SELECT pg_advisory_xact_lock(hashtextextended(
+    'perdure cooldown {schema} ' || $1::text || ' ' || $2::text, 0
+));
+
+-- name: last_runs
+-- The run that began last, and the one that was completed last, with whether it is the latter.
+SELECT begun.id, begun.created_at, false, moment.now
+FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+CROSS JOIN LATERAL (
+    SELECT id, created_at
+    FROM {schema}.runs
+    WHERE has_cooldown
+      AND status <> 'skipped'
+      AND namespace = $2
+      AND flow = $3
+    ORDER BY created_at DESC, id DESC
+    LIMIT 1
+) AS begun
+UNION ALL
+SELECT completed.id, completed.finished_at, true, moment.now
+FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+CROSS JOIN LATERAL (
+    SELECT id, finished_at
+    FROM {schema}.runs
+    WHERE has_cooldown
+      AND status = 'completed'
+      AND namespace = $2
+      AND flow = $3
+    ORDER BY finished_at DESC, id DESC
+    LIMIT 1
+) AS completed;
+
+-- name: submit_run
+-- One run with its events and jobs; no row if its id is taken, and nothing written then. Whoever
+-- is about to take it just now is waited for.
+WITH added AS (
+    INSERT INTO {schema}.runs (
+        namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
+        has_cooldown, created_at, updated_at, finished_at
+    )
+    SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, cardinality($11::bytea[]), $31::boolean, now, now,
+           CASE WHEN $6::text IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
+    FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+    ON CONFLICT (id, namespace) DO NOTHING
+    RETURNING serial, id, namespace, flow, version, status, number, parent_run, parent_key,
+              created_at, updated_at, finished_at, summary
+),
+logged AS (
+    INSERT INTO {schema}.events (run_serial, number, at, data, value)
+    SELECT added.serial, event.number, added.created_at, event.data, event.value
+    FROM added
+    CROSS JOIN unnest($11::bytea[], $12::bytea[]) WITH ORDINALITY AS event (data, value, number)
+),
+queued AS (
+    INSERT INTO {schema}.jobs (
+        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
+    )
+    SELECT id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+           max_attempts, run_id, node_key, now, ready_at,
+           coalesce(deadline_at, now + deadline),
+           date_part('epoch', ready_at) + priority * aging,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END
+    FROM (
+        SELECT line.*, added.created_at AS now,
+               coalesce(line.run_at, added.created_at + line.delay) AS ready_at
+        FROM added
+        CROSS JOIN unnest(
+            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
+            $19::bytea[], $20::bytea[], $21::bigint[], $22::integer[], $23::double precision[],
+            $24::integer[], $25::interval[], $26::timestamptz[], $27::interval[],
+            $28::timestamptz[], $29::text[], $30::text[]
+        ) AS line (id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+                   aging, max_attempts, delay, run_at, deadline, deadline_at, run_id, node_key)
+    ) AS given
+)
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary
+FROM added;
+
+-- name: get_submitted
+-- The run of this id, if it is the one of this submission.
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary
+FROM {schema}.runs
+WHERE id = $2
+  AND namespace = $1
+  AND submission = $3;
+
+-- name: wake_parents
+-- For children that are over as soon as they begin.
+UPDATE {schema}.waits
+SET due_at = least(waits.due_at, coalesce($1::timestamptz, statement_timestamp()))
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[])
+    AS given (namespace, run_id, key, child)
+WHERE waits.run_id = given.run_id
+  AND waits.namespace = given.namespace
+  AND waits.key = given.key
+  AND waits.kind = 'child'
+  AND waits.name = given.child
+RETURNING waits.key;
+
+-- name: add_runs
+-- Children; one whose id is taken is left out. Sorted by the caller, like all runs.
+INSERT INTO {schema}.runs (
+    namespace, id, flow, version, status, number, parent_run, parent_key, summary, created_at,
+    updated_at, finished_at
+)
+SELECT namespace, id, flow, version, status, number, parent_run, parent_key, summary, moment.now,
+       moment.now,
+       CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END
+FROM unnest(
+    $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    $9::text[], $10::bytea[]
+) AS given (namespace, id, flow, version, status, number, parent_run, parent_key, summary)
+CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+ON CONFLICT (id, namespace) DO NOTHING
+RETURNING namespace, id, serial;
+
+-- name: add_events
+INSERT INTO {schema}.events (run_serial, number, at, data, value)
+SELECT serial, number, coalesce($1::timestamptz, statement_timestamp()), data, value
+FROM unnest($2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[])
+    AS given (serial, number, data, value);
+
+-- name: lock_families
+-- Runs with their children and all theirs.
+WITH RECURSIVE family AS (
+    SELECT runs.serial, runs.namespace, runs.id
+    FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
+    JOIN {schema}.runs
+        ON runs.id = given.id
+       AND runs.namespace = given.namespace
+    UNION
+    SELECT child.serial, child.namespace, child.id
+    FROM family
+    JOIN {schema}.runs AS child
+        ON child.parent_run = family.id
+       AND child.namespace = family.namespace
+)
+SELECT serial, namespace, id
+FROM {schema}.runs
+WHERE serial = ANY (ARRAY (SELECT serial FROM family))
+ORDER BY namespace, id
+FOR UPDATE;
+
+-- name: remove_runs
+-- With all that is kept of them ($1 serials, $2 namespaces, $3 ids); answers which jobs went.
+WITH gone AS (
+    DELETE FROM {schema}.runs
+    WHERE serial = ANY ($1::bigint[])
+),
+log AS (
+    DELETE FROM {schema}.events
+    WHERE run_serial = ANY ($1::bigint[])
+),
+last_snapshots AS (
+    DELETE FROM {schema}.snapshots
+    WHERE run_serial = ANY ($1::bigint[])
+),
+results AS (
+    DELETE FROM {schema}.steps
+    WHERE run_serial = ANY ($1::bigint[])
+),
+open_waits AS (
+    DELETE FROM {schema}.waits
+    USING unnest($2::text[], $3::text[]) AS given (namespace, id)
+    WHERE waits.run_id = given.id
+      AND waits.namespace = given.namespace
+),
+live_jobs AS (
+    DELETE FROM {schema}.jobs
+    USING unnest($2::text[], $3::text[]) AS given (namespace, id)
+    WHERE jobs.run_id = given.id
+      AND jobs.namespace = given.namespace
+    RETURNING jobs.id, jobs.lease_until IS NOT NULL AS was_held,
+              jobs.lease_until IS NOT NULL AND jobs.limit_keys IS NOT NULL AS was_limited
+),
+history AS (
+    DELETE FROM {schema}.failures
+    WHERE job_id = ANY (ARRAY (SELECT id FROM live_jobs))
+)
+SELECT id, was_held, was_limited
+FROM live_jobs;
+
+-- name: pick_old_runs
+-- $3 are statuses, $4 how long runs of each are kept. Children go with their parent, and a parent
+-- stays as long as one of them goes on.
+SELECT old.namespace, old.id
+FROM unnest($3::text[], $4::interval[]) AS kept (status, span)
+CROSS JOIN LATERAL (
+    SELECT namespace, id
+    FROM {schema}.runs
+    WHERE finished_at IS NOT NULL
+      AND parent_run IS NULL
+      AND status = kept.status
+      AND namespace = $2
+      AND finished_at <= coalesce($1::timestamptz, statement_timestamp()) - kept.span
+      AND NOT EXISTS (
+          WITH RECURSIVE family AS (
+              SELECT child.namespace, child.id, child.finished_at
+              FROM {schema}.runs AS child
+              WHERE child.parent_run = runs.id
+                AND child.namespace = runs.namespace
+              UNION
+              SELECT child.namespace, child.id, child.finished_at
+              FROM family
+              JOIN {schema}.runs AS child
+                  ON child.parent_run = family.id
+                 AND child.namespace = family.namespace
+          )
+          SELECT
+          FROM family
+          WHERE finished_at IS NULL
+      )
+    ORDER BY finished_at
+    LIMIT $5
+    FOR UPDATE SKIP LOCKED
+) AS old
+LIMIT $5;

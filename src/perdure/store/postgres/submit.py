@@ -1,0 +1,279 @@
+"""How runs are added with all that they start with, and removed with all that is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from secrets import randbits
+from typing import Any
+
+from perdure.errors import RunExists
+from perdure.model.duration import nearest_duration
+from perdure.model.ids import RunId
+from perdure.model.reach import check_times
+from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
+from perdure.rules.cooldown import LastRun, cooled
+from perdure.store.hints import WriteHints, note_queued
+from perdure.store.postgres.connection import Connection, Record, Transacting
+from perdure.store.postgres.rows import (
+    child_columns,
+    new_job_columns,
+    new_wait_columns,
+    node_job_columns,
+    run_from,
+)
+from perdure.store.postgres.session import Session
+
+
+class Starting:
+    """Inserts in the open transaction of a connection, as of one moment."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Mapping[str, str],
+        moves: WriteHints,
+        now: datetime,
+    ) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._moves = moves
+        self._now = now
+
+    async def open_waits(self, waits: Sequence[tuple[str, str, NewWait]]) -> None:
+        """Open waits of runs, given by namespace and id; one of the same key is replaced."""
+        latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
+        if not latest:
+            return
+        ordered = sorted(latest.items(), key=lambda item: item[0])
+        await self._fetch(
+            "open_waits",
+            self._now,
+            [namespace for (_, namespace, _), _ in ordered],
+            [run for (run, _, _), _ in ordered],
+            *new_wait_columns([wait for _, wait in ordered]),
+        )
+        if any(wait.delay is not None or wait.due_at is not None for wait in latest.values()):
+            self._moves.due()
+
+    async def add_runs(self, runs: Sequence[NewRun]) -> None:
+        """Add runs with all that they begin with; one whose id is taken is left out."""
+        while runs:
+            runs = await self._add_generation(runs)
+
+    async def _add_generation(self, runs: Sequence[NewRun]) -> list[NewRun]:
+        """Add runs, and answer their children."""
+        wanted = {(run.namespace, run.id): run for run in runs}
+        ordered = [wanted[place] for place in sorted(wanted)]
+        rows = await self._fetch("add_runs", self._now, *child_columns(ordered))
+        added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]
+        await self._add_events(added)
+        new = [run for _, run in added]
+        await self._add_jobs(new)
+        await self.open_waits([(run.namespace, run.id, wait) for run in new for wait in run.waits])
+        await self._wake_parents([run for run in new if run.status in ENDED])
+        for run in new:
+            self._moves.stepped(run.id, is_moved=True)
+        return [child for run in new for child in run.children]
+
+    async def _add_events(self, added: Sequence[tuple[int, NewRun]]) -> None:
+        events = [
+            (serial, number, event)
+            for serial, run in added
+            for number, event in enumerate(run.events, 1)
+        ]
+        if events:
+            await self._fetch(
+                "add_events",
+                self._now,
+                [serial for serial, _, _ in events],
+                [number for _, number, _ in events],
+                [event.data for _, _, event in events],
+                [event.value for _, _, event in events],
+            )
+
+    async def _add_jobs(self, runs: Sequence[NewRun]) -> None:
+        jobs = [job for run in runs for job in run.jobs]
+        for job in jobs:
+            check_times(job)
+            note_queued(job, self._moves)
+        if jobs:
+            await self._fetch("insert_jobs", self._now, *new_job_columns(jobs))
+
+    async def _wake_parents(self, ended: Sequence[NewRun]) -> None:
+        of_parents = [
+            (run.namespace, run.parent.run, run.parent.key, run.id)
+            for run in ended
+            if run.parent is not None
+        ]
+        if of_parents:
+            columns = ([place[number] for place in of_parents] for number in range(4))
+            if await self._fetch("wake_parents", self._now, *columns):
+                self._moves.due()
+
+    async def _fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        rows: list[Record] = await self._connection.fetch(self._statements[statement], *arguments)
+        return rows
+
+
+async def submit_run(session: Session, run: NewRun) -> Submitted:
+    for job in run.jobs:
+        check_times(job)
+    submission = randbits(63)
+
+    async def work(connection: Connection, is_repeated: bool) -> tuple[Submitted, WriteHints]:
+        return await _submit(session, connection, run, submission, is_repeated)
+
+    submitted, moves = await session.connections.run(work)
+    session.publish_moves(moves)
+    return submitted
+
+
+async def prune_runs(
+    session: Session, namespace: str, keep: Mapping[RunStatus, timedelta], limit: int
+) -> int:
+    spans = {status: nearest_duration(span) for status, span in keep.items()}
+    picked = (session.moment(), namespace, list(spans), list(spans.values()), limit)
+
+    async def work(connection: Connection, _: bool) -> tuple[int, WriteHints]:
+        moves = WriteHints()
+        async with Transacting(connection):
+            roots = await connection.fetch(session.statements["pick_old_runs"], *picked)
+            if roots:
+                await _remove(session, connection, [(row[0], row[1]) for row in roots], moves)
+        return len(roots), moves
+
+    count, moves = await session.connections.run(work)
+    session.publish_moves(moves)
+    return count
+
+
+async def _submit(
+    session: Session, connection: Connection, run: NewRun, submission: int, is_repeated: bool
+) -> tuple[Submitted, WriteHints]:
+    """Add the run, or do with the one that has its id what ``on_existing`` says."""
+    while True:
+        moves = WriteHints()
+        add = partial(_add_once, session, connection, run, submission, moves, is_repeated)
+        if _needs_transaction(run):
+            async with Transacting(connection):
+                added = await add()
+                if added is None and run.on_existing == "terminate_existing":
+                    await _remove(session, connection, [(run.namespace, run.id)], moves)
+                    added = await add()
+        else:
+            added = await add()
+        if added is not None:
+            return Submitted(run=added, is_new=True), moves
+        existing = await _existing(session, connection, run)
+        if existing is not None and run.on_existing == "use_existing":
+            return Submitted(run=existing, is_new=False), WriteHints()
+        if existing is not None and run.on_existing == "fail":
+            raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
+
+        # Removed meanwhile, or another one has come since it was removed: once more.
+
+
+async def _add_once(
+    session: Session,
+    connection: Connection,
+    run: NewRun,
+    submission: int,
+    moves: WriteHints,
+    is_repeated: bool,
+) -> Run | None:
+    """The run, added now or by an earlier try, whose jobs may be claimed by now."""
+    allowed = await cooled_run(session, connection, run)
+    added = await add_run(session, connection, allowed, submission, moves)
+    if added is None and is_repeated:
+        added = await own_run(session, connection, run, submission)
+    return added
+
+
+async def add_run(
+    session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
+) -> Run | None:
+    """Add a run with all that it begins with; None if its id is taken."""
+    rows = await connection.fetch(
+        session.statements["submit_run"],
+        session.moment(),
+        *_submitted_columns(run, submission),
+        *node_job_columns(run.jobs),
+        run.cooldown is not None,
+    )
+    if not rows:
+        return None
+    added = run_from(rows[0])
+    moves.stepped(run.id, is_moved=True)
+    for job in run.jobs:
+        note_queued(job, moves)
+    starting = Starting(connection, session.statements, moves, added.created_at)
+    await starting.open_waits([(run.namespace, run.id, wait) for wait in run.waits])
+    await starting.add_runs(run.children)
+    return added
+
+
+async def cooled_run(session: Session, connection: Connection, run: NewRun) -> NewRun:
+    """The run, or what is added instead while its flow is cooling down."""
+    if run.cooldown is None:
+        return run
+    # Two statements: only the second one sees what was committed while the first one waited.
+    await connection.fetch(session.statements["lock_flow"], run.namespace, run.flow)
+    rows = await connection.fetch(
+        session.statements["last_runs"], session.moment(), run.namespace, run.flow
+    )
+    last = [LastRun(id=row[0], at=row[1], is_completed=row[2]) for row in rows]
+    return cooled(run, rows[0][3], last) if rows else run
+
+
+async def own_run(
+    session: Session, connection: Connection, run: NewRun, submission: int
+) -> Run | None:
+    """The run as this very submission has added it, if it is there.
+
+    Asked after trying to add it: an earlier try may be committed only while that waits.
+    """
+    row = await connection.fetchrow(
+        session.statements["get_submitted"], run.namespace, run.id, submission
+    )
+    return None if row is None else run_from(row)
+
+
+async def _existing(session: Session, connection: Connection, run: NewRun) -> Run | None:
+    row = await connection.fetchrow(session.statements["get_run"], run.namespace, run.id)
+    return None if row is None else run_from(row)
+
+
+async def _remove(
+    session: Session, connection: Connection, runs: Sequence[tuple[str, RunId]], moves: WriteHints
+) -> None:
+    """Remove runs with their children, in the open transaction of the connection."""
+    places = [place[0] for place in runs], [place[1] for place in runs]
+    family = await connection.fetch(session.statements["lock_families"], *places)
+    serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
+    await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [])
+    moves.taken(await connection.fetch(session.statements["remove_runs"], serials, namespaces, ids))
+
+
+def _needs_transaction(run: NewRun) -> bool:
+    """Whether adding it takes more than one statement."""
+    replaces = run.on_existing == "terminate_existing"
+    return bool(run.waits or run.children or replaces or run.cooldown is not None)
+
+
+def _submitted_columns(run: NewRun, submission: int) -> tuple[Any, ...]:
+    parent = run.parent
+    return (
+        run.namespace,
+        run.id,
+        run.flow,
+        run.version,
+        run.status,
+        submission,
+        None if parent is None else parent.run,
+        None if parent is None else parent.key,
+        run.summary,
+        [event.data for event in run.events],
+        [event.value for event in run.events],
+    )

@@ -1,0 +1,117 @@
+"""Inserting jobs within the transaction of a caller, on their connection."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.clock import Clock
+from perdure.errors import InvalidInput
+from perdure.model.job import Inserted, NewJob
+from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.jobs import insert_jobs
+from perdure.store.sqlite.rows import micros
+from perdure.store.sqlite.transaction import Cursor, Transaction, statements_of
+
+_ACCEPTED = "a sqlite3 connection, or a SQLAlchemy connection or session, on the store's own file"
+
+
+_LEGACY_TRANSACTION_CONTROL = -1
+
+
+class BorrowedInsert:
+    """An insert for one place that runs on connections of others."""
+
+    def __init__(self, place: SqlitePlace, clock: Clock, jobs: Sequence[NewJob]) -> None:
+        self._place = place
+        self._clock = clock
+        self._jobs = jobs
+
+    async def run_on(self, connection: Any) -> list[Inserted]:
+        if hasattr(connection, "run_sync"):  # SQLAlchemy's AsyncConnection and AsyncSession
+            inserted: list[Inserted] = await connection.run_sync(self.run_blocking_on)
+            return inserted
+        return self.run_blocking_on(connection)
+
+    def run_blocking_on(self, connection: Any) -> list[Inserted]:
+        lent = _lent(connection)
+        self._check_file(connection, lent)
+        _check_transaction(lent.driver)
+        sql = statements_of(self._place.prefix)
+        return insert_jobs(Transaction(lent, sql, micros(self._clock())), self._jobs)
+
+    def _check_file(self, connection: Any, lent: _Lent) -> None:
+        try:
+            databases = lent.execute("PRAGMA database_list", ()).fetchall()
+        except sqlite3.ProgrammingError as error:
+            raise InvalidInput(f"connection={connection!r} cannot be used: {error}") from error
+        files = {name: file for _, name, file in databases}
+        if not files["main"] or os.path.realpath(files["main"]) != self._place.path:
+            raise InvalidInput(
+                f"connection={connection!r} is on {files['main'] or 'a database in memory'}, the "
+                f"store is {self._place.path}; connect to that file"
+            )
+
+
+class _Sqlite3:
+    """A connection of the standard library's module."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.driver: Any = connection
+
+    def execute(self, sql: str, parameters: Any, /) -> Cursor:
+        cursor: sqlite3.Cursor = self.driver.cursor()
+        cursor.row_factory = None  # theirs may make something else of a row than a tuple
+        return cursor.execute(sql, parameters)
+
+
+class _Sqlalchemy:
+    """A connection of SQLAlchemy, which must see each statement to know of the transaction."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def driver(self) -> Any:
+        return self._connection.connection.driver_connection
+
+    def execute(self, sql: str, parameters: Any, /) -> Cursor:
+        cursor: Cursor = self._connection.exec_driver_sql(sql, parameters)
+        return cursor
+
+
+_Lent = _Sqlite3 | _Sqlalchemy
+
+
+def _lent(connection: Any) -> _Lent:
+    if isinstance(connection, sqlite3.Connection):
+        return _Sqlite3(connection)
+    if hasattr(connection, "run_sync"):
+        raise InvalidInput(
+            f"connection={connection!r} is asynchronous: use AsyncClient, or a blocking connection"
+        )
+    inner = connection
+    if hasattr(inner, "get_bind"):  # a SQLAlchemy Session
+        inner = inner.connection()
+    if not hasattr(inner, "exec_driver_sql"):
+        raise InvalidInput(f"connection={connection!r} cannot be used: pass {_ACCEPTED}")
+    if inner.dialect.name != "sqlite":
+        raise InvalidInput(
+            f"connection={connection!r} is for {inner.dialect.name}: pass {_ACCEPTED}"
+        )
+    return _Sqlalchemy(inner)
+
+
+def _check_transaction(driver: Any) -> None:
+    """Refuse a connection on which each statement would commit by itself."""
+    control = getattr(driver, "autocommit", _LEGACY_TRANSACTION_CONTROL)
+    begins_by_itself = driver.isolation_level is not None
+    if control != _LEGACY_TRANSACTION_CONTROL:
+        begins_by_itself = not control
+    if not driver.in_transaction and not begins_by_itself:
+        raise InvalidInput(
+            "connection= is in autocommit mode and outside a transaction: BEGIN one first, so "
+            "that the jobs are enqueued when you commit"
+        )

@@ -1,0 +1,285 @@
+"""One step of a run: checked, fenced, and written with all that it starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId
+from perdure.model.job import HELD, NewJob, Status
+from perdure.model.lane import Lane
+from perdure.model.outcome import Settlement
+from perdure.model.reach import check_times
+from perdure.model.run import (
+    ENDED,
+    CommitAnswer,
+    CommitResult,
+    CommitState,
+    Continues,
+    Ends,
+    RunCommit,
+)
+from perdure.rules.rank import rank_of
+from perdure.store.sqlite.jobs import hint_at_moves, insert_jobs, settle_jobs
+from perdure.store.sqlite.rows import (
+    INLINE_MAX_BYTES,
+    RUN_ROW_COLUMNS,
+    JobRow,
+    NodeJobRow,
+    RunRow,
+    as_json,
+    deadline_of,
+)
+from perdure.store.sqlite.submit import (
+    child_ended,
+    hint_at_lost_claims,
+    insert_children,
+    open_waits,
+    take_away_jobs,
+)
+from perdure.store.sqlite.transaction import Transaction
+
+_HOLDABLE = HELD | {Status.WAITING, Status.SCHEDULED}
+
+
+def let_go(transaction: Transaction, commit: RunCommit) -> None:
+    """Close waits, and give up keys with their jobs. Comes before what the same step starts."""
+    place = {"namespace": commit.namespace, "run": commit.run}
+    if commit.closes:
+        transaction.write("close_waits", **place, keys=as_json(commit.closes))
+    if not commit.drops and not commit.clears:
+        return
+    drops = set(commit.drops)
+    given_up = [
+        job for job, key in _unsettled_jobs(transaction, commit) if commit.clears or key in drops
+    ]
+    take_away_jobs(transaction, given_up)
+    keys = None if commit.clears else as_json(commit.drops)
+    transaction.write("end_waits", **place, keys=keys)
+    if transaction.write("give_up_children", **place, keys=keys, now=transaction.now):
+        transaction.hint_any(HintKind.DUE)
+
+
+def hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
+    """Park the jobs and waits that a run has, or put them back in their place."""
+    transaction.write("hold_waits", namespace=commit.namespace, run=commit.run, is_held=is_held)
+    if is_held:
+        _park(transaction, commit)
+    else:
+        transaction.hint_any(HintKind.DUE)
+        _unpark(transaction, commit)
+
+
+def change_version(transaction: Transaction, commit: RunCommit, flow: str) -> None:
+    """Let the jobs of a run be claimed by workers that have its new version."""
+    text = f"{flow}@{commit.version}"
+    changed = [
+        (job, replace(Lane.parse(job.lane), flow=text).text)
+        for job, _ in _jobs(transaction, commit)
+    ]
+    transaction.write_rows("change_lanes", [(job.number, lane) for job, lane in changed])
+    ready = (lane for job, lane in changed if job.status == Status.WAITING)
+    transaction.hint(HintKind.READY, ready)
+
+
+def _park(transaction: Transaction, commit: RunCommit) -> None:
+    jobs = _unsettled_jobs(transaction, commit)
+    parked = [job for job, _ in jobs if job.status in _HOLDABLE]
+    transaction.write("park_jobs", numbers=as_json([job.number for job in parked]))
+    hint_at_lost_claims(transaction, parked)
+
+
+def _unpark(transaction: Transaction, commit: RunCommit) -> None:
+    now = transaction.now
+    back = [job for job, _ in _jobs(transaction, commit) if job.status == Status.PAUSED]
+    numbers = as_json([job.number for job in back])
+    transaction.write("unpark_jobs", numbers=numbers, now=now)
+    hint_at_moves(
+        transaction,
+        [(job, Status.WAITING if job.ready_at <= now else Status.SCHEDULED) for job in back],
+    )
+
+
+def _unsettled_jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+    settled = {settlement.claim.id for settlement in commit.settlements}
+    return [(job, key) for job, key in _jobs(transaction, commit) if job.id not in settled]
+
+
+def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str]]:
+    rows = transaction.rows("jobs_of_run", namespace=commit.namespace, run=commit.run)
+    return [(JobRow._make(row[:-1]), row[-1]) for row in rows]
+
+
+_DONE = CommitResult(state=CommitState.DONE)
+
+
+_CONFLICT = CommitResult(state=CommitState.CONFLICT)
+
+
+_ACTIVE = Status.ACTIVE.value
+
+
+_GONE = NodeJobRow(0, -1, "", 0, 0, 0)
+
+
+def commit_runs(
+    transaction: Transaction, commits: Sequence[RunCommit], lanes: Sequence[str]
+) -> CommitAnswer:
+    results = [_commit(transaction, commit) for commit in commits]
+    rank = None
+    if lanes:
+        rank = _lowest_rank(transaction, {commit.namespace for commit in commits}, lanes)
+    return CommitAnswer(results=results, most_urgent_rank=rank, now=transaction.moment)
+
+
+def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
+    settlements = commit.settlements
+    first = settlements[0].claim.id if settlements else None
+    found = transaction.run("run_and_job", (first, commit.run, commit.namespace))
+    if not found:
+        return _CONFLICT
+    run = RunRow._make(found[0][:RUN_ROW_COLUMNS])
+    if run.number != commit.expected:
+        return _DONE if _is_repeated(transaction, commit, run) else _CONFLICT
+    if not commit.events and run.token == commit.token:
+        return _DONE
+    jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []
+    if len(settlements) > 1:
+        jobs += [_job_of(transaction, commit, other.claim.id) for other in settlements[1:]]
+    stale = [
+        settlement.claim
+        for settlement, job in zip(settlements, jobs, strict=True)
+        if job.epoch != settlement.claim.epoch or job.status != _ACTIVE
+    ]
+    if stale:
+        return CommitResult(state=CommitState.STALE, stale=tuple(stale))
+    _write(transaction, commit, run, jobs)
+    return _DONE
+
+
+def _is_repeated(transaction: Transaction, commit: RunCommit, run: RunRow) -> bool:
+    """Whether this very step was written before, whatever followed it."""
+    found = transaction.run("token_of_event", (run.serial, commit.expected + 1))
+    return bool(commit.events) and any(token == commit.token for (token,) in found)
+
+
+def _job_of(transaction: Transaction, commit: RunCommit, id: JobId) -> NodeJobRow:
+    found = transaction.run("node_job", (id, commit.run, commit.namespace))
+    return NodeJobRow._make(found[0]) if found else _GONE
+
+
+def _write(
+    transaction: Transaction, commit: RunCommit, run: RunRow, jobs: Sequence[NodeJobRow]
+) -> None:
+    now, number = transaction.now, commit.expected
+    events = []
+    for event in commit.events:
+        number += 1
+        events.append((run.serial, number, now, commit.token, event.data, event.value))
+    if events:
+        transaction.write_rows("insert_events", events)
+    else:
+        transaction.run("touch_run", (commit.token, now, run.serial))
+    if commit.status != run.status or commit.summary is not None or commit.version is not None:
+        _change_run(transaction, commit, run)
+    if commit.closes or commit.drops or commit.clears:
+        let_go(transaction, commit)
+    if commit.holds is not None:
+        hold(transaction, commit, is_held=commit.holds)
+    if commit.version is not None:
+        change_version(transaction, commit, run.flow)
+    for settlement, job in zip(commit.settlements, jobs, strict=True):
+        match settlement.then:
+            case Continues(job=following):
+                _continue(transaction, settlement.claim.id, job, following)
+            case Ends():
+                _end(transaction, settlement.claim.id, job)
+            case repeats:
+                outcome = Settlement(claim=settlement.claim, outcome=repeats.outcome)
+                settle_jobs(transaction, [outcome])
+    if commit.jobs:
+        insert_jobs(transaction, commit.jobs)
+    if commit.waits:
+        open_waits(transaction, commit.namespace, commit.run, commit.waits)
+    if commit.children:
+        insert_children(transaction, commit.children)
+    if commit.snapshot is not None:
+        snapshot = commit.snapshot
+        transaction.write(
+            "replace_snapshot", serial=run.serial, number=snapshot.number, data=snapshot.data
+        )
+    transaction.hint_one(HintKind.RUN, commit.run)
+
+
+def _change_run(transaction: Transaction, commit: RunCommit, run: RunRow) -> None:
+    is_ended = commit.status in ENDED
+    transaction.write(
+        "change_run",
+        serial=run.serial,
+        status=commit.status,
+        is_ended=is_ended,
+        version=commit.version,
+        summary=commit.summary,
+        now=transaction.now,
+    )
+    if is_ended and run.parent_run is not None and run.parent_key is not None:
+        child_ended(transaction, commit.namespace, commit.run, run.parent_run, run.parent_key)
+
+
+def _continue(transaction: Transaction, id: JobId, job: NodeJobRow, following: NewJob) -> None:
+    check_times(following)
+    now, lane, node = transaction.now, following.lane, following.node
+    is_large = len(following.input) > INLINE_MAX_BYTES
+    transaction.run(
+        "continue_job",
+        (
+            lane.queue,
+            lane.task,
+            lane.text,
+            following.group,
+            following.priority,
+            rank_of(transaction.moment, following.priority, following.aging),
+            following.max_attempts,
+            now,
+            now,
+            now,
+            deadline_of(following, now),
+            following.policy,
+            None if is_large else following.input,
+            None if node is None else node.key,
+            job.number,
+        ),
+    )
+    _forget(transaction, id, job)
+    if is_large:
+        transaction.write_rows("insert_large_inputs", [(id, following.input)])
+
+
+def _end(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
+    transaction.run("remove_node_job", (job.number,))
+    _forget(transaction, id, job)
+
+
+def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
+    """Leave nothing behind of what the job executed before."""
+    if job.is_large:
+        transaction.run("forget_large_input", (id,))
+    if job.troubles:
+        transaction.run("forget_failures", (id,))
+    if job.is_limited:
+        transaction.hint_any(HintKind.READY)
+
+
+def _lowest_rank(
+    transaction: Transaction, namespaces: Iterable[str], lanes: Sequence[str]
+) -> float | None:
+    ranks: list[float] = []
+    for namespace in namespaces:
+        # Where nothing waits at all, as in a chain of steps, there is no need to ask for each lane.
+        if transaction.run("is_any_waiting", (namespace,)):
+            wanted = as_json(list(lanes))
+            [(rank,)] = transaction.rows("lowest_rank", namespace=namespace, lanes=wanted)
+            ranks += [] if rank is None else [rank]
+    return min(ranks, default=None)

@@ -1,0 +1,159 @@
+"""Connections to the file: how they are opened, and what is done while it is busy."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from math import inf
+from typing import TypeVar
+
+from perdure.clock import monotonic
+from perdure.errors import PerdureError, SchemaMismatch, StoreError
+from perdure.store.sqlite.address import SqlitePlace
+
+BYTES = 16 * 1024 * 1024
+"""What is kept of the WAL's file, and how far it may grow beyond that, for rows that are large."""
+
+SQLITE_MIN = (3, 35)
+"""The first version with RETURNING."""
+
+OPEN_SECONDS_MAX = 15.0
+"""How long opening waits for another process that has the file locked."""
+
+_STATEMENTS_CACHED = 512
+
+_CACHE_KIB = 32 * 1024
+
+_PRAGMAS = (
+    f"PRAGMA journal_size_limit = {BYTES}",
+    # The writer's thread does it: the commit of a small write must not wait for the disk.
+    "PRAGMA wal_autocheckpoint = 0",
+    f"PRAGMA cache_size = -{_CACHE_KIB}",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
+    """The connection that writes; it makes the file if there is none."""
+    if sqlite3.sqlite_version_info < SQLITE_MIN:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: this store needs 3.35 or newer. Use a "
+            "Python built with one, or PostgreSQL"
+        )
+    synchronous = f"PRAGMA synchronous = {place.synchronous}"
+    return _connect(place, synchronous, seconds_max=OPEN_SECONDS_MAX)
+
+
+def connect_reader(place: SqlitePlace) -> sqlite3.Connection:
+    return _connect(place, "PRAGMA query_only = 1", seconds_max=inf)
+
+
+def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqlite3.Connection:
+    # Transactions and waiting for locks are our own business: neither the module nor SQLite
+    # shall do any of it behind our back.
+    connection = sqlite3.connect(
+        place.path,
+        timeout=0,
+        isolation_level=None,
+        cached_statements=_STATEMENTS_CACHED,
+        check_same_thread=False,  # the writer's is used by callers too, one at a time
+    )
+
+    def set_up() -> None:
+        # Readers never wait for the writer then. A new file is needed alone for a moment.
+        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise place.unreachable(
+                "SQLite cannot share it between processes there", "Put the file on a local disk"
+            )
+        for pragma in (*_PRAGMAS, own_pragma):
+            connection.execute(pragma)
+
+    try:
+        patiently(set_up, place.path, seconds_max=seconds_max)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def as_store_error(error: Exception, place: SqlitePlace) -> Exception:
+    """What a caller sees of an error while the store is open: ours as they are, SQLite's typed."""
+    if isinstance(error, PerdureError) or not isinstance(error, sqlite3.Error):
+        return error
+    typed = StoreError(f"the store at {place.url} refused, and nothing was written: {error}")
+    typed.__cause__ = error
+    return typed
+
+
+def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
+    """The same while it is being opened."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    typed = _opening_error(error, place)
+    typed.__cause__ = error
+    return typed
+
+
+def _opening_error(error: sqlite3.Error, place: SqlitePlace) -> StoreError:
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_NOTADB:
+        return SchemaMismatch(f"{place.path} is not a SQLite database. Name another file")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return SchemaMismatch(f"the database {place.path} is damaged: {error}. Restore a backup")
+    if code == sqlite3.SQLITE_BUSY:
+        return place.unreachable(
+            f"another process has had it locked for {OPEN_SECONDS_MAX:g} s",
+            "End that process, or its transaction",
+        )
+    return place.unreachable(str(error), "Is the file writable, and on a local disk?")
+
+
+Answer = TypeVar("Answer")
+
+COMPLAIN_EVERY_SECONDS = 10.0
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+
+_PAUSE_FIRST, _PAUSE_MAX, _PAUSE_GROWTH = 0.0002, 0.004, 1.4
+
+_log = logging.getLogger("perdure.store")
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """The error's primary result code; 0 when it did not come from SQLite itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection was in the way, so that the same thing will work later."""
+    return isinstance(error, sqlite3.Error) and primary_code(error) in _BUSY
+
+
+def patiently(action: Callable[[], Answer], where: str, *, seconds_max: float = inf) -> Answer:
+    """Do ``action`` again until no other connection is in the way; it must undo itself.
+
+    SQLite's own busy timeout sleeps in ever longer steps, gives up, and does not cover every
+    kind of conflict. Short jittered pauses hand the lock over sooner and never give up.
+    """
+    pause = _PAUSE_FIRST
+    started = complained = monotonic()
+    while True:
+        try:
+            return action()
+        except sqlite3.Error as error:
+            now = monotonic()
+            if not is_busy(error) or now - started > seconds_max:
+                raise
+        if now - complained > COMPLAIN_EVERY_SECONDS:
+            complained = now
+            _log.warning(
+                "waiting for the lock on %s for %.0f s: another process is in a transaction",
+                where,
+                now - started,
+            )
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(pause * _PAUSE_GROWTH, _PAUSE_MAX)

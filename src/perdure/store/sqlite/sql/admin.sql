@@ -1,0 +1,157 @@
+-- What operators ask now and then. These may read as much as there is.
+--
+-- What people do to jobs and queues. How jobs move is in jobs.sql.
+
+-- name: schema_version
+SELECT max(version)
+FROM {prefix}migrations;
+
+-- name: indexes_present
+SELECT name
+FROM sqlite_master
+WHERE type = 'index';
+
+-- name: damages
+-- It reads every page, and stops at the tenth fault.
+PRAGMA quick_check(10);
+
+-- name: strays
+SELECT run.id, run.namespace
+FROM {prefix}runs AS run
+WHERE run.finished_at IS NULL
+  AND run.status <> 'paused'
+  AND NOT EXISTS (
+      SELECT 1
+      FROM {prefix}jobs AS job
+      WHERE job.run_id = run.id
+        AND job.namespace = run.namespace
+        AND job.finished_at IS NULL
+  )
+  AND NOT EXISTS (
+      SELECT 1
+      FROM {prefix}waits AS wait
+      WHERE wait.run_id = run.id
+        AND wait.namespace = run.namespace
+  )
+ORDER BY run.created_at, run.id
+LIMIT :limit;
+
+-- name: count_flows
+SELECT definition.namespace, definition.flow, definition.version,
+       count(run.serial) - count(run.finished_at), count(run.finished_at), max(run.created_at)
+FROM {prefix}definitions AS definition
+LEFT JOIN {prefix}runs AS run
+    ON run.namespace = definition.namespace
+    AND run.flow = definition.flow
+    AND run.version = definition.version
+WHERE :namespace IS NULL OR definition.namespace = :namespace
+GROUP BY definition.namespace, definition.flow, definition.version
+ORDER BY definition.namespace, definition.flow, definition.version;
+
+-- name: count_ended_jobs
+SELECT status, count(*)
+FROM {prefix}jobs
+WHERE namespace = :namespace
+  AND finished_at <= :until
+GROUP BY status;
+
+-- name: count_ended_runs
+SELECT status, count(*)
+FROM {prefix}runs
+WHERE namespace = :namespace
+  AND finished_at <= :until
+  AND parent_run IS NULL
+GROUP BY status;
+
+-- name: visible_jobs
+SELECT {job_row}
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value
+WHERE NOT job.dropped
+  AND (:namespace IS NULL OR job.namespace = :namespace);
+
+-- name: unfinished_of_group
+SELECT {job_row}
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_group
+WHERE job.job_group = :group
+  AND job.namespace = :namespace
+  AND job.finished_at IS NULL
+ORDER BY job.id;
+
+-- name: start_anew
+-- What a retried job forgets, besides that it was finished.
+UPDATE {prefix}jobs
+SET rank             = rank + (:now - ready_at) / 1e6,
+    ready_at         = :now,
+    failures         = 0,
+    postpones        = 0,
+    deaths           = 0,
+    avoid_worker     = NULL,
+    avoid_until      = NULL,
+    deadline_at      = NULL,
+    started_at       = NULL,
+    progress         = 0,
+    progress_message = '',
+    progress_details = NULL
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: pause_queue
+INSERT INTO {prefix}queues (namespace, name, paused_at, paused_by)
+VALUES (:namespace, :queue, :now, :by)
+ON CONFLICT (namespace, name) DO NOTHING;
+
+-- name: resume_queue
+DELETE FROM {prefix}queues
+WHERE namespace = :namespace
+  AND name = :queue;
+
+-- name: depth
+-- One part for each index that knows the answer without looking at the rows. They are named,
+-- because the planner cares more for finding the status than for leaving the rows alone.
+SELECT namespace, queue, status, sum(number)
+FROM (
+    SELECT namespace, json_extract(lane, '$[0]') AS queue, 'waiting' AS status, number
+    FROM (
+        SELECT namespace, lane, count(*) AS number
+        FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
+        WHERE status = 'waiting'
+        GROUP BY namespace, lane
+    )
+    UNION ALL
+    SELECT namespace, queue, 'scheduled', count(*)
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_scheduled
+    WHERE status = 'scheduled'
+    GROUP BY namespace, queue
+    UNION ALL
+    SELECT namespace, queue, status, count(*)
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+    WHERE lease_until IS NOT NULL
+    GROUP BY namespace, queue, status
+    UNION ALL
+    SELECT namespace, queue, status, count(*)
+    FROM {prefix}jobs
+    WHERE status IN ('paused', 'disabled')
+    GROUP BY namespace, queue, status
+    UNION ALL
+    SELECT namespace, queue, status, count(*)
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
+    WHERE finished_at IS NOT NULL
+      AND NOT dropped
+    GROUP BY namespace, queue, status
+)
+WHERE :namespace IS NULL OR namespace = :namespace
+GROUP BY namespace, queue, status
+ORDER BY namespace, queue, status;
+
+-- name: paused_queues
+SELECT namespace, name, paused_at, paused_by
+FROM {prefix}queues
+WHERE :namespace IS NULL OR namespace = :namespace
+ORDER BY namespace, name;
+
+-- name: live_flows
+SELECT namespace, flow, version, count(*)
+FROM {prefix}runs INDEXED BY {prefix}runs_live
+WHERE finished_at IS NULL
+  AND (:namespace IS NULL OR namespace = :namespace)
+GROUP BY namespace, flow, version;

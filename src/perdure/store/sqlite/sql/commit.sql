@@ -1,0 +1,162 @@
+-- Runs: how they begin, and the one way in which they go on. The statements that each step of a run
+-- needs take their parameters by position (?), which costs a fraction of looking them up by name.
+
+-- name: run_and_job
+-- All that a step has to be checked against: the run, and the job that it settles. The + keeps
+-- the planner from an index with longer keys than the id.
+SELECT run.serial, {last_number}, run.token, run.status, run.flow, run.parent_run, run.parent_key,
+       {node_job_row}
+FROM {prefix}runs AS run
+LEFT JOIN {prefix}jobs AS job
+    ON job.id = ?
+    AND +job.run_id = run.id
+    AND +job.namespace = run.namespace
+WHERE run.id = ?
+  AND run.namespace = ?;
+
+-- name: node_job
+SELECT {node_job_row}
+FROM {prefix}jobs AS job
+WHERE job.id = ?
+  AND +job.run_id = ?
+  AND +job.namespace = ?;
+
+-- name: token_of_event
+SELECT token
+FROM {prefix}events
+WHERE run_serial = ?
+  AND number = ?;
+
+-- name: touch_run
+-- Whoever calls this, and what follows, has read the rows in the same transaction.
+UPDATE {prefix}runs
+SET token      = ?,
+    updated_at = ?
+WHERE serial = ?;
+
+-- name: change_run
+UPDATE {prefix}runs
+SET status      = :status,
+    finished_at = CASE WHEN :is_ended THEN coalesce(finished_at, :now) END,
+    version     = coalesce(:version, version),
+    summary     = coalesce(:summary, summary)
+WHERE serial = :serial;
+
+-- name: continue_job
+-- As if it had just been inserted and claimed, but for the claim and its lease.
+UPDATE {prefix}jobs
+SET queue            = ?,
+    task             = ?,
+    lane             = ?,
+    job_group        = ?,
+    priority         = ?,
+    rank             = ?,
+    max_attempts     = ?,
+    created_at       = ?,
+    ready_at         = ?,
+    started_at       = ?,
+    deadline_at      = ?,
+    policy           = ?,
+    input            = ?,
+    node_key         = ?,
+    attempt          = 1,
+    failures         = 0,
+    postpones        = 0,
+    deaths           = 0,
+    avoid_worker     = NULL,
+    avoid_until      = NULL,
+    limit_keys       = NULL,
+    progress         = 0,
+    progress_message = '',
+    progress_details = NULL
+WHERE rowid = ?;
+
+-- name: remove_node_job
+DELETE FROM {prefix}jobs
+WHERE rowid = ?;
+
+-- name: forget_failures
+DELETE FROM {prefix}failures
+WHERE job_id = ?;
+
+-- name: forget_large_input
+DELETE FROM {prefix}large_inputs
+WHERE job_id = ?;
+
+-- name: is_any_waiting
+SELECT 1
+FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
+WHERE status = 'waiting'
+  AND namespace = ?
+LIMIT 1;
+
+-- name: lowest_rank
+SELECT min((
+    SELECT min(job.rank)
+    FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_waiting
+    WHERE job.status = 'waiting'
+      AND job.namespace = :namespace
+      AND job.lane = wanted.value
+))
+FROM json_each(:lanes) AS wanted;
+
+-- name: park_jobs
+UPDATE {prefix}jobs
+SET status      = 'paused',
+    epoch       = epoch + (lease_until IS NOT NULL),
+    attempt     = attempt - (lease_until IS NOT NULL),
+    worker      = NULL,
+    lease_until = NULL,
+    limit_keys  = NULL
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: unpark_jobs
+UPDATE {prefix}jobs
+SET status = CASE WHEN ready_at <= :now THEN 'waiting' ELSE 'scheduled' END
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
+
+-- name: change_lanes
+UPDATE {prefix}jobs AS job
+SET lane = changed.lane
+FROM (
+    SELECT column1 AS number,
+           column2 AS lane
+    FROM (VALUES {rows})
+) AS changed
+WHERE job.rowid = changed.number;
+
+-- name: close_waits
+DELETE FROM {prefix}waits
+WHERE namespace = :namespace
+  AND run_id = :run
+  AND key IN (SELECT value FROM json_each(:keys));
+
+-- name: end_waits
+-- keys NULL means all. That for a child stays, so that somebody sees to the child.
+DELETE FROM {prefix}waits
+WHERE namespace = :namespace
+  AND run_id = :run
+  AND kind <> 'child'
+  AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)));
+
+-- name: give_up_children
+UPDATE {prefix}waits
+SET due_at  = min(coalesce(due_at, :now), :now),
+    is_held = 0
+WHERE namespace = :namespace
+  AND run_id = :run
+  AND kind = 'child'
+  AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)));
+
+-- name: hold_waits
+UPDATE {prefix}waits
+SET is_held = :is_held
+WHERE namespace = :namespace
+  AND run_id = :run;
+
+-- name: replace_snapshot
+INSERT INTO {prefix}snapshots (run_serial, number, data)
+VALUES (:serial, :number, :data)
+ON CONFLICT (run_serial) DO UPDATE
+SET number = excluded.number,
+    data   = excluded.data;

@@ -1,0 +1,166 @@
+-- What can be seen. Readers do not see dropped jobs; their waiters do (job_states).
+--
+-- What runs wait for, as it is read.
+
+-- name: get_job
+SELECT {record_row},
+       coalesce(
+           job.input, (SELECT large.input FROM {prefix}large_inputs AS large
+                       WHERE large.job_id = job.id)
+       ),
+       job.output
+FROM {prefix}jobs AS job
+WHERE job.id = :id
+  AND NOT job.dropped
+  AND (:namespace IS NULL OR job.namespace = :namespace);
+
+-- name: list_jobs
+-- {where} is the condition that an index serves; the other filters look at the rows.
+SELECT {record_row}
+FROM {prefix}jobs AS job
+WHERE {where}
+  AND job.id < :before
+  AND NOT job.dropped
+  AND (:namespace IS NULL OR job.namespace = :namespace)
+  AND (:status IS NULL OR job.status = :status)
+  AND (:queue IS NULL OR job.queue = :queue)
+  AND (:task IS NULL OR job.task = :task)
+ORDER BY job.id DESC
+LIMIT :limit;
+
+-- name: count_listed
+SELECT count(*)
+FROM {prefix}jobs AS job
+WHERE {where}
+  AND job.id < :before
+  AND NOT job.dropped
+  AND (:namespace IS NULL OR job.namespace = :namespace)
+  AND (:status IS NULL OR job.status = :status)
+  AND (:queue IS NULL OR job.queue = :queue)
+  AND (:task IS NULL OR job.task = :task);
+
+-- name: count_waiting
+-- The index has the lane, whose text begins with queue and task; so the rows need no look.
+SELECT count(*)
+FROM {prefix}jobs INDEXED BY {prefix}jobs_waiting
+WHERE status = 'waiting'
+  AND (:namespace IS NULL OR namespace = :namespace)
+  AND (:queue IS NULL OR json_extract(lane, '$[0]') = :queue)
+  AND (:task IS NULL OR json_extract(lane, '$[1]') = :task);
+
+-- name: count_finished
+SELECT count(*)
+FROM {prefix}jobs INDEXED BY {prefix}jobs_finished
+WHERE status = :status
+  AND finished_at IS NOT NULL
+  AND NOT dropped
+  AND (:namespace IS NULL OR namespace = :namespace)
+  AND (:queue IS NULL OR queue = :queue)
+  AND (:task IS NULL OR task = :task);
+
+-- name: job_states
+SELECT job.id, job.status, job.attempt,
+       job.progress, job.progress_message, job.progress_details,
+       job.output,
+       CASE WHEN job.status IN ('failed', 'dead', 'cancelled') THEN (
+           SELECT past.failure
+           FROM {prefix}failures AS past
+           WHERE past.job_id = job.id
+           ORDER BY past.number DESC
+           LIMIT 1
+       ) END
+FROM json_each(:ids) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.id = wanted.value;
+
+-- name: failed_attempts
+SELECT attempt, worker, failed_at, failure
+FROM {prefix}failures
+WHERE job_id = :id
+ORDER BY number;
+
+-- name: find_result
+SELECT job.output
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_results
+WHERE job.status = 'completed'
+  AND job.input_hash = :input_hash
+  AND job.namespace = :namespace
+  AND job.task = :task
+  AND NOT job.dropped
+  AND :input = coalesce(
+      job.input, (SELECT large.input FROM {prefix}large_inputs AS large
+                  WHERE large.job_id = job.id)
+  )
+ORDER BY job.finished_at DESC, job.rowid DESC
+LIMIT 1;
+
+-- name: workers
+SELECT id, info, started_at, seen_at
+FROM {prefix}workers
+WHERE :namespace IS NULL OR namespace = :namespace
+ORDER BY started_at, id;
+
+-- name: held_jobs
+SELECT worker, id
+FROM {prefix}jobs INDEXED BY {prefix}jobs_held
+WHERE lease_until IS NOT NULL
+ORDER BY id;
+
+-- name: list_runs
+-- {index} and {where} are what serves the filter best; the other filters look at the rows.
+SELECT {run_row}
+FROM {prefix}runs AS run {index}
+WHERE {where}
+  AND (run.created_at, run.id) < (:before_at, :before_id)
+  AND (:namespace IS NULL OR run.namespace = :namespace)
+  AND (:id IS NULL OR run.id = :id)
+  AND (:status IS NULL OR run.status = :status)
+  AND (:flow IS NULL OR run.flow = :flow)
+  AND (:version IS NULL OR run.version = :version)
+  AND (:parent IS NULL OR run.parent_run = :parent)
+  AND (:is_ended IS NULL OR (run.finished_at IS NOT NULL) = :is_ended)
+ORDER BY run.created_at DESC, run.id DESC
+LIMIT :limit;
+
+-- name: count_runs
+SELECT count(*)
+FROM {prefix}runs AS run {index}
+WHERE {where}
+  AND (run.created_at, run.id) < (:before_at, :before_id)
+  AND (:namespace IS NULL OR run.namespace = :namespace)
+  AND (:id IS NULL OR run.id = :id)
+  AND (:status IS NULL OR run.status = :status)
+  AND (:flow IS NULL OR run.flow = :flow)
+  AND (:version IS NULL OR run.version = :version)
+  AND (:parent IS NULL OR run.parent_run = :parent)
+  AND (:is_ended IS NULL OR (run.finished_at IS NOT NULL) = :is_ended);
+
+-- name: run_jobs
+SELECT {record_row}
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_run
+WHERE job.run_id = :run
+  AND job.namespace = :namespace
+ORDER BY job.id;
+
+-- name: run_waits
+SELECT {wait_row}
+FROM {prefix}waits AS wait
+WHERE wait.namespace = :namespace
+  AND wait.run_id = :run
+ORDER BY wait.key;
+
+-- name: list_waits
+-- The filter, written by queries.py, names only what is asked for, so that the page is found in the
+-- index alone: to read the row of each wait that is not in an inbox costs six times as much.
+SELECT {wait_row}
+FROM (
+    SELECT wait.run_id, wait.namespace, wait.key, wait.opened_at
+    FROM {prefix}waits AS wait {index}
+    WHERE {filter}
+    ORDER BY wait.opened_at, wait.run_id, wait.key, wait.namespace
+    LIMIT :limit
+) AS listed
+CROSS JOIN {prefix}waits AS wait
+    ON wait.run_id = listed.run_id
+    AND wait.namespace = listed.namespace
+    AND wait.key = listed.key
+ORDER BY listed.opened_at, listed.run_id, listed.key, listed.namespace;

@@ -1,0 +1,175 @@
+"""How runs are added with all that they start with, and removed with all that is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.errors import RunExists
+from perdure.model.hint import HintKind
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import HELD
+from perdure.model.moment import nearest_storable
+from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
+from perdure.rules.cooldown import LastRun, cooled
+from perdure.store.sqlite.jobs import insert_jobs
+from perdure.store.sqlite.rows import JobRow, as_json, micros, micros_in, moment, run_from
+from perdure.store.sqlite.transaction import Transaction
+
+
+def remove_jobs(transaction: Transaction, jobs: Sequence[tuple[int, JobId]]) -> None:
+    """Remove jobs, given their rows' numbers and their ids."""
+    if not jobs:
+        return
+    ids = as_json([id for _, id in jobs])
+    transaction.write("remove_failures", ids=ids)
+    transaction.write("remove_large_inputs", ids=ids)
+    transaction.write("remove_steps_of_jobs", ids=ids)
+    transaction.write("remove_jobs", numbers=as_json([number for number, _ in jobs]))
+
+
+def take_away_jobs(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
+    """Remove jobs of a run whoever holds them, and tell the holders."""
+    taken = list(jobs)
+    remove_jobs(transaction, [(job.number, job.id) for job in taken])
+    hint_at_lost_claims(transaction, taken)
+
+
+def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
+    """Tell the holders of these jobs, and those that wait for room under a limit."""
+    held = [job for job in jobs if job.status in HELD]
+    transaction.hint(HintKind.ABORTING, (job.id for job in held))
+    if any(job.is_limited for job in held):
+        transaction.hint_any(HintKind.READY)
+
+
+def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
+    """Remove a run and all below it. Jobs that they still have are taken away."""
+    family = transaction.rows("family_of_run", namespace=namespace, run=id)
+    ids = [each for _, each in family]
+    for each in ids:
+        rows = transaction.rows("jobs_of_run", namespace=namespace, run=each)
+        take_away_jobs(transaction, [JobRow._make(row[:-1]) for row in rows])
+    transaction.write("remove_waits_of_runs", namespace=namespace, ids=as_json(ids))
+    serials = as_json([serial for serial, _ in family])
+    for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):
+        transaction.write(name, serials=serials)
+    transaction.hint(HintKind.RUN, ids)
+
+
+def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
+    """The run, or what is added instead while its flow is cooling down."""
+    if run.cooldown is None:
+        return run
+    place = {"namespace": run.namespace, "flow": run.flow}
+    last = [
+        LastRun(id=id, at=moment(at), is_completed=name == "last_completed")
+        for name in ("last_begun", "last_completed")
+        for id, at in transaction.rows(name, **place)
+    ]
+    return cooled(run, transaction.moment, last)
+
+
+def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
+    existing = _find(transaction, run)
+    if existing is not None:
+        if run.on_existing == "fail":
+            raise RunExists(run_id=run.id, flow=existing.flow, status=existing.status)
+        if run.on_existing == "use_existing":
+            return Submitted(run=existing, is_new=False)
+        remove_run(transaction, run.namespace, run.id)
+    _insert(transaction, cooled_run(transaction, run))
+    submitted = _find(transaction, run)
+    assert submitted is not None
+    return Submitted(run=submitted, is_new=True)
+
+
+def insert_children(transaction: Transaction, children: Sequence[NewRun]) -> None:
+    """Add runs that another one starts; one that is there already is left as it is."""
+    for child in children:
+        _insert(transaction, child)
+
+
+def open_waits(
+    transaction: Transaction, namespace: str, run: RunId, waits: Sequence[NewWait]
+) -> None:
+    now = transaction.now
+    rows = [
+        (
+            namespace,
+            run,
+            wait.key,
+            wait.kind.value,
+            wait.name,
+            now,
+            _due_at(wait, now),
+            as_json(wait.deciders),
+            wait.detail,
+        )
+        for wait in waits
+    ]
+    transaction.write_rows("open_waits", rows)
+    if any(wait.delay is not None or wait.due_at is not None for wait in waits):
+        transaction.hint_any(HintKind.DUE)
+
+
+def _due_at(wait: NewWait, now: int) -> int | None:
+    if wait.due_at is not None:
+        return micros(nearest_storable(wait.due_at))
+    return None if wait.delay is None else now + micros_in(wait.delay)
+
+
+def child_ended(
+    transaction: Transaction, namespace: str, child: RunId, parent: RunId, key: str
+) -> None:
+    """Make the wait of a parent due, so that somebody goes on with it."""
+    if transaction.write(
+        "child_ended",
+        namespace=namespace,
+        run=parent,
+        key=key,
+        child=child,
+        now=transaction.now,
+    ):
+        transaction.hint_any(HintKind.DUE)
+
+
+def _insert(transaction: Transaction, run: NewRun) -> None:
+    now, parent = transaction.now, run.parent
+    inserted = transaction.run(
+        "insert_run",
+        (
+            run.id,
+            run.namespace,
+            run.flow,
+            run.version,
+            run.status.value,
+            None if parent is None else parent.run,
+            None if parent is None else parent.key,
+            now,
+            now,
+            now if run.status in ENDED else None,
+            run.summary,
+            run.cooldown is not None,
+        ),
+    )
+    if not inserted:
+        return
+    [(serial,)] = inserted
+    events = [
+        (serial, number, now, None, event.data, event.value)
+        for number, event in enumerate(run.events, start=1)
+    ]
+    transaction.write_rows("insert_events", events)
+    if run.jobs:
+        insert_jobs(transaction, run.jobs)
+    if run.waits:
+        open_waits(transaction, run.namespace, run.id, run.waits)
+    insert_children(transaction, run.children)
+    if parent is not None and run.status in ENDED:
+        child_ended(transaction, run.namespace, run.id, parent.run, parent.key)
+    transaction.hint(HintKind.RUN, (run.id,))
+
+
+def _find(transaction: Transaction, run: NewRun) -> Run | None:
+    rows = transaction.rows("get_run", namespace=run.namespace, run=run.id)
+    return run_from(rows[0]) if rows else None
