@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from tests.postgres_schemas import Schemas, create_tables, drop_schema, with_query
 from tests.postgres_server import PostgresServer, PostgresUnavailable, SharedServer
+from tests.postgres_types import cache_introspection
 
 # On a busy machine a slow example says nothing about the code; the timeout per test remains.
 # The same examples in every run, so that a failure is never a matter of luck.
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # is ignored stays so in every process below. Tests that send it must not depend on that. Each
     # process of pytest-xdist comes through here too, in its main thread.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    cache_introspection()
     told_by_the_controller = getattr(config, "workerinput", {}).get("postgres_url")
     config.stash[SHARED_SERVER] = SharedServer(told_by_the_controller)
 

@@ -14,7 +14,6 @@ import asyncpg
 
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.store.postgres.address import Address
-from perdure.store.postgres.learned_types import LearnedConnection
 
 Connection = Any  # asyncpg.Connection; asyncpg has no type hints
 
@@ -255,7 +254,6 @@ async def connect(
         statement_cache_size=address.statement_cache,
         max_cached_statement_lifetime=0,
         server_settings=settings,
-        connection_class=LearnedConnection,
     )
     _notice_silence(connection)
     return connection
