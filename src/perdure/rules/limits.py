@@ -61,6 +61,31 @@ def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
     return Room(count=count, opens_at=max(waits) if waits and not count else None)
 
 
+def rooms(usages: Mapping[LimitRule, LimitUsage], now: datetime) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    found: dict[str, Room] = {}
+    for rule, usage in usages.items():
+        room = room_under(rule, usage, now)
+        if rule.key not in found or room.count < found[rule.key].count:
+            found[rule.key] = room
+    return found
+
+
+def opens_at(rooms: Mapping[str, Room]) -> datetime | None:
+    """When the first key that is closed opens by itself, if one does."""
+    moments = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+    return min(moments, default=None)
+
+
+def windows(rules: Iterable[LimitRule]) -> dict[str, timedelta]:
+    """For how long starts under each key that has a rate are counted."""
+    longest: dict[str, timedelta] = {}
+    for rule in rules:
+        if rule.window is not None:
+            longest[rule.key] = max(rule.window, longest.get(rule.key, rule.window))
+    return longest
+
+
 def memory_of(rules: Iterable[LimitRule], key: str) -> timedelta:
     """For how long a start under ``key`` can hold others back."""
     spans = [span for rule in rules if rule.key == key for span in (rule.window, rule.spacing)]

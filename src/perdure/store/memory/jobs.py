@@ -32,7 +32,7 @@ from perdure.model.outcome import (
 from perdure.model.reach import check_times, reachable
 from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
-from perdure.rules.limits import Room, memory_of, room_under, share_out
+from perdure.rules import limits
 from perdure.rules.rank import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.lifecycle import Operation, after_settling
@@ -111,18 +111,6 @@ def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
         transaction.hint(HintKind.ABORTING, job.id)
 
 
-def rooms_under(
-    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
-) -> dict[str, Room]:
-    """How much room each key leaves; where several rules share a key, the least."""
-    rooms: dict[str, Room] = {}
-    for rule in rules:
-        room = room_under(rule, _usage(transaction, namespace, rule), transaction.now)
-        if rule.key not in rooms or room.count < rooms[rule.key].count:
-            rooms[rule.key] = room
-    return rooms
-
-
 def limit_use(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUse:
     group = (namespace, rule.key)
     holders = transaction.state.under_limit.after(transaction.now, group)
@@ -148,7 +136,7 @@ def record_starts(
     for key, count in Counter(key for job in started for key in job.limit_keys).items():
         record = transaction.state.limit(namespace, key)
         record.last_start_at = transaction.now
-        record.count_until(transaction.now + memory_of(rules, key))
+        record.count_until(transaction.now + limits.memory_of(rules, key))
         windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
         if windows:
             record.starts.append((transaction.now, count))
@@ -179,19 +167,19 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
         if (request.namespace, lane.queue) not in transaction.state.paused
     }
     rules = tuple(dict.fromkeys(rule for lane_rules in lanes.values() for rule in lane_rules))
-    rooms = rooms_under(transaction, request.namespace, rules)
+    usages = {rule: _usage(transaction, request.namespace, rule) for rule in rules}
+    rooms = limits.rooms(usages, transaction.now)
 
     candidates = ((job.id, _keys(job, lanes)) for job in _in_order(transaction, request, lanes))
     left = {key: room.count for key, room in rooms.items()}
-    chosen = share_out(candidates, left, request.limit)
+    chosen = limits.share_out(candidates, left, request.limit)
 
     started = [_start(transaction, JobId(id), request, lanes) for id in chosen]
     record_starts(transaction, request.namespace, started, rules)
-    openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
     return Claimed(
         jobs=[job.as_claimed() for job in started],
         now=transaction.now,
-        opens_at=min(openings, default=None),
+        opens_at=limits.opens_at(rooms),
     )
 
 

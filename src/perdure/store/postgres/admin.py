@@ -18,9 +18,10 @@ from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Operation, starts_from
-from perdure.store.postgres.rows import STATUS_OF
+from perdure.store.postgres.rows import queue_from
 from perdure.store.postgres.session import PACKAGE, Session, place_in_sql
 from perdure.store.sql.migrations import indexes_made, load_migrations
+from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sql.statements import fill
 
 _CHANGES = {
@@ -134,10 +135,8 @@ class PostgresAdmin(AdminStore):
         ]
 
     async def paused_queues(self, namespace: str | None) -> list[QueueInfo]:
-        return [
-            QueueInfo(namespace=row[0], queue=row[1], paused_at=row[2], paused_by=row[3])
-            for row in await self._session.fetch("paused_queues", namespace)
-        ]
+        rows = await self._session.fetch("paused_queues", namespace)
+        return [queue_from(row) for row in rows]
 
     async def inspect_storage(self) -> StorageReport:
         schema = self._session.address.schema

@@ -23,14 +23,13 @@ from perdure.model.outcome import Completed, Settlement
 from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
-from perdure.rules.limits import Room, memory_of, room_under, share_out
+from perdure.rules import limits
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.rows import (
     LEFT_OVER,
     STARTED_AT,
-    STATUS_OF,
     by_rank,
     claimed_job,
     like_job_columns,
@@ -40,6 +39,7 @@ from perdure.store.postgres.rows import (
     settled_row,
 )
 from perdure.store.postgres.session import Session
+from perdure.store.sql.rows import STATUS_OF
 
 Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
@@ -267,25 +267,25 @@ class LimitedClaim:
     async def _claim(self, connection: Connection) -> Claimed:
         usages, paused, now = await self._usage(connection, await self._lock(connection))
         lanes = [lane for lane in self._lanes if lane.queue not in paused]
-        rooms = _rooms(lanes, usages, now)
+        rules = dict.fromkeys(rule for lane in lanes for rule in lane.rules)
+        rooms = limits.rooms({rule: usages[rule] for rule in rules}, now)
         left = {key: room.count for key, room in rooms.items()}
 
         candidates = await self._candidates(connection, lanes, left, now)
         keys_of = {lane.lane: sorted({rule.key for rule in lane.rules}) for lane in lanes}
         lane_of = {row[0]: row[1] for row in candidates}
-        chosen = share_out(
+        chosen = limits.share_out(
             ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
         )
 
-        windows = _longest_windows(lanes)
+        windows = limits.windows(rules)
         rows = await self._start(
             connection, {id: keys_of[lane_of[id]] for id in chosen}, windows, now
         )
-        openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
         return Claimed(
             jobs=[claimed_job(row, self._request.namespace) for row in rows],
             now=now,
-            opens_at=min(openings, default=None),
+            opens_at=limits.opens_at(rooms),
         )
 
     async def _lock(self, connection: Connection) -> dict[str, Record]:
@@ -369,7 +369,7 @@ class LimitedClaim:
             list(counts),
             list(counts.values()),
             [windows.get(key) for key in counts],
-            [memory_of(self._rules, key) for key in counts],
+            [limits.memory_of(self._rules, key) for key in counts],
         )
         return sorted(rows, key=by_rank)
 
@@ -384,27 +384,6 @@ def limit_use(row: Record) -> LimitUse:
         closed_until=row[4],
     )
     return LimitUse(usage=usage, held_by=tuple(ids[:HOLDERS_MAX]))
-
-
-def _rooms(
-    lanes: Sequence[LaneRequest], usages: Mapping[LimitRule, LimitUsage], now: datetime
-) -> dict[str, Room]:
-    """How much room each key leaves; where several rules share a key, the least."""
-    rooms: dict[str, Room] = {}
-    for rule in dict.fromkeys(rule for lane in lanes for rule in lane.rules):
-        room = room_under(rule, usages[rule], now)
-        if rule.key not in rooms or room.count < rooms[rule.key].count:
-            rooms[rule.key] = room
-    return rooms
-
-
-def _longest_windows(lanes: Sequence[LaneRequest]) -> dict[str, timedelta]:
-    """For how long starts under each key have to be remembered."""
-    windows: dict[str, timedelta] = {}
-    for rule in (rule for lane in lanes for rule in lane.rules):
-        if rule.window is not None:
-            windows[rule.key] = max(rule.window, windows.get(rule.key, rule.window))
-    return windows
 
 
 class PostgresJobs(JobStore):

@@ -21,10 +21,10 @@ from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Record
-from perdure.store.postgres.rows import STATUS_OF, wait_from
+from perdure.store.postgres.rows import wait_from
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import prune_runs
-from perdure.store.sql.schedules import first_readable
+from perdure.store.sql.rows import STATUS_OF, first_readable
 
 
 class PostgresMaintenance(MaintenanceStore):

@@ -27,8 +27,9 @@ from perdure.model.run import (
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.postgres.jobs import limit_use
-from perdure.store.postgres.rows import attempt_from, job_from, run_from, state_from, wait_from
+from perdure.store.postgres.rows import attempt_from, job_from, run_from, wait_from
 from perdure.store.postgres.session import Session
+from perdure.store.sql.rows import state_from
 from perdure.store.sql.statements import fill
 
 _LISTED_IN_ORDER = frozenset(
@@ -108,7 +109,7 @@ class PostgresQueries(QueryStore):
         found: list[Run | None] = [None] * len(runs)
         columns = [namespace for namespace, _ in runs], [id for _, id in runs]
         for row in await self._session.fetch("run_states", *columns):
-            found[row[0] - 1] = run_from(row, 1)
+            found[row[0] - 1] = run_from(row[1:])
         return found
 
     async def run_jobs(self, namespace: str, run: RunId) -> list[Job]:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from perdure.model.duration import nearest_duration
-from perdure.model.event import Parent, StoredEvent
+from perdure.model.event import StoredEvent
 from perdure.model.failure import Cause, Failure
-from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import (
     Claim,
     ClaimedJob,
     FailedAttempt,
     Job,
-    JobState,
     NewJob,
-    NodeRef,
     Progress,
+    QueueInfo,
     Status,
 )
 from perdure.model.lane import Lane
@@ -42,31 +40,21 @@ from perdure.model.run import (
     NewRun,
     NewWait,
     Run,
-    RunStatus,
     Snapshot,
     Wait,
-    WaitKind,
 )
 from perdure.store.postgres.connection import Record
-from perdure.store.sql.readable import read_details, read_failure
+from perdure.store.sql import rows
+from perdure.store.sql.rows import node_from
 
 by_rank = itemgetter(12, 0)
 """Orders the rows of a claim: lowest rank first, then oldest id."""
 
-
 STARTED_AT = 13
 """Where a row of a claim has the moment of the claim."""
 
-
 LEFT_OVER = 18
 """Where a claim from several lanes says that it locked more than it took."""
-
-
-STATUS_OF: dict[str, Status] = {status.value: status for status in Status}
-"""Cheaper than calling the enum for each row."""
-
-
-_no_progress = Progress(percent=0)
 
 
 def claimed_job(row: Record, namespace: str) -> ClaimedJob:
@@ -85,73 +73,7 @@ def claimed_job(row: Record, namespace: str) -> ClaimedJob:
         created_at=row[11],
         priority=row[14],
         deaths=row[15],
-        node=node_ref(row[16], row[17]),
-    )
-
-
-def job_from(row: Record) -> Job:
-    lane = Lane.parse(row[2])
-    return Job(
-        id=row[0],
-        namespace=row[1],
-        queue=lane.queue,
-        task=lane.task,
-        tags=lane.tags,
-        limit_keys=lane.keys,
-        status=STATUS_OF[row[3]],
-        priority=row[4],
-        group=row[5],
-        fingerprint=row[6],
-        attempt=row[7],
-        failures=row[8],
-        deaths=row[9],
-        max_attempts=row[10],
-        worker=row[11],
-        epoch=row[12],
-        progress=progress(row[13], row[14], row[15]),
-        created_at=row[16],
-        ready_at=row[17],
-        deadline_at=row[18],
-        started_at=row[19],
-        finished_at=row[20],
-        lease_until=row[21],
-        input=row[22],
-        output=row[23],
-        node=node_ref(row[24], row[25]),
-    )
-
-
-def node_ref(run: str | None, key: str | None) -> NodeRef | None:
-    return None if run is None or key is None else NodeRef(run=RunId(run), key=key)
-
-
-def state_from(row: Record) -> JobState:
-    return JobState(
-        id=row[0],
-        status=STATUS_OF[row[1]],
-        attempt=row[2],
-        progress=progress(row[3], row[4], row[5]),
-        output=row[6],
-        failure=None if row[7] is None else read_failure(row[7]),
-    )
-
-
-def attempt_from(row: Record) -> FailedAttempt:
-    return FailedAttempt(
-        attempt=row[0],
-        worker=None if row[1] is None else WorkerId(row[1]),
-        at=row[2],
-        failure=read_failure(row[3]),
-    )
-
-
-def progress(percent: float, message: str, details: bytes | None) -> Progress:
-    if not percent and not message and details is None:
-        return _no_progress
-    return Progress(
-        percent=percent,
-        message=message,
-        details=read_details(details),
+        node=node_from(row[16], row[17]),
     )
 
 
@@ -309,44 +231,32 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
-RUN_STATUS_OF: dict[str, RunStatus] = {status.value: status for status in RunStatus}
-
-
-_KIND_OF: dict[str, WaitKind] = {kind.value: kind for kind in WaitKind}
-
-
 _SNAPSHOT, _LOG = 13, 15
 
 
-def run_from(row: Record, start: int = 0) -> Run:
-    """The columns of a run, the first of them at ``start``."""
-    (
-        id,
-        namespace,
-        flow,
-        version,
-        status,
-        number,
-        parent_run,
-        parent_key,
-        created_at,
-        updated_at,
-        finished_at,
-        summary,
-    ) = row[start : start + 12]
-    return Run(
-        id=id,
-        namespace=namespace,
-        flow=flow,
-        version=version,
-        status=RUN_STATUS_OF[status],
-        number=number,
-        parent=None if parent_run is None else Parent(run=parent_run, key=parent_key),
-        created_at=created_at,
-        updated_at=updated_at,
-        finished_at=finished_at,
-        summary=summary,
-    )
+def same(at: datetime) -> datetime:
+    """Times are kept as what they are."""
+    return at
+
+
+def job_from(row: Record) -> Job:
+    return rows.job_from(row, same)
+
+
+def attempt_from(row: Record) -> FailedAttempt:
+    return rows.attempt_from(row, same)
+
+
+def run_from(row: Record) -> Run:
+    return rows.run_from(row, same)
+
+
+def wait_from(row: Record) -> Wait:
+    return rows.wait_from(row, same, tuple)
+
+
+def queue_from(row: Record) -> QueueInfo:
+    return rows.queue_from(row, same)
 
 
 def loaded_from(row: Record) -> LoadedRun:
@@ -354,26 +264,12 @@ def loaded_from(row: Record) -> LoadedRun:
     number, data = row[_SNAPSHOT : _SNAPSHOT + 2]
     log = (column or () for column in row[_LOG : _LOG + 4])
     return LoadedRun(
-        run=run_from(row, 1),
+        run=run_from(row[1:]),
         snapshot=None if number is None else Snapshot(number=number, data=data),
         events=[
             StoredEvent(number=number, at=at, data=data, value=value)
             for number, at, data, value in zip(*log, strict=True)
         ],
-    )
-
-
-def wait_from(row: Record) -> Wait:
-    return Wait(
-        run=row[0],
-        namespace=row[1],
-        key=row[2],
-        kind=_KIND_OF[row[3]],
-        name=row[4],
-        opened_at=row[5],
-        due_at=row[6],
-        deciders=tuple(row[7]),
-        detail=row[8],
     )
 
 

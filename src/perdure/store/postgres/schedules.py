@@ -24,7 +24,7 @@ from perdure.store.postgres.connection import Connection, Transacting
 from perdure.store.postgres.jobs import Rows, carry_out, insert_steps
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import add_run, cooled_run, own_run
-from perdure.store.sql.schedules import read_schedule
+from perdure.store.sql.rows import read_schedule
 
 
 class PostgresSchedules(ScheduleStore):

@@ -14,6 +14,7 @@ from perdure.store.hints import WriteHints
 from perdure.store.postgres.address import Address
 from perdure.store.postgres.connection import Connection, Connections, Record, Transacting
 from perdure.store.postgres.wakeups import Wakeups
+from perdure.store.sql.rows import JOB_COLUMNS, WAIT_COLUMNS
 from perdure.store.sql.statements import load_statements
 
 PACKAGE = "perdure.store.postgres"
@@ -32,7 +33,7 @@ _FILES = (
 )
 
 
-def place_in_sql(schema: str) -> Mapping[str, str]:
+def place_in_sql(schema: str) -> dict[str, str]:
     """What stands for ``{schema}``: quoted, so that any plain name can be a schema."""
     return {"schema": f'"{schema}"'}
 
@@ -40,9 +41,10 @@ def place_in_sql(schema: str) -> Mapping[str, str]:
 @lru_cache(maxsize=64)
 def statements_in(schema: str) -> Mapping[str, str]:
     """Every named statement, with the schema filled in."""
+    columns = {"job_columns": ", ".join(JOB_COLUMNS), "wait_columns": ", ".join(WAIT_COLUMNS)}
     statements: dict[str, str] = {}
     for file in _FILES:
-        more = load_statements(PACKAGE, f"sql/{file}.sql", place_in_sql(schema))
+        more = load_statements(PACKAGE, f"sql/{file}.sql", columns | place_in_sql(schema))
         if twice := statements.keys() & more.keys():
             raise ValueError(f"statements named twice: {', '.join(sorted(twice))}")
         statements |= more

@@ -39,7 +39,7 @@ from perdure.store.sql.kept_tables import (
     size_of,
     types_of,
 )
-from perdure.store.sql.readable import readable_json
+from perdure.store.sql.rows import readable_json
 
 _ROWS_AHEAD = 50
 """Rows that the server sends at once."""

@@ -30,12 +30,12 @@ from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
-from perdure.rules.limits import Room, memory_of, room_under, share_out
+from perdure.rules import limits
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.lifecycle import Operation, after_settling, allows
+from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
-    STATUSES,
     JobRow,
     Row,
     as_json,
@@ -241,19 +241,6 @@ def _check_deadline(transaction: Transaction, job: NewJob) -> None:
         )
 
 
-def rooms_under(
-    transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
-) -> dict[str, Room]:
-    """How much room each key leaves; where several rules share a key, the least."""
-    now = moment(transaction.now)
-    rooms: dict[str, Room] = {}
-    for rule, usage in zip(rules, _usages(transaction, namespace, rules), strict=True):
-        room = room_under(rule, usage, now)
-        if rule.key not in rooms or room.count < rooms[rule.key].count:
-            rooms[rule.key] = room
-    return rooms
-
-
 def limit_uses(
     transaction: Transaction, namespace: str, rules: Sequence[LimitRule]
 ) -> list[LimitUse]:
@@ -303,12 +290,9 @@ def record_starts(
     counts = Counter(key for keys in started for key in keys)
     transaction.write_rows(
         "record_starts",
-        [(namespace, key, now, now + micros_in(memory_of(rules, key))) for key in counts],
+        [(namespace, key, now, now + micros_in(limits.memory_of(rules, key))) for key in counts],
     )
-    windows: dict[str, timedelta] = {}
-    for rule in rules:
-        if rule.key in counts and rule.window is not None:
-            windows[rule.key] = max(rule.window, windows.get(rule.key, rule.window))
+    windows = limits.windows(rule for rule in rules if rule.key in counts)
     transaction.write_rows("add_starts", [(namespace, key, now, counts[key]) for key in windows])
     for key, window in windows.items():
         transaction.write(
@@ -351,7 +335,8 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
 
 def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneRules) -> Claimed:
     rules = tuple(dict.fromkeys(rule for of_lane in lanes.values() for rule in of_lane))
-    rooms = rooms_under(transaction, request.namespace, rules)
+    usages = dict(zip(rules, _usages(transaction, request.namespace, rules), strict=True))
+    rooms = limits.rooms(usages, transaction.moment)
     open_lanes = [
         lane for lane, of_lane in lanes.items() if all(rooms[rule.key].count for rule in of_lane)
     ]
@@ -368,14 +353,13 @@ def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneR
     lane_of = {str(number): lane for number, lane in front}
     candidates = ((number, keys[lane]) for number, lane in lane_of.items())
     left = {key: room.count for key, room in rooms.items()}
-    chosen = share_out(candidates, left, request.limit)
+    chosen = limits.share_out(candidates, left, request.limit)
 
     rows = _start(transaction, request, [(number, keys[lane_of[number]]) for number in chosen])
     started = [keys[lane_of[number]] for number in chosen]
     record_starts(transaction, request.namespace, started, rules)
-    openings = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
     claimed = _claimed(transaction, rows)
-    return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=min(openings, default=None))
+    return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=limits.opens_at(rooms))
 
 
 def _start(
@@ -460,7 +444,7 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
         if job is not None and job.epoch == settlement.claim.epoch:
             ready_at = _ready_at(transaction, job, settlement.outcome)
             is_due = ready_at <= transaction.now
-            after = after_settling(STATUSES[job.status], settlement.outcome, is_due=is_due)
+            after = after_settling(STATUS_OF[job.status], settlement.outcome, is_due=is_due)
             if after is not None:
                 ending = _Ending(job, after, settlement, ready_at)
                 del jobs[job.id]  # it is no longer held when the same claim comes again

@@ -24,7 +24,7 @@ from perdure.store.contract import (
     MaintenanceStore,
 )
 from perdure.store.lifecycle import Operation, after_take_over
-from perdure.store.sql.schedules import first_readable
+from perdure.store.sql.rows import first_readable
 from perdure.store.sqlite.jobs import Move, move
 from perdure.store.sqlite.rows import (
     JobRow,

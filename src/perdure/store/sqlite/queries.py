@@ -27,6 +27,7 @@ from perdure.model.run import (
 )
 from perdure.model.worker import WorkerState
 from perdure.store.contract import QueryStore
+from perdure.store.sql.rows import state_from
 from perdure.store.sql.statements import fill
 from perdure.store.sqlite.jobs import limit_uses
 from perdure.store.sqlite.rows import (
@@ -35,7 +36,6 @@ from perdure.store.sqlite.rows import (
     job_from,
     micros,
     run_from,
-    state_from,
     wait_from,
     worker_from,
 )

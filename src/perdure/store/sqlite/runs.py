@@ -18,8 +18,9 @@ from perdure.model.run import (
     Submitted,
 )
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
+from perdure.store.sql.rows import RUN_COLUMNS
 from perdure.store.sqlite.commit import commit_runs
-from perdure.store.sqlite.rows import RUN_COLUMNS, as_json, event_from, run_from
+from perdure.store.sqlite.rows import as_json, event_from, run_from
 from perdure.store.sqlite.session import SMALL_MAX, Session
 from perdure.store.sqlite.submit import submit_run
 from perdure.store.sqlite.transaction import Transaction

@@ -17,7 +17,7 @@ from perdure.model.schedule import (
     encode_state,
 )
 from perdure.store.contract import ScheduleStore
-from perdure.store.sql.schedules import read_schedule
+from perdure.store.sql.rows import read_schedule
 from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import micros, moment_or_none
 from perdure.store.sqlite.session import Session

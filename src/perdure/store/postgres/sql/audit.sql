@@ -21,10 +21,7 @@ WHERE NOT dropped
   AND ($2::text IS NULL OR id < $2);
 
 -- name: hidden_jobs
-SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
-       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea,
-       run_id, node_key
+SELECT {job_columns}
 FROM {schema}.jobs
 WHERE dropped
   AND ($1::text IS NULL OR namespace = $1)

@@ -283,7 +283,7 @@ ORDER BY due_at
 LIMIT $3;
 
 -- name: due_waits
-SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+SELECT {wait_columns}
 FROM {schema}.waits
 WHERE NOT is_held
   AND due_at IS NOT NULL

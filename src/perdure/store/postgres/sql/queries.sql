@@ -30,9 +30,7 @@ CROSS JOIN LATERAL (
 ORDER BY rule.number;
 
 -- name: get_job
-SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
-       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, input, output, run_id, node_key
+SELECT {job_columns}, input, output
 FROM {schema}.jobs
 WHERE id = $2
   AND ($1::text IS NULL OR namespace = $1)
@@ -41,9 +39,7 @@ WHERE id = $2
 -- name: list_jobs
 -- {filter} is written by queries.py: only the conditions that are asked for, so that each
 -- combination is planned by itself.
-SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
-       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
+SELECT {job_columns}
 FROM {schema}.jobs
 WHERE {filter}
 ORDER BY id DESC
@@ -79,9 +75,7 @@ page AS MATERIALIZED (
         LIMIT $1
     )
 )
-SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
-       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea, run_id, node_key
+SELECT {job_columns}
 FROM {schema}.jobs
 WHERE id = ANY (ARRAY (SELECT id FROM page))
 ORDER BY id DESC;
@@ -175,17 +169,14 @@ FROM {schema}.runs
 WHERE {filter};
 
 -- name: run_jobs
-SELECT id, namespace, lane, status, priority, job_group, fingerprint, attempt, failures, deaths,
-       max_attempts, worker, epoch, progress, progress_message, progress_details, created_at,
-       ready_at, deadline_at, started_at, finished_at, lease_until, NULL::bytea, NULL::bytea,
-       run_id, node_key
+SELECT {job_columns}
 FROM {schema}.jobs
 WHERE run_id = $2
   AND namespace = $1
 ORDER BY id;
 
 -- name: run_waits
-SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+SELECT {wait_columns}
 FROM {schema}.waits
 WHERE run_id = $2
   AND namespace = $1
@@ -194,7 +185,7 @@ ORDER BY key;
 -- name: list_waits
 -- {filter} is written by queries.py: only the conditions that are asked for, so that each combination
 -- is planned by itself.
-SELECT run_id, namespace, key, kind, name, opened_at, due_at, deciders, detail
+SELECT {wait_columns}
 FROM {schema}.waits
 WHERE {filter}
 ORDER BY opened_at, run_id, key, namespace

@@ -1,0 +1,233 @@
+"""Rows into values, the same for both SQL backends: one list of columns and one function per table.
+
+``moment`` turns what a backend keeps a time as into a time. Rows are read by position: it is the
+cheapest way. What is claimed, and what a commit reads, each backend maps by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.errors import ScheduleUnreadable
+from perdure.model.event import Parent
+from perdure.model.failure import Failure
+from perdure.model.ids import RunId, WorkerId
+from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, QueueInfo, Status
+from perdure.model.lane import Lane
+from perdure.model.run import Run, RunStatus, Wait, WaitKind
+from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
+
+Row = Sequence[Any]
+Moment = Callable[[Any], datetime]
+
+# Cheaper than calling the enum for each row.
+STATUS_OF: dict[str, Status] = {status.value: status for status in Status}
+RUN_STATUS_OF: dict[str, RunStatus] = {status.value: status for status in RunStatus}
+_KIND_OF: dict[str, WaitKind] = {kind.value: kind for kind in WaitKind}
+_NO_PROGRESS = Progress(percent=0)
+
+JOB_COLUMNS = (
+    "id",
+    "namespace",
+    "lane",
+    "status",
+    "priority",
+    "job_group",
+    "fingerprint",
+    "attempt",
+    "failures",
+    "deaths",
+    "max_attempts",
+    "worker",
+    "epoch",
+    "progress",
+    "progress_message",
+    "progress_details",
+    "created_at",
+    "ready_at",
+    "deadline_at",
+    "started_at",
+    "finished_at",
+    "lease_until",
+    "run_id",
+    "node_key",
+)
+"""Of a job as readers see it; its input and output follow where they are asked for."""
+
+RUN_COLUMNS = 12
+"""Id, namespace, flow, version, status, number, parent_run, parent_key, created_at, updated_at,
+finished_at, summary."""
+
+WAIT_COLUMNS = (
+    "run_id",
+    "namespace",
+    "key",
+    "kind",
+    "name",
+    "opened_at",
+    "due_at",
+    "deciders",
+    "detail",
+)
+
+
+def job_from(row: Row, moment: Moment) -> Job:
+    """A job from ``JOB_COLUMNS``, and from input and output where they follow."""
+    lane = Lane.parse(row[2])
+    has_values = len(row) > len(JOB_COLUMNS)
+    return Job(
+        id=row[0],
+        namespace=row[1],
+        queue=lane.queue,
+        task=lane.task,
+        tags=lane.tags,
+        limit_keys=lane.keys,
+        status=STATUS_OF[row[3]],
+        priority=row[4],
+        group=row[5],
+        fingerprint=row[6],
+        attempt=row[7],
+        failures=row[8],
+        deaths=row[9],
+        max_attempts=row[10],
+        worker=row[11],
+        epoch=row[12],
+        progress=progress_from(row[13], row[14], row[15]),
+        created_at=moment(row[16]),
+        ready_at=moment(row[17]),
+        deadline_at=None if row[18] is None else moment(row[18]),
+        started_at=None if row[19] is None else moment(row[19]),
+        finished_at=None if row[20] is None else moment(row[20]),
+        lease_until=None if row[21] is None else moment(row[21]),
+        node=node_from(row[22], row[23]),
+        input=row[24] if has_values else None,
+        output=row[25] if has_values else None,
+    )
+
+
+def state_from(row: Row) -> JobState:
+    """From id, status, attempt, three columns of progress, output, and the last failure."""
+    return JobState(
+        id=row[0],
+        status=STATUS_OF[row[1]],
+        attempt=row[2],
+        progress=progress_from(row[3], row[4], row[5]),
+        output=row[6],
+        failure=None if row[7] is None else read_failure(row[7]),
+    )
+
+
+def attempt_from(row: Row, moment: Moment) -> FailedAttempt:
+    """From attempt, worker, the time, and the failure."""
+    return FailedAttempt(
+        attempt=row[0],
+        worker=None if row[1] is None else WorkerId(row[1]),
+        at=moment(row[2]),
+        failure=read_failure(row[3]),
+    )
+
+
+def progress_from(percent: float, message: str, details: bytes | None) -> Progress:
+    if not percent and not message and details is None:
+        return _NO_PROGRESS
+    return Progress(percent=percent, message=message, details=read_details(details))
+
+
+def node_from(run: str | None, key: str | None) -> NodeRef | None:
+    return None if run is None or key is None else NodeRef(run=RunId(run), key=key)
+
+
+def run_from(row: Row, moment: Moment) -> Run:
+    """From ``RUN_COLUMNS`` columns."""
+    return Run(
+        id=row[0],
+        namespace=row[1],
+        flow=row[2],
+        version=row[3],
+        status=RUN_STATUS_OF[row[4]],
+        number=row[5],
+        parent=None if row[6] is None else Parent(run=row[6], key=row[7]),
+        created_at=moment(row[8]),
+        updated_at=moment(row[9]),
+        finished_at=None if row[10] is None else moment(row[10]),
+        summary=row[11],
+    )
+
+
+def wait_from(row: Row, moment: Moment, names: Callable[[Any], tuple[str, ...]]) -> Wait:
+    """From ``WAIT_COLUMNS``; ``names`` reads the deciders."""
+    return Wait(
+        run=row[0],
+        namespace=row[1],
+        key=row[2],
+        kind=_KIND_OF[row[3]],
+        name=row[4],
+        opened_at=moment(row[5]),
+        due_at=None if row[6] is None else moment(row[6]),
+        deciders=names(row[7]),
+        detail=row[8],
+    )
+
+
+def queue_from(row: Row, moment: Moment) -> QueueInfo:
+    return QueueInfo(namespace=row[0], queue=row[1], paused_at=moment(row[2]), paused_by=row[3])
+
+
+async def first_readable(
+    first: Callable[[int], Awaitable[Sequence[Row]]], limit: int
+) -> list[Schedule]:
+    """The first so many that can be read; ``first`` gives the first so many rows of any kind."""
+    asked = limit
+    while True:
+        rows = await first(asked)
+        found = [each for row in rows if isinstance(each := read_schedule(row), Schedule)]
+        if len(found) >= limit or len(rows) < asked:
+            return found[:limit]
+        asked += len(rows) - len(found)
+
+
+def read_schedule(row: Row) -> Schedule | UnreadableSchedule:
+    """The schedule, or that only a newer version can read it."""
+    namespace, name, revision, definition, state, due_at = row
+    try:
+        return decode_schedule(namespace, name, revision, definition, state)
+    except ScheduleUnreadable as error:
+        return UnreadableSchedule(
+            namespace=namespace, name=name, revision=revision, due_at=due_at, reason=error.reason
+        )
+
+
+# What rows hold as JSON beside what counts: one that cannot be read keeps nobody from the rest.
+
+UNREADABLE = Failure(type="", message="what was kept of this failure cannot be read")
+
+
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+def read_details(data: bytes | None) -> Any:
+    """The details of a progress; None where they cannot be read."""
+    try:
+        return None if data is None else msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def read_failure(data: bytes) -> Failure:
+    try:
+        return _decode_failure(data)
+    except (msgspec.DecodeError, RecursionError):
+        return UNREADABLE
+
+
+def readable_json(data: bytes) -> str:
+    """A failure as a column of JSON can take it."""
+    try:
+        msgspec.json.decode(data)
+        return data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.encode(UNREADABLE).decode()
