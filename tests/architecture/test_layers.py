@@ -30,6 +30,7 @@ STORE_PARTS = {
     "store.gathering",
     "store.hints",
     "store.lifecycle",
+    "store.outcomes",
     "store.sql",
     "store.wakeups",
 }
@@ -52,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.contract": VALUES | {"store.lifecycle", "store.wakeups"},
     "store.hints": VALUES,
     "store.lifecycle": VALUES,
+    "store.outcomes": VALUES,
     "store.wakeups": VALUES,
     "store.gathering": set(),
     "store.sql": VALUES | {"store.contract"},

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
 from perdure.model.job import HELD
-from perdure.model.outcome import GivenBack
 from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.rules import approving, decide, ending, fold, fold_people, operating, pausing
 from perdure.rules.deciding import Deciding
@@ -132,8 +131,8 @@ def _claim_keeps_the_epoch() -> list[Change]:
 def _attempt_counted_on_give_back() -> list[Change]:
     effects = jobs._effects
 
-    def counting(job: Any, outcome: Any, *args: Any) -> Any:
-        return {} if isinstance(outcome, GivenBack) else effects(job, outcome, *args)
+    def counting(job: Any, written: Any, *args: Any) -> Any:
+        return effects(job, written._replace(attempts_back=0), *args)
 
     return [(jobs, "_effects", counting)]
 

@@ -29,7 +29,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
-from perdure.model.reach import check_times, reachable
+from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
 from perdure.rules import limits
@@ -39,6 +39,7 @@ from perdure.store.lifecycle import Operation, after_settling
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.transaction import Session, Transaction
+from perdure.store.outcomes import Written, written_by
 
 
 def insert(transaction: Transaction, new: NewJob) -> Inserted:
@@ -235,10 +236,8 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     job = transaction.held(settlement.claim)
     if job is None:
         return None
-    outcome = settlement.outcome
-    if isinstance(outcome, Retried):
-        outcome = reachable(outcome)
-    ready_at = _ready_at(transaction, job, outcome)
+    outcome, written = settlement.outcome, written_by(settlement.outcome)
+    ready_at = _ready_at(transaction, job, written.retried)
     status = after_settling(job.status, outcome, is_due=ready_at <= transaction.now)
     assert status is not None, "only held jobs get here, and they take every outcome"
 
@@ -246,53 +245,41 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
         "progress": settlement.progress or job.progress,
         "is_dropped": settlement.is_dropped and status in FINISHED,
     }
-    failure = _failure_of(outcome)
-    if failure is not None:
-        changes["history"] = transaction.failed(job, failure)
+    if written.failure is not None:
+        changes["history"] = transaction.failed(job, written.failure)
     if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome says
-        changes |= _effects(job, outcome, changes["progress"], ready_at)
-    if isinstance(outcome, Retried) and outcome.closes_limit is not None:
-        transaction.state.limit(job.namespace, outcome.closes_limit).close(ready_at)
+        changes |= _effects(job, written, changes["progress"], ready_at)
+    if written.retried is not None and written.retried.closes_limit is not None:
+        transaction.state.limit(job.namespace, written.retried.closes_limit).close(ready_at)
     transaction.move(job, _OPERATIONS[type(outcome)], status, **changes)
     return status
 
 
 def _effects(
-    job: StoredJob, outcome: Outcome, progress: Progress, ready_at: datetime
+    job: StoredJob, written: Written, progress: Progress, ready_at: datetime
 ) -> dict[str, Any]:
     """What an outcome changes besides the status."""
-    match outcome:
-        case Completed():
-            return {"output": outcome.output, "progress": replace(progress, percent=100.0)}
-        case Retried():
-            return {
-                "ready_at": ready_at,
-                "rank": moved_rank(job.rank, job.ready_at, ready_at),
-                "avoid_worker": job.worker,
-                "avoid_until": ready_at + outcome.hold_off,
-                "failures": job.failures + (not outcome.is_postponed),
-                "postpones": job.postpones + outcome.is_postponed,
-            }
-        case Failed() | Buried():
-            return {"failures": job.failures + 1}
-        case GivenBack() | Released():
-            return {"attempt": job.attempt - 1}
-        case _:
-            return {}
+    changes: dict[str, Any] = {
+        "failures": job.failures + written.failures,
+        "postpones": job.postpones + written.postpones,
+        "attempt": job.attempt - written.attempts_back,
+    }
+    if written.status is Status.COMPLETED:
+        changes |= {"output": written.output, "progress": replace(progress, percent=100.0)}
+    if written.retried is not None:
+        changes |= {
+            "ready_at": ready_at,
+            "rank": moved_rank(job.rank, job.ready_at, ready_at),
+            "avoid_worker": job.worker,
+            "avoid_until": ready_at + written.retried.hold_off,
+        }
+    return changes
 
 
-def _ready_at(transaction: Transaction, job: StoredJob, outcome: Outcome) -> datetime:
-    if isinstance(outcome, Retried):
-        return outcome.until or transaction.now + outcome.delay
-    return job.ready_at
-
-
-def _failure_of(outcome: Outcome) -> Failure | None:
-    match outcome:
-        case Retried() | Failed() | Buried() | Cancelled():
-            return outcome.failure
-        case _:
-            return None
+def _ready_at(transaction: Transaction, job: StoredJob, retried: Retried | None) -> datetime:
+    if retried is None:
+        return job.ready_at
+    return retried.until or transaction.now + retried.delay
 
 
 class MemoryJobs(JobStore):

@@ -20,21 +20,12 @@ from perdure.model.job import (
     NewJob,
     Progress,
     QueueInfo,
-    Status,
 )
 from perdure.model.lane import Lane
 from perdure.model.moment import nearest_storable
 from perdure.model.outcome import (
-    Buried,
-    Cancelled,
-    Completed,
-    Failed,
-    GivenBack,
-    Released,
-    Retried,
     Settlement,
 )
-from perdure.model.reach import reachable
 from perdure.model.run import (
     LoadedRun,
     NewRun,
@@ -43,6 +34,7 @@ from perdure.model.run import (
     Snapshot,
     Wait,
 )
+from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
 from perdure.store.sql import rows
 from perdure.store.sql.rows import node_from
@@ -177,25 +169,14 @@ def settled_row(settlement: Settlement) -> SettledRow:
     row = SettledRow(settlement.claim.id, settlement.claim.epoch, is_dropped=settlement.is_dropped)
     if settlement.progress is not None:
         row.percent, row.message, row.details = progress_row(settlement.progress)
-    match settlement.outcome:
-        case Completed(output=output):
-            row.after, row.output = Status.COMPLETED, output
-        case Retried() as retried:
-            retried = reachable(retried)
-            row.failure = encode_failure(retried.failure)
-            row.delay, row.until, row.hold_off = retried.delay, retried.until, retried.hold_off
-            row.is_postponed, row.closes_limit = retried.is_postponed, retried.closes_limit
-        case Failed(failure=failure):
-            row.after, row.failure = Status.FAILED, encode_failure(failure)
-        case Buried(failure=failure):
-            row.after, row.failure = Status.DEAD, encode_failure(failure)
-        case Cancelled(failure=reason):
-            row.after = Status.CANCELLED
-            row.failure = None if reason is None else encode_failure(reason)
-        case GivenBack():
-            row.after, row.is_refunded = Status.WAITING, True
-        case Released():
-            row.after, row.is_refunded = Status.PAUSED, True
+    written = written_by(settlement.outcome)
+    row.after, row.output = written.status, written.output
+    row.is_refunded = written.attempts_back > 0
+    if written.failure is not None:
+        row.failure = encode_failure(written.failure)
+    if (retried := written.retried) is not None:
+        row.delay, row.until, row.hold_off = retried.delay, retried.until, retried.hold_off
+        row.is_postponed, row.closes_limit = retried.is_postponed, retried.closes_limit
     return row
 
 

@@ -14,15 +14,7 @@ from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
-from perdure.model.moment import nearest_storable
 from perdure.model.outcome import (
-    Buried,
-    Cancelled,
-    Completed,
-    Failed,
-    GivenBack,
-    Outcome,
-    Released,
     Retried,
     Settlement,
 )
@@ -33,6 +25,7 @@ from perdure.model.worker import Renewal
 from perdure.rules import limits
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.lifecycle import Operation, after_settling, allows
+from perdure.store.outcomes import Written, written_by
 from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
@@ -396,26 +389,8 @@ class _Ending(NamedTuple):
     job: JobRow
     after: Status
     settlement: Settlement
+    written: Written
     ready_at: int
-
-
-class _Effects(NamedTuple):
-    """What an outcome changes besides the status."""
-
-    attempts_back: int = 0
-    failures: int = 0
-    postpones: int = 0
-    avoid_worker: WorkerId | None = None
-    avoid_until: int | None = None
-
-
-_NONE = _Effects()
-
-
-_ATTEMPT_BACK = _Effects(attempts_back=1)
-
-
-_FAILED = _Effects(failures=1)
 
 
 def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
@@ -428,8 +403,18 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
     now = transaction.now
     transaction.write_rows("complete_jobs", [_completed_row(now, ending) for ending in completed])
     transaction.write_rows("settle_jobs", [_row(now, ending) for ending in others])
-    record_failures(transaction, _failures_of(others))
-    transaction.write_rows("close_limits", _limits_closed_by(others))
+    record_failures(
+        transaction,
+        [(each.job, each.written.failure) for each in others if each.written.failure is not None],
+    )
+    transaction.write_rows(
+        "close_limits",
+        [
+            (each.job.namespace, each.written.retried.closes_limit, each.ready_at)
+            for each in others
+            if each.written.retried is not None and each.written.retried.closes_limit
+        ],
+    )
     hint_at_moves(transaction, [(ending.job, ending.after) for ending in current])
     return [None if ending is None else ending.after for ending in endings]
 
@@ -442,11 +427,12 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
         job = jobs.get(settlement.claim.id)
         ending = None
         if job is not None and job.epoch == settlement.claim.epoch:
-            ready_at = _ready_at(transaction, job, settlement.outcome)
+            written = written_by(settlement.outcome)
+            ready_at = _ready_at(transaction, job, written.retried)
             is_due = ready_at <= transaction.now
             after = after_settling(STATUS_OF[job.status], settlement.outcome, is_due=is_due)
             if after is not None:
-                ending = _Ending(job, after, settlement, ready_at)
+                ending = _Ending(job, after, settlement, written, ready_at)
                 del jobs[job.id]  # it is no longer held when the same claim comes again
         endings.append(ending)
     return endings
@@ -454,36 +440,35 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
 
 def _completed_row(now: int, ending: _Ending) -> Row:
     """A row for the statement ``complete_jobs``."""
-    job, _, settlement, _ = ending
-    outcome, progress = settlement.outcome, settlement.progress
-    assert isinstance(outcome, Completed)
+    job, _, settlement, written, _ = ending
+    progress = settlement.progress
     return (
         job.number,
         now,
         int(settlement.is_dropped),  # a bool costs the driver a search for an adapter
         None if progress is None else progress.message,
         None if progress is None else encode_details(progress),
-        outcome.output,
+        written.output,
     )
 
 
 def _row(now: int, ending: _Ending) -> Row:
     """A row for the statement ``settle_jobs``."""
-    job, after, settlement, ready_at = ending
+    job, after, settlement, written, ready_at = ending
     # An aborting job ends cancelled whatever its outcome says.
     is_counted = job.status == Status.ACTIVE
-    effects = _effects(job, settlement.outcome, ready_at) if is_counted else _NONE
+    retried = written.retried if is_counted else None
     progress = settlement.progress
     is_finished = after in FINISHED
     return (
         job.number,
         after,
-        effects.attempts_back,
-        effects.failures,
-        effects.postpones,
+        written.attempts_back if is_counted else 0,
+        written.failures if is_counted else 0,
+        written.postpones if is_counted else 0,
         ready_at if is_counted else job.ready_at,
-        effects.avoid_worker,
-        effects.avoid_until,
+        None if retried is None else job.worker,
+        None if retried is None else ready_at + micros_in(retried.hold_off),
         now if is_finished else None,
         is_finished and settlement.is_dropped,
         None if progress is None else progress.percent,
@@ -492,50 +477,12 @@ def _row(now: int, ending: _Ending) -> Row:
     )
 
 
-def _effects(job: JobRow, outcome: Outcome, ready_at: int) -> _Effects:
-    match outcome:
-        case Retried():
-            return _Effects(
-                failures=not outcome.is_postponed,
-                postpones=outcome.is_postponed,
-                avoid_worker=job.worker,
-                avoid_until=ready_at + micros_in(outcome.hold_off),
-            )
-        case Failed() | Buried():
-            return _FAILED
-        case GivenBack() | Released():
-            return _ATTEMPT_BACK
-        case _:
-            return _NONE
-
-
-def _ready_at(transaction: Transaction, job: JobRow, outcome: Outcome) -> int:
-    if not isinstance(outcome, Retried):
+def _ready_at(transaction: Transaction, job: JobRow, retried: Retried | None) -> int:
+    if retried is None:
         return job.ready_at
-    if outcome.until is not None:
-        return micros(nearest_storable(outcome.until))
-    return transaction.now + micros_in(outcome.delay)
-
-
-def _failures_of(endings: Sequence[_Ending]) -> list[tuple[JobRow, Failure]]:
-    failures = []
-    for ending in endings:
-        match ending.settlement.outcome:
-            case Retried(failure=failure) | Failed(failure=failure) | Buried(failure=failure):
-                failures.append((ending.job, failure))
-            case Cancelled(failure=failure) if failure is not None:
-                failures.append((ending.job, failure))
-            case _:
-                pass
-    return failures
-
-
-def _limits_closed_by(endings: Sequence[_Ending]) -> list[Row]:
-    return [
-        (ending.job.namespace, outcome.closes_limit, ending.ready_at)
-        for ending in endings
-        if isinstance(outcome := ending.settlement.outcome, Retried) and outcome.closes_limit
-    ]
+    if retried.until is not None:
+        return micros(retried.until)
+    return transaction.now + micros_in(retried.delay)
 
 
 class SqliteJobs(JobStore):

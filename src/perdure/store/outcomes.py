@@ -1,0 +1,63 @@
+"""What an outcome writes to the row of the job that had it; the same on every backend."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, assert_never
+
+from perdure.model.failure import Failure
+from perdure.model.job import Status
+from perdure.model.outcome import (
+    Buried,
+    Cancelled,
+    Completed,
+    Failed,
+    GivenBack,
+    Outcome,
+    Released,
+    Retried,
+)
+from perdure.model.reach import reachable
+
+
+class Written(NamedTuple):
+    """Of an active job. An aborting one ends cancelled, and only its failure is kept."""
+
+    status: Status | None
+    """None: waiting or scheduled, by the time it is ready again."""
+    output: bytes | None = None
+    failure: Failure | None = None
+    failures: int = 0
+    postpones: int = 0
+    attempts_back: int = 0
+    retried: Retried | None = None
+    """With times that every backend can read back."""
+
+
+_REQUEUED = Written(Status.WAITING, attempts_back=1)
+_PARKED = Written(Status.PAUSED, attempts_back=1)
+
+
+def written_by(outcome: Outcome) -> Written:
+    match outcome:
+        case Completed(output=output):
+            return Written(Status.COMPLETED, output)
+        case Retried():
+            return Written(
+                None,
+                failure=outcome.failure,
+                failures=int(not outcome.is_postponed),
+                postpones=int(outcome.is_postponed),
+                retried=reachable(outcome),
+            )
+        case Failed(failure=failure):
+            return Written(Status.FAILED, failure=failure, failures=1)
+        case Buried(failure=failure):
+            return Written(Status.DEAD, failure=failure, failures=1)
+        case Cancelled(failure=reason):
+            return Written(Status.CANCELLED, failure=reason)
+        case GivenBack():
+            return _REQUEUED
+        case Released():
+            return _PARKED
+        case _:
+            assert_never(outcome)
