@@ -50,7 +50,7 @@ class TestFindings:
         shown = verify(waiting)
 
         assert shown.exit_code == 1
-        assert "I7 verify.waits_match.missing: run 'r', key 'go': waits" in shown.out
+        assert "I7 verify.live_waits.missing: run 'r', key 'go': waits" in shown.out
         assert "1 finding in 2 runs" in shown.out
 
     def test_looks_at_one_namespace_if_asked_to(self, waiting: str) -> None:
@@ -67,13 +67,13 @@ class TestFindings:
 
         assert shown.exit_code == 1
         [finding] = shown.json["findings"]
-        assert finding["code"] == "verify.waits_match.missing"
+        assert finding["code"] == "verify.live_waits.missing"
         assert finding["args"] == {
             "invariant": "I7",
             "namespace": "default",
             "run": "r",
             "key": "go",
-            "kind": "wait",
+            "type": "wait",
         }
         assert finding["message"].startswith("waits according to the log")
         assert shown.json["counts"]["runs"] == 2

@@ -89,10 +89,10 @@ def garble_what_is_asked(broken: Broken) -> None:
 
 
 DECISIONS: list[Case] = [
-    (leave_a_node_out, "I10", "as_decided"),
-    (give_the_output_of_another_node, "I10", "as_decided"),
-    (start_what_does_not_follow, "I10", "as_decided"),
-    (gather_other_items, "I10", "as_decided"),
+    (leave_a_node_out, "I10", "log_as_decided"),
+    (give_the_output_of_another_node, "I10", "log_as_decided"),
+    (start_what_does_not_follow, "I10", "log_as_decided"),
+    (gather_other_items, "I10", "log_as_decided"),
     (forget_when_a_timer_is_due, "I7", "waits_as_opened"),
     (let_a_timer_be_due_in_ages, "I7", "waits_as_opened"),
     (let_a_timer_be_due_early, "I7", "waits_as_opened"),

@@ -14,63 +14,63 @@ ROWS: list[Row] = [
         "an event is deleted",
         "DELETE FROM perdure_events WHERE number = 2 AND run_serial = {chain}",
         "I4",
-        "contiguous",
+        "event_numbers",
     ),
     (
         "an event is garbled",
         "UPDATE perdure_events SET data = x'00' WHERE number = 2 AND run_serial = {chain}",
         "I5",
-        "foldable",
+        "log_folds",
     ),
     (
         "an event has another's data",
         "UPDATE perdure_events SET data = (SELECT data FROM perdure_events"
         " WHERE number = 2 AND run_serial = {chain}) WHERE number = 3 AND run_serial = {chain}",
         "I2",
-        "committed_once",
+        "key_committed_once",
     ),
     (
         "an output is deleted",
         "UPDATE perdure_events SET value = NULL WHERE number = 3 AND run_serial = {chain}",
         "I2",
-        "outputs_are_there",
+        "outputs_exist",
     ),
     (
         "an ended run is marked as running",
         "UPDATE perdure_runs SET status = 'running', finished_at = NULL WHERE id = 'chain'",
         "I5",
-        "row_agrees",
+        "run_row",
     ),
     (
         "a wait is deleted",
         "DELETE FROM perdure_waits WHERE run_id = 'asking'",
         "I7",
-        "waits_match",
+        "live_waits",
     ),
     (
         "a wait of a paused run is let go",
         "UPDATE perdure_waits SET is_held = 0 WHERE run_id = 'held'",
         "I7",
-        "parked_in_a_pause",
+        "paused_run_parked",
     ),
     (
         "a job is deleted",
         "DELETE FROM perdure_jobs WHERE run_id = 'queued'",
         "I7",
-        "jobs_match",
+        "live_jobs",
     ),
     (
         "a job is given to a run that has ended",
         "UPDATE perdure_jobs SET run_id = 'chain' WHERE run_id = 'queued'",
         "I8",
-        "jobs_match",
+        "live_jobs",
     ),
     (
         "a job is in a lane that cannot be read",
         'UPDATE perdure_jobs SET lane = \'["nobody", "never", [], [], "other@1"]\''
         " WHERE run_id = 'queued'",
         "I7",
-        "in_their_lanes",
+        "run_job_partition",
     ),
     (
         "a run's row is deleted",
@@ -83,7 +83,7 @@ ROWS: list[Row] = [
         "UPDATE perdure_snapshots SET data = replace(CAST(data AS TEXT), '\"jobs\":', '\"jobs\":1')"
         " WHERE run_serial = {long}",
         "I5",
-        "snapshot_agrees",
+        "snapshot_state",
     ),
     (
         "an epoch is raised after the outcome",
@@ -149,20 +149,20 @@ ROWS: list[Row] = [
         "a plain job is in a lane of nobody",
         "UPDATE perdure_jobs SET lane = 'garbage' WHERE id = '{idle}'",
         "I7",
-        "in_its_lane",
+        "job_partition",
     ),
     (
         "a plain job is in another queue's lane",
         "UPDATE perdure_jobs SET lane = replace(lane, '\"nobody\"', '\"other\"') WHERE id ="
         " '{idle}'",
         "I7",
-        "in_its_lane",
+        "job_partition",
     ),
     (
         "a plain job comes after all others",
         "UPDATE perdure_jobs SET rank = 1e300 WHERE id = '{idle}'",
         "I7",
-        "in_its_place",
+        "job_rank",
     ),
     (
         "a run's job has another queue and task",
@@ -186,25 +186,25 @@ ROWS: list[Row] = [
         "a schedule is looked for at no time",
         "UPDATE perdure_schedules SET due_at = NULL",
         "I7",
-        "is_looked_for",
+        "schedule_due_time",
     ),
     (
         "a schedule is looked for in fifty years",
         "UPDATE perdure_schedules SET due_at = {ages}",
         "I7",
-        "is_looked_for",
+        "schedule_due_time",
     ),
     (
         "a schedule's state is garbage",
         "UPDATE perdure_schedules SET state = x'ff00'",
         "I7",
-        "schedules_are_readable",
+        "schedule_readable",
     ),
     (
         "a schedule's definition is garbage",
         "UPDATE perdure_schedules SET definition = x'ff00'",
         "I7",
-        "schedules_are_readable",
+        "schedule_readable",
     ),
     (
         "a completed job waits again",
@@ -234,25 +234,25 @@ ROWS: list[Row] = [
         "a run's input is deleted",
         "UPDATE perdure_events SET value = NULL WHERE number = 1 AND run_serial = {chain}",
         "I1",
-        "has_input",
+        "run_input",
     ),
     (
         "a plain job's input is deleted",
         "UPDATE perdure_jobs SET input = NULL WHERE id = '{idle}'",
         "I1",
-        "can_be_called",
+        "job_callable",
     ),
     (
         "a plain job's input is garbage",
         "UPDATE perdure_jobs SET input = x'ff00' WHERE id = '{idle}'",
         "I1",
-        "can_be_called",
+        "job_callable",
     ),
     (
         "a plain job's policy is garbage",
         "UPDATE perdure_jobs SET policy = x'ff00' WHERE id = '{idle}'",
         "I1",
-        "can_be_called",
+        "job_callable",
     ),
     (
         "a plain job is in another namespace",
@@ -265,7 +265,7 @@ ROWS: list[Row] = [
         "UPDATE perdure_events SET data = CAST(replace(CAST(data AS TEXT), '\"ref\":3',"
         " '\"ref\":2') AS BLOB) WHERE number = 4 AND run_serial = {chain}",
         "I10",
-        "as_decided",
+        "log_as_decided",
     ),
     (
         "a log says that a node never ran",
@@ -278,32 +278,32 @@ ROWS: list[Row] = [
         ) WHERE number = 4 AND run_serial = {chain}
         """,
         "I10",
-        "as_decided",
+        "log_as_decided",
     ),
     (
         "a definition is another flow's",
         "UPDATE perdure_definitions SET data = (SELECT data FROM perdure_definitions WHERE"
         " flow = 'chain' LIMIT 1) WHERE flow = 'asking'",
         "I5",
-        "has_definition",
+        "run_definition",
     ),
     (
         "a definition is garbage",
         "UPDATE perdure_definitions SET data = x'ff00' WHERE flow = 'asking'",
         "I5",
-        "has_definition",
+        "run_definition",
     ),
     (
         "a limit is closed for fifty years",
         "INSERT OR REPLACE INTO perdure_limits VALUES ('default', 'printer', {ages}, 1, 1)",
         "I11",
-        "opens_again",
+        "limit_reopens",
     ),
     (
         "a thousand starts are yet to come",
         "INSERT INTO perdure_limit_starts VALUES ('default', 'plain', {ages}, 1000)",
         "I11",
-        "began_in_the_past",
+        "limit_starts_in_past",
     ),
     (
         "a held job counts under no limit",
@@ -330,12 +330,12 @@ ROWS: list[Row] = [
         "PRAGMA ignore_check_constraints = 1; UPDATE perdure_jobs SET status = 'odd' WHERE"
         " id = '{idle}'",
         "I7",
-        "listable",
+        "job_listable",
     ),
     (
         "the summary of a run that waits is garbage",
         "UPDATE perdure_runs SET summary = x'ff00' WHERE id = 'asking'",
         "I5",
-        "summarised",
+        "run_summary",
     ),
 ]

@@ -62,7 +62,7 @@ def contradiction(
 
 
 def finding_text(finding: Finding) -> str:
-    """``I7 verify.waits_match.missing: run 'order-7', key 'go': waits according to …``"""
+    """``I7 verify.live_waits.missing: run 'order-7', key 'go': waits according to …``"""
     about = f"{finding.about}: " if finding.about else ""
     return f"{finding.args['invariant']} {finding.code}: {about}{message(finding)}"
 

@@ -281,9 +281,9 @@ def _parsed(data: bytes, text: str) -> Graph | str:
     return graph if graph.text == text else f"is that of {graph.text}"
 
 
-LOADABLE = declare("verify.loadable", "cannot be loaded: {reason}")
+RUN_LOADABLE = declare("verify.run_loadable", "cannot be loaded: {reason}")
 
 
 def _unreadable(run: Run, error: Exception) -> Finding:
     reason = f"{type(error).__name__}: {error}"
-    return contradiction("I4", LOADABLE, namespace=run.namespace, run=run.id, reason=reason)
+    return contradiction("I4", RUN_LOADABLE, namespace=run.namespace, run=run.id, reason=reason)

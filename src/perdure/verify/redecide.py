@@ -42,17 +42,17 @@ class Opened(Value):
 
 
 VALUE_MISSING = declare(
-    "verify.as_decided.value_missing",
+    "verify.log_as_decided.value_missing",
     "{event} needs the value of event {needed}, which has none",
 )
-IMPOSSIBLE = declare("verify.as_decided.impossible", "{event} cannot have happened: {error}")
+IMPOSSIBLE = declare("verify.log_as_decided.impossible", "{event} cannot have happened: {error}")
 NOTHING_FOLLOWS = declare(
-    "verify.as_decided.nothing_follows", "nothing follows from {event}, in the state before it"
+    "verify.log_as_decided.nothing_follows", "nothing follows from {event}, in the state before it"
 )
 OTHER_EVENT = declare(
-    "verify.as_decided.other_event", "the rules say {decided}, the log has {stored}"
+    "verify.log_as_decided.other_event", "the rules say {decided}, the log has {stored}"
 )
-OTHER_VALUE = declare("verify.as_decided.other_value", "the rules give {event} another value")
+OTHER_VALUE = declare("verify.log_as_decided.other_value", "the rules give {event} another value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,10 @@ RUN_RULES: tuple[RunRule, ...] = (
     *decisions.RULES,
 )
 LEFTOVER_RULES: tuple[RunRule, ...] = (
-    live.jobs_match,
-    live.waits_match,
-    live.waiting_holds_nothing,
-    live.runs_in_time,
+    live.live_jobs,
+    live.live_waits,
+    live.idle_run_holds_no_job,
+    live.run_overdue,
 )
 """What an ended run may not have any more."""
 
@@ -63,10 +63,10 @@ DETAILS = 50
 _SAME_ID = 10_000
 """Namespaces that may have a run of one id."""
 
-LISTABLE = declare("verify.listable", "cannot be listed: {reason}")
-HAS_RUN = declare("verify.has_run", "a {what} of a run that does not exist")
-SCHEDULES_ARE_READABLE = declare(
-    "verify.schedules_are_readable", "cannot be read, so it starts nothing: {reason}"
+JOB_LISTABLE = declare("verify.job_listable", "cannot be listed: {reason}")
+RUN_EXISTS = declare("verify.run_exists", "a {what} of a run that does not exist")
+SCHEDULE_READABLE = declare(
+    "verify.schedule_readable", "cannot be read, so it starts nothing: {reason}"
 )
 ORPHANS = declare("verify.orphans", "rows of {owner} in {table} were left behind")
 SHARED_FINGERPRINTS = declare(
@@ -74,8 +74,8 @@ SHARED_FINGERPRINTS = declare(
     "{count:unfinished job|unfinished jobs} of queue {queue!r} share fingerprint {fingerprint!r}",
 )
 RULE_FAILED = declare("verify.rule_failed", "rule {rule} failed: {reason}")
-READABLE_PARTS = declare(
-    "verify.readable_parts", "the remaining {part} could not be read: {reason}"
+STORE_READABLE = declare(
+    "verify.store_readable", "the remaining {part} could not be read: {reason}"
 )
 
 Place = tuple[str, RunId]
@@ -140,7 +140,7 @@ class Verifier:
     async def _jobs(self) -> AsyncIterator[Finding]:
         async for page in self._pages_of_jobs():
             if isinstance(page, Unlisted):
-                yield contradiction("I7", LISTABLE, job=page.job, reason=page.reason)
+                yield contradiction("I7", JOB_LISTABLE, job=page.job, reason=page.reason)
                 continue
             self._count(jobs=len(page))
             async for finding in self._judged(page):
@@ -200,7 +200,7 @@ class Verifier:
         for (namespace, id), run in zip(owners, runs, strict=True):
             if run is None:
                 if await self._is_stray(namespace, id, what):
-                    yield contradiction("I7", HAS_RUN, namespace=namespace, run=id, what=what)
+                    yield contradiction("I7", RUN_EXISTS, namespace=namespace, run=id, what=what)
             elif run.status in ENDED:
                 view = await self._loader.leftovers(run)
                 for finding in () if view is None else asked(view, LEFTOVER_RULES):
@@ -223,7 +223,7 @@ class Verifier:
             if isinstance(schedule, UnreadableSchedule):
                 yield contradiction(
                     "I7",
-                    SCHEDULES_ARE_READABLE,
+                    SCHEDULE_READABLE,
                     namespace=schedule.namespace,
                     schedule=schedule.name,
                     reason=schedule.reason,
@@ -313,7 +313,7 @@ async def _readable(name: str, part: AsyncIterator[Finding]) -> AsyncIterator[Fi
         raise  # nobody answers: that is no fault of what is kept
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        yield contradiction("log", READABLE_PARTS, part=name, reason=reason)
+        yield contradiction("log", STORE_READABLE, part=name, reason=reason)
 
 
 def _unmoved(job: Job, details: JobColumns | None) -> JobColumns | None:

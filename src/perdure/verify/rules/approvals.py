@@ -14,22 +14,22 @@ from perdure.verify.load import RunView
 _NOBODY = ApprovalState()
 
 
-SIGNALS_TAKEN_ONCE_NOT_A_SIGNAL = declare(
-    "verify.signals_taken_once.not_a_signal", "consumed event {ref} as a signal, which it is not"
+SIGNALS_CONSUMED_ONCE_NOT_A_SIGNAL = declare(
+    "verify.signals_consumed_once.not_a_signal", "consumed event {ref} as a signal, which it is not"
 )
-SIGNALS_TAKEN_ONCE_TAKEN_BEFORE = declare(
-    "verify.signals_taken_once.taken_before",
+SIGNALS_CONSUMED_ONCE_TAKEN_BEFORE = declare(
+    "verify.signals_consumed_once.taken_before",
     "consumed the signal of event {ref}, as event {taken} had already",
 )
-SIGNALS_TAKEN_ONCE_OTHER_NAME = declare(
-    "verify.signals_taken_once.other_name", "waits for signal {signal!r}, but consumed {name!r}"
+SIGNALS_CONSUMED_ONCE_OTHER_NAME = declare(
+    "verify.signals_consumed_once.other_name", "waits for signal {signal!r}, but consumed {name!r}"
 )
 SIGNALS_IN_ORDER = declare(
     "verify.signals_in_order", "consumed the signal of event {ref} before that of event {oldest}"
 )
 
 
-def signals_taken_once(view: RunView) -> Iterator[Finding]:
+def signals_consumed_once(view: RunView) -> Iterator[Finding]:
     """A node takes a signal that came before and that no other took, the oldest one for it."""
     taken: dict[int, int] = {}
     for step in view.replay.steps:
@@ -40,13 +40,13 @@ def signals_taken_once(view: RunView) -> Iterator[Finding]:
         numbers = (event.ref, step.number)
         if not isinstance(signal, events.SignalReceived):
             yield view.finding(
-                "I2", SIGNALS_TAKEN_ONCE_NOT_A_SIGNAL, *numbers, key=event.node, ref=event.ref
+                "I2", SIGNALS_CONSUMED_ONCE_NOT_A_SIGNAL, *numbers, key=event.node, ref=event.ref
             )
             continue
         if event.ref in taken:
             yield view.finding(
                 "I2",
-                SIGNALS_TAKEN_ONCE_TAKEN_BEFORE,
+                SIGNALS_CONSUMED_ONCE_TAKEN_BEFORE,
                 *numbers,
                 key=event.node,
                 ref=event.ref,
@@ -60,7 +60,7 @@ def signals_taken_once(view: RunView) -> Iterator[Finding]:
         if node.signal != signal.name:
             yield view.finding(
                 "I2",
-                SIGNALS_TAKEN_ONCE_OTHER_NAME,
+                SIGNALS_CONSUMED_ONCE_OTHER_NAME,
                 *numbers,
                 key=event.node,
                 signal=node.signal,
@@ -79,16 +79,16 @@ def signals_taken_once(view: RunView) -> Iterator[Finding]:
             )
 
 
-REPORTS_COUNT_ONCE_REPEATED = declare(
-    "verify.reports_count_once.repeated", "the report with token {token!r} was already applied"
+REPORTS_APPLIED_ONCE_REPEATED = declare(
+    "verify.reports_applied_once.repeated", "the report with token {token!r} was already applied"
 )
-REPORTS_COUNT_ONCE_AFTER_LAST = declare(
-    "verify.reports_count_once.after_last",
+REPORTS_APPLIED_ONCE_AFTER_LAST = declare(
+    "verify.reports_applied_once.after_last",
     "a final report ({status}) after the final report of event {first}",
 )
 
 
-def reports_count_once(view: RunView) -> Iterator[Finding]:
+def reports_applied_once(view: RunView) -> Iterator[Finding]:
     """The first last report counts, and one that is repeated counts once."""
     for step in view.replay.steps:
         event, before = step.event, step.before
@@ -96,13 +96,13 @@ def reports_count_once(view: RunView) -> Iterator[Finding]:
             continue
         if event.token and event.token in before.reports.get(event.key, ()):
             yield view.finding(
-                "I2", REPORTS_COUNT_ONCE_REPEATED, step.number, key=event.key, token=event.token
+                "I2", REPORTS_APPLIED_ONCE_REPEATED, step.number, key=event.key, token=event.token
             )
         if ReportStatus(event.status) in LAST and event.key in before.early:
             first = before.early[event.key]
             yield view.finding(
                 "I2",
-                REPORTS_COUNT_ONCE_AFTER_LAST,
+                REPORTS_APPLIED_ONCE_AFTER_LAST,
                 first,
                 step.number,
                 key=event.key,
@@ -235,4 +235,4 @@ def _graph(view: RunView, state: RunState) -> Graph | None:
     return view.graphs.get(state.version)
 
 
-RULES = (signals_taken_once, reports_count_once, approvals_by_deciders, approvals_as_decided)
+RULES = (signals_consumed_once, reports_applied_once, approvals_by_deciders, approvals_as_decided)

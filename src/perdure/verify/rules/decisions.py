@@ -24,7 +24,7 @@ IN_ONE_COMMIT = timedelta(seconds=60)
 """How far apart the times of what one commit wrote may be."""
 
 
-def as_decided(view: RunView) -> Iterator[Finding]:
+def log_as_decided(view: RunView) -> Iterator[Finding]:
     """Deciding anew upon what happened gives the events that are there."""
     fault = view.redecided.fault
     if fault is not None:
@@ -162,4 +162,4 @@ def jobs_as_scheduled(view: RunView) -> Iterator[Finding]:
             yield view.finding("I7", JOBS_AS_SCHEDULED_INPUT, key=key, job=job.id)
 
 
-RULES = (as_decided, waits_as_opened, jobs_as_scheduled)
+RULES = (log_as_decided, waits_as_opened, jobs_as_scheduled)

@@ -9,22 +9,22 @@ from perdure.model.event import Parent
 from perdure.model.run import ENDED, LiveKind, WaitKind
 from perdure.verify.load import RunView
 
-HAS_PARENT = declare("verify.has_parent", "a child of run {run_id!r}, which does not exist")
+PARENT_EXISTS = declare("verify.parent_exists", "a child of run {run_id!r}, which does not exist")
 
 
-def has_parent(view: RunView) -> Iterator[Finding]:
+def parent_exists(view: RunView) -> Iterator[Finding]:
     """A child is removed with its parent, not after it."""
     if view.run.parent is not None and view.parent is None:
-        yield view.finding("I7", HAS_PARENT, key=view.run.parent.key, run_id=view.run.parent.run)
+        yield view.finding("I7", PARENT_EXISTS, key=view.run.parent.key, run_id=view.run.parent.run)
 
 
-IS_AWAITED = declare(
-    "verify.is_awaited",
+CHILD_AWAITED = declare(
+    "verify.child_awaited",
     "{status}, but its parent, run {run_id!r} ({parent_status}), has no wait for it",
 )
 
 
-def is_awaited(view: RunView) -> Iterator[Finding]:
+def child_awaited(view: RunView) -> Iterator[Finding]:
     """A child that goes on is waited for: to go on with, or to be cancelled."""
     parent = view.run.parent
     if parent is None or view.run.status in ENDED or view.awaited_by_parent:
@@ -32,7 +32,7 @@ def is_awaited(view: RunView) -> Iterator[Finding]:
     if view.parent is not None:
         yield view.finding(
             "I7",
-            IS_AWAITED,
+            CHILD_AWAITED,
             key=parent.key,
             status=view.run.status,
             run_id=parent.run,
@@ -40,16 +40,16 @@ def is_awaited(view: RunView) -> Iterator[Finding]:
         )
 
 
-CHILDREN_ARE_THERE_MISSING = declare(
-    "verify.children_are_there.missing", "waits for run {name!r}, which does not exist"
+AWAITED_CHILDREN_MISSING = declare(
+    "verify.awaited_children.missing", "waits for run {name!r}, which does not exist"
 )
-CHILDREN_ARE_THERE_ENDED = declare(
-    "verify.children_are_there.ended",
+AWAITED_CHILDREN_ENDED = declare(
+    "verify.awaited_children.ended",
     "waits for run {name!r}, which is {status}, but the wait is not due",
 )
 
 
-def children_are_there(view: RunView) -> Iterator[Finding]:
+def awaited_children(view: RunView) -> Iterator[Finding]:
     """Whoever waits for a child that is over, or gone, is to hear of it at once."""
     if view.jobs is None:
         return
@@ -59,17 +59,17 @@ def children_are_there(view: RunView) -> Iterator[Finding]:
         child = view.children.get(wait.name)
         is_due = wait.due_at is not None and wait.due_at <= view.now
         if child is None and not is_due:
-            yield view.finding("I7", CHILDREN_ARE_THERE_MISSING, key=wait.key, name=wait.name)
+            yield view.finding("I7", AWAITED_CHILDREN_MISSING, key=wait.key, name=wait.name)
         elif child is not None and child.status in ENDED and not is_due:
             yield view.finding(
-                "I7", CHILDREN_ARE_THERE_ENDED, key=wait.key, name=wait.name, status=child.status
+                "I7", AWAITED_CHILDREN_ENDED, key=wait.key, name=wait.name, status=child.status
             )
 
 
-CHILDREN_KNOW = declare("verify.children_know", "waits for run {id!r}, whose parent is {parent!r}")
+CHILD_PARENT = declare("verify.child_parent", "waits for run {id!r}, whose parent is {parent!r}")
 
 
-def children_know(view: RunView) -> Iterator[Finding]:
+def child_parent(view: RunView) -> Iterator[Finding]:
     """A child says that it belongs to the key that waits for it."""
     for key, kind in view.state.live.items():
         child = view.children.get(view.state.children.get(key, ""))
@@ -77,7 +77,7 @@ def children_know(view: RunView) -> Iterator[Finding]:
             continue
         wanted = Parent(run=view.run.id, key=key)
         if child.parent != wanted:
-            yield view.finding("I7", CHILDREN_KNOW, key=key, id=child.id, parent=child.parent)
+            yield view.finding("I7", CHILD_PARENT, key=key, id=child.id, parent=child.parent)
 
 
-RULES = (has_parent, is_awaited, children_are_there, children_know)
+RULES = (parent_exists, child_awaited, awaited_children, child_parent)

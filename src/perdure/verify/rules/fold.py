@@ -26,20 +26,20 @@ _SUMMARISED = frozenset(
 """In other states a summary is not kept up to date."""
 
 
-FOLDABLE = declare("verify.foldable", "the log cannot be folded any further: {fault}")
+LOG_FOLDS = declare("verify.log_folds", "the log cannot be folded any further: {fault}")
 
 
-def foldable(view: RunView) -> Iterator[Finding]:
+def log_folds(view: RunView) -> Iterator[Finding]:
     if view.replay.fault:
-        yield view.finding("I5", FOLDABLE, view.replay.fault_number, fault=view.replay.fault)
+        yield view.finding("I5", LOG_FOLDS, view.replay.fault_number, fault=view.replay.fault)
 
 
-ROW_AGREES = declare(
-    "verify.row_agrees", "{name} is {kept} in the run's row, but {folded} according to its events"
+RUN_ROW = declare(
+    "verify.run_row", "{name} is {kept} in the run's row, but {folded} according to its events"
 )
 
 
-def row_agrees(view: RunView) -> Iterator[Finding]:
+def run_row(view: RunView) -> Iterator[Finding]:
     """The run's row says what its events add up to."""
     if view.replay.fault:
         return
@@ -52,23 +52,23 @@ def row_agrees(view: RunView) -> Iterator[Finding]:
     )
     for name, kept, folded in pairs:
         if kept != folded:
-            yield view.finding("I5", ROW_AGREES, state.number, name=name, kept=kept, folded=folded)
+            yield view.finding("I5", RUN_ROW, state.number, name=name, kept=kept, folded=folded)
 
 
-ENDED_IN_TIME_NO_END_IN_ROW = declare(
-    "verify.ended_in_time.no_end_in_row", "{event} ended the run, but its row has no end time"
+RUN_END_TIME_NO_END_IN_ROW = declare(
+    "verify.run_end_time.no_end_in_row", "{event} ended the run, but its row has no end time"
 )
-ENDED_IN_TIME_NO_ENDING_EVENT = declare(
-    "verify.ended_in_time.no_ending_event",
+RUN_END_TIME_NO_ENDING_EVENT = declare(
+    "verify.run_end_time.no_ending_event",
     "the row ended at {finished_at}, but no event ended the run",
 )
-ENDED_IN_TIME_OTHER_TIME = declare(
-    "verify.ended_in_time.other_time",
+RUN_END_TIME_OTHER_TIME = declare(
+    "verify.run_end_time.other_time",
     "the row ended at {finished_at}, but the event that ended the run is of {at}",
 )
 
 
-def ended_in_time(view: RunView) -> Iterator[Finding]:
+def run_end_time(view: RunView) -> Iterator[Finding]:
     """An ended run has the time of the event that ended it, any other has none."""
     if view.replay.fault:
         return
@@ -76,16 +76,16 @@ def ended_in_time(view: RunView) -> Iterator[Finding]:
     if run.finished_at is None:
         if ended is not None:
             yield view.finding(
-                "I5", ENDED_IN_TIME_NO_END_IN_ROW, ended.number, event=type(ended.event).__name__
+                "I5", RUN_END_TIME_NO_END_IN_ROW, ended.number, event=type(ended.event).__name__
             )
     elif ended is None:
         yield view.finding(
-            "I5", ENDED_IN_TIME_NO_ENDING_EVENT, view.state.number, finished_at=run.finished_at
+            "I5", RUN_END_TIME_NO_ENDING_EVENT, view.state.number, finished_at=run.finished_at
         )
     elif ended.stored.at != run.finished_at:
         yield view.finding(
             "I5",
-            ENDED_IN_TIME_OTHER_TIME,
+            RUN_END_TIME_OTHER_TIME,
             ended.number,
             finished_at=run.finished_at,
             at=ended.stored.at,
@@ -103,20 +103,20 @@ def _ending(view: RunView) -> Step | None:
     return found
 
 
-SUMMARISED_UNREADABLE = declare(
-    "verify.summarised.unreadable", "the row's summary {summary!r} cannot be read"
+RUN_SUMMARY_UNREADABLE = declare(
+    "verify.run_summary.unreadable", "the row's summary {summary!r} cannot be read"
 )
-SUMMARISED_DIFFERS = declare(
-    "verify.summarised.differs",
+RUN_SUMMARY_DIFFERS = declare(
+    "verify.run_summary.differs",
     "the row's summary is {summary!r}, but {wanted!r} according to the events",
 )
 
 
-def summarised(view: RunView) -> Iterator[Finding]:
+def run_summary(view: RunView) -> Iterator[Finding]:
     """What the row says of why it is so is what the events say."""
     if view.run.summary and not is_json(view.run.summary):
         yield view.finding(
-            "I5", SUMMARISED_UNREADABLE, view.state.number, summary=view.run.summary[:80]
+            "I5", RUN_SUMMARY_UNREADABLE, view.state.number, summary=view.run.summary[:80]
         )
         return
     if view.replay.fault or view.state.status not in _SUMMARISED:
@@ -124,23 +124,25 @@ def summarised(view: RunView) -> Iterator[Finding]:
     wanted = summary_of(view.state)
     if msgspec.json.decode(view.run.summary or b"{}") != msgspec.json.decode(wanted):
         yield view.finding(
-            "I5", SUMMARISED_DIFFERS, view.state.number, summary=view.run.summary, wanted=wanted
+            "I5", RUN_SUMMARY_DIFFERS, view.state.number, summary=view.run.summary, wanted=wanted
         )
 
 
-STARTED_ONCE_TWICE = declare("verify.started_once.twice", "{event} starts one key several times")
-STARTED_ONCE_HAS_JOB = declare(
-    "verify.started_once.has_job", "{event} starts a key that already has a job"
+KEY_STARTED_ONCE_TWICE = declare(
+    "verify.key_started_once.twice", "{event} starts one key several times"
+)
+KEY_STARTED_ONCE_HAS_JOB = declare(
+    "verify.key_started_once.has_job", "{event} starts a key that already has a job"
 )
 
 
-def started_once(view: RunView) -> Iterator[Finding]:
+def key_started_once(view: RunView) -> Iterator[Finding]:
     """No key gets a job while it has one."""
     for step in view.replay.steps:
         started = getattr(step.event, "then", events.NOTHING).started
         if len(set(started)) < len(started):
             yield view.finding(
-                "I2", STARTED_ONCE_TWICE, step.number, event=type(step.event).__name__
+                "I2", KEY_STARTED_ONCE_TWICE, step.number, event=type(step.event).__name__
             )
         if isinstance(step.event, _LETTING_GO):
             continue
@@ -148,7 +150,7 @@ def started_once(view: RunView) -> Iterator[Finding]:
             if step.before.live.get(key) is LiveKind.JOB:
                 yield view.finding(
                     "I2",
-                    STARTED_ONCE_HAS_JOB,
+                    KEY_STARTED_ONCE_HAS_JOB,
                     step.number,
                     key=key,
                     event=type(step.event).__name__,
@@ -164,33 +166,33 @@ _LETTING_GO = (
 """What ends jobs, and may start the same keys again."""
 
 
-COUNTED = declare(
-    "verify.counted", "{jobs:job|jobs} started and not ended, for {live:live key|live keys}"
+LIVE_JOB_COUNT = declare(
+    "verify.live_job_count", "{jobs:job|jobs} started and not ended, for {live:live key|live keys}"
 )
 
 
-def counted(view: RunView) -> Iterator[Finding]:
+def live_job_count(view: RunView) -> Iterator[Finding]:
     """As many jobs were started and have not ended as keys with a job are live."""
     live = sum(1 for kind in view.state.live.values() if kind is LiveKind.JOB)
     if live != view.state.jobs:
-        yield view.finding("I2", COUNTED, view.state.number, jobs=view.state.jobs, live=live)
+        yield view.finding("I2", LIVE_JOB_COUNT, view.state.number, jobs=view.state.jobs, live=live)
 
 
-SNAPSHOT_AGREES_AHEAD = declare(
-    "verify.snapshot_agrees.ahead",
+SNAPSHOT_STATE_AHEAD = declare(
+    "verify.snapshot_state.ahead",
     "the snapshot is of event {number}, but the last event of the run is {run_number}",
 )
-SNAPSHOT_AGREES_UNREADABLE = declare(
-    "verify.snapshot_agrees.unreadable",
+SNAPSHOT_STATE_UNREADABLE = declare(
+    "verify.snapshot_state.unreadable",
     "the snapshot cannot be read or does not match its checksum",
 )
-SNAPSHOT_AGREES_DIFFERS = declare(
-    "verify.snapshot_agrees.differs",
+SNAPSHOT_STATE_DIFFERS = declare(
+    "verify.snapshot_state.differs",
     "{name} is {stored!r} in the snapshot, but {computed!r} according to the events up to it",
 )
 
 
-def snapshot_agrees(view: RunView) -> Iterator[Finding]:
+def snapshot_state(view: RunView) -> Iterator[Finding]:
     """Going on from the snapshot is the same as beginning with nothing."""
     snapshot = view.snapshot
     if snapshot is None:
@@ -198,13 +200,13 @@ def snapshot_agrees(view: RunView) -> Iterator[Finding]:
     number = snapshot.number
     if number > view.run.number:
         yield view.finding(
-            "I5", SNAPSHOT_AGREES_AHEAD, number, number=number, run_number=view.run.number
+            "I5", SNAPSHOT_STATE_AHEAD, number, number=number, run_number=view.run.number
         )
         return
     kept = restore(snapshot)
     if kept is None:
         if _is_of_this_format(snapshot.data):
-            yield view.finding("I5", SNAPSHOT_AGREES_UNREADABLE, number)
+            yield view.finding("I5", SNAPSHOT_STATE_UNREADABLE, number)
         return
     if (folded := view.replay.state_at(number)) is None:
         return
@@ -212,23 +214,23 @@ def snapshot_agrees(view: RunView) -> Iterator[Finding]:
         stored, computed = getattr(kept, name), getattr(folded, name)
         if stored != computed:
             yield view.finding(
-                "I5", SNAPSHOT_AGREES_DIFFERS, number, name=name, stored=stored, computed=computed
+                "I5", SNAPSHOT_STATE_DIFFERS, number, name=name, stored=stored, computed=computed
             )
 
 
-TAIL_AGREES = declare(
-    "verify.tail_agrees",
+EVENTS_AFTER_SNAPSHOT = declare(
+    "verify.events_after_snapshot",
     "the event loaded after the snapshot of event {after} differs from the one in the log",
 )
 
 
-def tail_agrees(view: RunView) -> Iterator[Finding]:
+def events_after_snapshot(view: RunView) -> Iterator[Finding]:
     """What is loaded with the snapshot are the events of the log after it."""
     after = 0 if view.snapshot is None else view.snapshot.number
     known = [event for event in view.events if event.number > after]
     for told, event in zip(view.tail, known, strict=False):
         if told != event:
-            yield view.finding("I5", TAIL_AGREES, event.number, after=after)
+            yield view.finding("I5", EVENTS_AFTER_SNAPSHOT, event.number, after=after)
             return
 
 
@@ -240,12 +242,12 @@ def _is_of_this_format(data: bytes) -> bool:
 
 
 RULES = (
-    foldable,
-    row_agrees,
-    ended_in_time,
-    summarised,
-    started_once,
-    counted,
-    snapshot_agrees,
-    tail_agrees,
+    log_folds,
+    run_row,
+    run_end_time,
+    run_summary,
+    key_started_once,
+    live_job_count,
+    snapshot_state,
+    events_after_snapshot,
 )

@@ -52,106 +52,110 @@ class JobView:
         return late_by(due_at, self.now, self.grace)
 
 
-IS_WHOLE_NO_LEASE = declare("verify.is_whole.no_lease", "{status} without a lease")
-IS_WHOLE_LEASE = declare("verify.is_whole.lease", "{status}, but has a lease until {lease_until}")
-IS_WHOLE_NO_HOLDER = declare("verify.is_whole.no_holder", "{status}, but no worker holds it")
-IS_WHOLE_NO_END = declare("verify.is_whole.no_end", "{status} without an end time")
-IS_WHOLE_END = declare("verify.is_whole.end", "{status}, but ended at {finished_at}")
-IS_WHOLE_NO_OUTPUT = declare("verify.is_whole.no_output", "completed without an output")
-IS_WHOLE_ATTEMPT = declare(
-    "verify.is_whole.attempt",
+JOB_CONSISTENT_NO_LEASE = declare("verify.job_consistent.no_lease", "{status} without a lease")
+JOB_CONSISTENT_LEASE = declare(
+    "verify.job_consistent.lease", "{status}, but has a lease until {lease_until}"
+)
+JOB_CONSISTENT_NO_HOLDER = declare(
+    "verify.job_consistent.no_holder", "{status}, but no worker holds it"
+)
+JOB_CONSISTENT_NO_END = declare("verify.job_consistent.no_end", "{status} without an end time")
+JOB_CONSISTENT_END = declare("verify.job_consistent.end", "{status}, but ended at {finished_at}")
+JOB_CONSISTENT_NO_OUTPUT = declare("verify.job_consistent.no_output", "completed without an output")
+JOB_CONSISTENT_ATTEMPT = declare(
+    "verify.job_consistent.attempt",
     "attempt {attempt} of a job that was claimed at most {epoch:time|times}",
 )
 
 
-def is_whole(view: JobView) -> Iterator[Finding]:
+def job_consistent(view: JobView) -> Iterator[Finding]:
     """Held jobs have a lease and a holder, finished ones an end, others neither."""
     job = view.job
     is_held, is_finished = job.status in HELD, job.status in FINISHED
     if is_held and job.lease_until is None:
-        yield view.finding("I7", IS_WHOLE_NO_LEASE, status=job.status)
+        yield view.finding("I7", JOB_CONSISTENT_NO_LEASE, status=job.status)
     if not is_held and job.lease_until is not None:
-        yield view.finding("I7", IS_WHOLE_LEASE, status=job.status, lease_until=job.lease_until)
+        yield view.finding(
+            "I7", JOB_CONSISTENT_LEASE, status=job.status, lease_until=job.lease_until
+        )
     if is_held and job.worker is None:
-        yield view.finding("I7", IS_WHOLE_NO_HOLDER, status=job.status)
+        yield view.finding("I7", JOB_CONSISTENT_NO_HOLDER, status=job.status)
     if is_finished and job.finished_at is None:
-        yield view.finding("I8", IS_WHOLE_NO_END, status=job.status)
+        yield view.finding("I8", JOB_CONSISTENT_NO_END, status=job.status)
     if not is_finished and job.finished_at is not None:
-        yield view.finding("I8", IS_WHOLE_END, status=job.status, finished_at=job.finished_at)
+        yield view.finding("I8", JOB_CONSISTENT_END, status=job.status, finished_at=job.finished_at)
     state = view.state
     if state is not None and state.status is Status.COMPLETED and state.output is None:
-        yield view.finding("I2", IS_WHOLE_NO_OUTPUT)
+        yield view.finding("I2", JOB_CONSISTENT_NO_OUTPUT)
     if job.attempt > job.epoch:
-        yield view.finding("I9", IS_WHOLE_ATTEMPT, attempt=job.attempt, epoch=job.epoch)
+        yield view.finding("I9", JOB_CONSISTENT_ATTEMPT, attempt=job.attempt, epoch=job.epoch)
 
 
-JOBS_IN_TIME_LEASE = declare(
-    "verify.jobs_in_time.lease",
+JOB_OVERDUE_LEASE = declare(
+    "verify.job_overdue.lease",
     "the lease of worker {worker} expired {late} ago, and no worker took the job over",
 )
-JOBS_IN_TIME_SCHEDULED = declare(
-    "verify.jobs_in_time.scheduled", "was scheduled for {late} ago, but is not waiting yet"
+JOB_OVERDUE_SCHEDULED = declare(
+    "verify.job_overdue.scheduled", "was scheduled for {late} ago, but is not waiting yet"
 )
-JOBS_IN_TIME_DEADLINE = declare(
-    "verify.jobs_in_time.deadline", "its deadline passed {late} ago, but it did not fail"
+JOB_OVERDUE_DEADLINE = declare(
+    "verify.job_overdue.deadline", "its deadline passed {late} ago, but it did not fail"
 )
 
 
-def jobs_in_time(view: JobView) -> Iterator[Finding]:
+def job_overdue(view: JobView) -> Iterator[Finding]:
     job = view.job
     if not view.is_plain:  # with its run
         return
     if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
-        yield view.finding("I7", JOBS_IN_TIME_LEASE, worker=job.worker, late=late)
+        yield view.finding("I7", JOB_OVERDUE_LEASE, worker=job.worker, late=late)
     if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
-        yield view.finding("I7", JOBS_IN_TIME_SCHEDULED, late=late)
+        yield view.finding("I7", JOB_OVERDUE_SCHEDULED, late=late)
     is_unheld = job.status in (Status.WAITING, Status.SCHEDULED, Status.PAUSED)
     if is_unheld and (late := view.late_by(job.deadline_at)) is not None:
-        yield view.finding("I7", JOBS_IN_TIME_DEADLINE, late=late)
+        yield view.finding("I7", JOB_OVERDUE_DEADLINE, late=late)
 
 
-IN_ITS_LANE_UNREADABLE = declare(
-    "verify.in_its_lane.unreadable",
-    "its partition {lane!r} cannot be read: no worker will claim it",
+JOB_PARTITION_UNREADABLE = declare(
+    "verify.job_partition.unreadable",
+    "its partition {partition!r} cannot be read: no worker will claim it",
 )
-IN_ITS_LANE_OTHER_TASK = declare(
-    "verify.in_its_lane.other_task",
+JOB_PARTITION_OTHER_TASK = declare(
+    "verify.job_partition.other_task",
     "its partition is for task {task!r} in queue {queue!r}, but the job is of task "
     "{details_task!r} in queue {details_queue!r}",
 )
-IN_ITS_LANE_FLOW_WITHOUT_RUN = declare(
-    "verify.in_its_lane.flow_without_run",
+JOB_PARTITION_FLOW_WITHOUT_RUN = declare(
+    "verify.job_partition.flow_without_run",
     "its partition is for flow {flow!r}, but it belongs to no run",
 )
 
 
-def in_its_lane(view: JobView) -> Iterator[Finding]:
+def job_partition(view: JobView) -> Iterator[Finding]:
     """The lane of a job is that of its queue and task; workers look for it nowhere else."""
     details = view.details
     if details is None:
         return
     lane = Lane.parse(details.lane)
     if lane == UNREADABLE:
-        yield view.finding("I7", IN_ITS_LANE_UNREADABLE, lane=details.lane)
+        yield view.finding("I7", JOB_PARTITION_UNREADABLE, partition=details.lane)
     elif (lane.queue, lane.task) != (details.queue, details.task):
         yield view.finding(
             "I7",
-            IN_ITS_LANE_OTHER_TASK,
+            JOB_PARTITION_OTHER_TASK,
             task=lane.task,
             queue=lane.queue,
             details_task=details.task,
             details_queue=details.queue,
         )
     elif view.is_plain and lane.flow:
-        yield view.finding("I7", IN_ITS_LANE_FLOW_WITHOUT_RUN, flow=lane.flow)
+        yield view.finding("I7", JOB_PARTITION_FLOW_WITHOUT_RUN, flow=lane.flow)
 
 
-IN_ITS_PLACE = declare(
-    "verify.in_its_place", "its rank {rank} is impossible for a job ready at {ready_at}"
-)
+JOB_RANK = declare("verify.job_rank", "its rank {rank} is impossible for a job ready at {ready_at}")
 
 
-def in_its_place(view: JobView) -> Iterator[Finding]:
+def job_rank(view: JobView) -> Iterator[Finding]:
     """Its rank follows from when it was ready and how urgent it is, so that its turn comes.
 
     How much waiting makes up for urgency is for its client to say: only what none can is told.
@@ -162,16 +166,16 @@ def in_its_place(view: JobView) -> Iterator[Finding]:
     offset = details.rank - job.ready_at.timestamp()
     most = job.priority * DURATION_MAX.total_seconds()
     if not -ROUNDING_SECONDS <= offset <= most + ROUNDING_SECONDS:
-        yield view.finding("I7", IN_ITS_PLACE, rank=details.rank, ready_at=job.ready_at)
+        yield view.finding("I7", JOB_RANK, rank=details.rank, ready_at=job.ready_at)
 
 
-CAN_BE_CALLED_INPUT = declare(
-    "verify.can_be_called.input", "its arguments are missing or cannot be read"
+JOB_CALLABLE_INPUT = declare(
+    "verify.job_callable.input", "its arguments are missing or cannot be read"
 )
-CAN_BE_CALLED_POLICY = declare("verify.can_be_called.policy", "its policy cannot be read: {error}")
+JOB_CALLABLE_POLICY = declare("verify.job_callable.policy", "its policy cannot be read: {error}")
 
 
-def can_be_called(view: JobView) -> Iterator[Finding]:
+def job_callable(view: JobView) -> Iterator[Finding]:
     """What it is to be called with, and its own policy, are there and can be read."""
     job, details = view.job, view.details
     if details is None or job.status in FINISHED:
@@ -182,12 +186,12 @@ def can_be_called(view: JobView) -> Iterator[Finding]:
     except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
         is_call = False
     if not is_call:
-        yield view.finding("I1", CAN_BE_CALLED_INPUT)
+        yield view.finding("I1", JOB_CALLABLE_INPUT)
     try:
         if details.policy is not None:
             decode_policy(details.policy)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        yield view.finding("I1", CAN_BE_CALLED_POLICY, error=error)
+        yield view.finding("I1", JOB_CALLABLE_POLICY, error=error)
 
 
-RULES = (is_whole, jobs_in_time, in_its_lane, in_its_place, can_be_called)
+RULES = (job_consistent, job_overdue, job_partition, job_rank, job_callable)

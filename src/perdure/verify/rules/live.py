@@ -11,59 +11,59 @@ from perdure.model.lane import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
 from perdure.verify.load import NOT_STORED, RunView
 
-JOBS_MATCH_MISSING = declare("verify.jobs_match.missing", "live, but no job would execute it")
-JOBS_MATCH_SEVERAL = declare("verify.jobs_match.several", "{count:job|jobs} would execute it")
-JOBS_MATCH_EXTRA = declare(
-    "verify.jobs_match.extra",
+LIVE_JOBS_MISSING = declare("verify.live_jobs.missing", "live, but no job would execute it")
+LIVE_JOBS_SEVERAL = declare("verify.live_jobs.several", "{count:job|jobs} would execute it")
+LIVE_JOBS_EXTRA = declare(
+    "verify.live_jobs.extra",
     "a job ({status}) of a key that is not live; the run is {state_status}",
 )
 
 
-def jobs_match(view: RunView) -> Iterator[Finding]:
+def live_jobs(view: RunView) -> Iterator[Finding]:
     """Each live key with a job has one, and no other key has any."""
     if view.jobs is None:
         return
     wanted = {key for key, kind in view.state.live.items() if kind is LiveKind.JOB}
     counts = Counter(job.node.key for job in view.jobs if job.node is not None)
     for key in sorted(wanted - counts.keys()):
-        yield view.finding("I7", JOBS_MATCH_MISSING, key=key)
+        yield view.finding("I7", LIVE_JOBS_MISSING, key=key)
     for key, count in sorted(counts.items()):
         if key not in wanted:
             job = next(job for job in view.jobs if job.node is not None and job.node.key == key)
             yield view.finding(
                 "I8" if view.state.is_ended else "I7",
-                JOBS_MATCH_EXTRA,
+                LIVE_JOBS_EXTRA,
                 key=key,
                 job=job.id,
                 status=job.status,
                 state_status=view.state.status,
             )
         elif count > 1:
-            yield view.finding("I2", JOBS_MATCH_SEVERAL, key=key, count=count)
+            yield view.finding("I2", LIVE_JOBS_SEVERAL, key=key, count=count)
 
 
-WAITS_MATCH_BESIDE_JOB = declare(
-    "verify.waits_match.beside_job", "has both a job and a wait ({kind})"
+LIVE_WAITS_BESIDE_JOB = declare(
+    "verify.live_waits.beside_job", "has both a job and a wait ({type})"
 )
-WAITS_MATCH_MISSING = declare(
-    "verify.waits_match.missing",
-    "waits according to the log ({kind}), but has no wait: nothing will wake it",
+LIVE_WAITS_MISSING = declare(
+    "verify.live_waits.missing",
+    "waits according to the log ({type}), but has no wait: nothing will wake it",
 )
-WAITS_MATCH_OTHER_KIND = declare(
-    "verify.waits_match.other_kind",
-    "a {kind} according to the log, but its wait is of type {wait_kind}",
+LIVE_WAITS_OTHER_KIND = declare(
+    "verify.live_waits.other_kind",
+    "a {type} according to the log, but its wait is of type {wait_type}",
 )
-WAITS_MATCH_OTHER_CHILD = declare(
-    "verify.waits_match.other_child", "waits for run {children!r}, but its wait is for run {name!r}"
+LIVE_WAITS_OTHER_CHILD = declare(
+    "verify.live_waits.other_child", "waits for run {children!r}, but its wait is for run {name!r}"
 )
-WAITS_MATCH_EXTRA = declare("verify.waits_match.extra", "a wait ({kind}) of a key that is not live")
-WAITS_MATCH_NEVER_DUE = declare(
-    "verify.waits_match.never_due",
+LIVE_WAITS_EXTRA = declare("verify.live_waits.extra", "a wait ({type}) of a key that is not live")
+LIVE_WAITS_NEVER_DUE = declare(
+    "verify.live_waits.never_due",
     "abandoned child {name!r} will not be canceled: the wait for it is never due",
 )
 
 
-def waits_match(view: RunView) -> Iterator[Finding]:
+def live_waits(view: RunView) -> Iterator[Finding]:
     """Each live key that waits has its wait, of the right kind, and no other key has one.
 
     That of a child whose parent gave it up stays until the child has been cancelled.
@@ -75,17 +75,15 @@ def waits_match(view: RunView) -> Iterator[Finding]:
         wait = waits.pop(key, None)
         if kind is LiveKind.JOB:
             if wait is not None and wait.kind is not WaitKind.CHILD:
-                yield view.finding("I7", WAITS_MATCH_BESIDE_JOB, key=key, kind=wait.kind)
+                yield view.finding("I7", LIVE_WAITS_BESIDE_JOB, key=key, type=wait.kind)
         elif wait is None:
-            yield view.finding("I7", WAITS_MATCH_MISSING, key=key, kind=kind)
+            yield view.finding("I7", LIVE_WAITS_MISSING, key=key, type=kind)
         elif (wait.kind is WaitKind.CHILD) is not (kind is LiveKind.CHILD):
-            yield view.finding(
-                "I7", WAITS_MATCH_OTHER_KIND, key=key, kind=kind, wait_kind=wait.kind
-            )
+            yield view.finding("I7", LIVE_WAITS_OTHER_KIND, key=key, type=kind, wait_type=wait.kind)
         elif kind is LiveKind.CHILD and wait.name != view.state.children.get(key):
             yield view.finding(
                 "I7",
-                WAITS_MATCH_OTHER_CHILD,
+                LIVE_WAITS_OTHER_CHILD,
                 key=key,
                 children=view.state.children.get(key),
                 name=wait.name,
@@ -93,17 +91,17 @@ def waits_match(view: RunView) -> Iterator[Finding]:
     for key, wait in waits.items():
         if wait.kind is not WaitKind.CHILD:
             invariant = "I8" if view.state.is_ended else "I7"
-            yield view.finding(invariant, WAITS_MATCH_EXTRA, key=key, kind=wait.kind)
+            yield view.finding(invariant, LIVE_WAITS_EXTRA, key=key, type=wait.kind)
         elif wait.due_at is None:
-            yield view.finding("I7", WAITS_MATCH_NEVER_DUE, key=key, name=wait.name)
+            yield view.finding("I7", LIVE_WAITS_NEVER_DUE, key=key, name=wait.name)
 
 
-WAITING_HOLDS_NOTHING = declare(
-    "verify.waiting_holds_nothing", "the run is {status}, but worker {worker} holds a job of it"
+IDLE_RUN_HOLDS_NO_JOB = declare(
+    "verify.idle_run_holds_no_job", "the run is {status}, but worker {worker} holds a job of it"
 )
 
 
-def waiting_holds_nothing(view: RunView) -> Iterator[Finding]:
+def idle_run_holds_no_job(view: RunView) -> Iterator[Finding]:
     """A run that waits, is paused or is over has no job at a worker."""
     if view.jobs is None or view.run.status in (RunStatus.RUNNING, RunStatus.COMPENSATING):
         return
@@ -112,7 +110,7 @@ def waiting_holds_nothing(view: RunView) -> Iterator[Finding]:
             key = "" if job.node is None else job.node.key
             yield view.finding(
                 "I6",
-                WAITING_HOLDS_NOTHING,
+                IDLE_RUN_HOLDS_NO_JOB,
                 key=key,
                 job=job.id,
                 status=view.run.status,
@@ -120,24 +118,24 @@ def waiting_holds_nothing(view: RunView) -> Iterator[Finding]:
             )
 
 
-PARKED_IN_A_PAUSE_FINISHED = declare(
-    "verify.parked_in_a_pause.finished", "a finished job ({status}) of the run was left behind"
+PAUSED_RUN_PARKED_FINISHED = declare(
+    "verify.paused_run_parked.finished", "a finished job ({status}) of the run was left behind"
 )
-PARKED_IN_A_PAUSE_JOB = declare(
-    "verify.parked_in_a_pause.job", "the run is paused, but its job is {status}"
+PAUSED_RUN_PARKED_JOB = declare(
+    "verify.paused_run_parked.job", "the run is paused, but its job is {status}"
 )
-PARKED_IN_A_PAUSE_PARKED_JOB = declare(
-    "verify.parked_in_a_pause.parked_job", "the run is not paused, but its job is"
+PAUSED_RUN_PARKED_PARKED_JOB = declare(
+    "verify.paused_run_parked.parked_job", "the run is not paused, but its job is"
 )
-PARKED_IN_A_PAUSE_WAIT = declare(
-    "verify.parked_in_a_pause.wait", "the run is paused, but its wait may become due"
+PAUSED_RUN_PARKED_WAIT = declare(
+    "verify.paused_run_parked.wait", "the run is paused, but its wait may become due"
 )
-PARKED_IN_A_PAUSE_SUSPENDED_WAIT = declare(
-    "verify.parked_in_a_pause.suspended_wait", "the run is not paused, but its wait is suspended"
+PAUSED_RUN_PARKED_SUSPENDED_WAIT = declare(
+    "verify.paused_run_parked.suspended_wait", "the run is not paused, but its wait is suspended"
 )
 
 
-def parked_in_a_pause(view: RunView) -> Iterator[Finding]:
+def paused_run_parked(view: RunView) -> Iterator[Finding]:
     """In a pause all jobs are parked and all waits held; outside none is."""
     if view.jobs is None:
         return
@@ -146,21 +144,21 @@ def parked_in_a_pause(view: RunView) -> Iterator[Finding]:
         key = "" if job.node is None else job.node.key
         if job.status in FINISHED:
             yield view.finding(
-                "I7", PARKED_IN_A_PAUSE_FINISHED, key=key, job=job.id, status=job.status
+                "I7", PAUSED_RUN_PARKED_FINISHED, key=key, job=job.id, status=job.status
             )
         elif is_paused and job.status is not Status.PAUSED:
-            yield view.finding("I7", PARKED_IN_A_PAUSE_JOB, key=key, job=job.id, status=job.status)
+            yield view.finding("I7", PAUSED_RUN_PARKED_JOB, key=key, job=job.id, status=job.status)
         elif not is_paused and job.status is Status.PAUSED:
-            yield view.finding("I7", PARKED_IN_A_PAUSE_PARKED_JOB, key=key, job=job.id)
+            yield view.finding("I7", PAUSED_RUN_PARKED_PARKED_JOB, key=key, job=job.id)
     if view.suspended is None:
         return
     for wait in view.waits:
         if _is_given_up(view, wait):
             continue
         if is_paused and wait.key not in view.suspended:
-            yield view.finding("I7", PARKED_IN_A_PAUSE_WAIT, key=wait.key)
+            yield view.finding("I7", PAUSED_RUN_PARKED_WAIT, key=wait.key)
         if not is_paused and wait.key in view.suspended:
-            yield view.finding("I7", PARKED_IN_A_PAUSE_SUSPENDED_WAIT, key=wait.key)
+            yield view.finding("I7", PAUSED_RUN_PARKED_SUSPENDED_WAIT, key=wait.key)
 
 
 def _is_given_up(view: RunView, wait: Wait) -> bool:
@@ -172,17 +170,17 @@ def _is_given_up(view: RunView, wait: Wait) -> bool:
     return wait.kind is WaitKind.CHILD and not is_awaited
 
 
-IN_THEIR_LANES_UNREADABLE = declare(
-    "verify.in_their_lanes.unreadable",
-    "its partition {lane!r} cannot be read: no worker will claim it",
+RUN_JOB_PARTITION_UNREADABLE = declare(
+    "verify.run_job_partition.unreadable",
+    "its partition {partition!r} cannot be read: no worker will claim it",
 )
-IN_THEIR_LANES_OTHER_FLOW = declare(
-    "verify.in_their_lanes.other_flow",
+RUN_JOB_PARTITION_OTHER_FLOW = declare(
+    "verify.run_job_partition.other_flow",
     "its partition is for {flow!r}, but the run is of {wanted!r}: no worker will claim it",
 )
 
 
-def in_their_lanes(view: RunView) -> Iterator[Finding]:
+def run_job_partition(view: RunView) -> Iterator[Finding]:
     """The lane of a run's job is that of the run's version, so that workers who have it find it."""
     if view.jobs is None or view.details is None:
         return
@@ -195,43 +193,48 @@ def in_their_lanes(view: RunView) -> Iterator[Finding]:
         lane = Lane.parse(details.lane)
         if lane == UNREADABLE:
             yield view.finding(
-                "I7", IN_THEIR_LANES_UNREADABLE, key=key, job=job.id, lane=details.lane
+                "I7", RUN_JOB_PARTITION_UNREADABLE, key=key, job=job.id, partition=details.lane
             )
         elif lane.flow != wanted:
             yield view.finding(
-                "I7", IN_THEIR_LANES_OTHER_FLOW, key=key, job=job.id, flow=lane.flow, wanted=wanted
+                "I7",
+                RUN_JOB_PARTITION_OTHER_FLOW,
+                key=key,
+                job=job.id,
+                flow=lane.flow,
+                wanted=wanted,
             )
 
 
-HAS_DEFINITION = declare("verify.has_definition", "the definition of {flow}@{version} {fault}")
+RUN_DEFINITION = declare("verify.run_definition", "the definition of {flow}@{version} {fault}")
 
 
-def has_definition(view: RunView) -> Iterator[Finding]:
+def run_definition(view: RunView) -> Iterator[Finding]:
     """A run needs its flow's definition, to go on and to be retried or forked."""
     fault = view.definition_faults.get(view.state.version)
     if fault is not None:
         yield view.finding(
             "I7" if fault == NOT_STORED else "I5",
-            HAS_DEFINITION,
+            RUN_DEFINITION,
             flow=view.state.flow,
             version=view.state.version,
             fault=fault,
         )
 
 
-RUNS_IN_TIME_LEASE = declare(
-    "verify.runs_in_time.lease",
+RUN_OVERDUE_LEASE = declare(
+    "verify.run_overdue.lease",
     "the lease of worker {worker} expired {late} ago, and no worker took the job over",
 )
-RUNS_IN_TIME_SCHEDULED = declare(
-    "verify.runs_in_time.scheduled", "was scheduled for {late} ago, but is not waiting yet"
+RUN_OVERDUE_SCHEDULED = declare(
+    "verify.run_overdue.scheduled", "was scheduled for {late} ago, but is not waiting yet"
 )
-RUNS_IN_TIME_WAIT = declare(
-    "verify.runs_in_time.wait", "its wait ({kind}) was due {late} ago, and no worker processed it"
+RUN_OVERDUE_WAIT = declare(
+    "verify.run_overdue.wait", "its wait ({type}) was due {late} ago, and no worker processed it"
 )
 
 
-def runs_in_time(view: RunView) -> Iterator[Finding]:
+def run_overdue(view: RunView) -> Iterator[Finding]:
     """What is due is seen to while a worker lives."""
     if view.jobs is None:
         return
@@ -239,16 +242,16 @@ def runs_in_time(view: RunView) -> Iterator[Finding]:
         key = "" if job.node is None else job.node.key
         if job.status in HELD and (late := view.late_by(job.lease_until)) is not None:
             yield view.finding(
-                "I7", RUNS_IN_TIME_LEASE, key=key, job=job.id, worker=job.worker, late=late
+                "I7", RUN_OVERDUE_LEASE, key=key, job=job.id, worker=job.worker, late=late
             )
         if job.status is Status.SCHEDULED and (late := view.late_by(job.ready_at)) is not None:
-            yield view.finding("I7", RUNS_IN_TIME_SCHEDULED, key=key, job=job.id, late=late)
+            yield view.finding("I7", RUN_OVERDUE_SCHEDULED, key=key, job=job.id, late=late)
     for wait in view.waits:
         late = view.late_by(wait.due_at)
         is_kept = view.state.is_paused and not _is_given_up(view, wait)
         if late is None or is_kept or _waits_for_a_live_child(view, wait):
             continue
-        yield view.finding("I7", RUNS_IN_TIME_WAIT, key=wait.key, kind=wait.kind, late=late)
+        yield view.finding("I7", RUN_OVERDUE_WAIT, key=wait.key, type=wait.kind, late=late)
 
 
 def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:
@@ -260,11 +263,11 @@ def _waits_for_a_live_child(view: RunView, wait: Wait) -> bool:
 
 
 RULES = (
-    jobs_match,
-    waits_match,
-    waiting_holds_nothing,
-    parked_in_a_pause,
-    in_their_lanes,
-    has_definition,
-    runs_in_time,
+    live_jobs,
+    live_waits,
+    idle_run_holds_no_job,
+    paused_run_parked,
+    run_job_partition,
+    run_definition,
+    run_overdue,
 )

@@ -8,84 +8,91 @@ from perdure.diagnostics import Finding, declare
 from perdure.model.event import RunSubmitted
 from perdure.verify.load import RunView, is_json
 
-CONTIGUOUS_GAP = declare(
-    "verify.contiguous.gap", "missing from the log, which continues with event {number}"
+EVENT_NUMBERS_GAP = declare(
+    "verify.event_numbers.gap", "missing from the log, which continues with event {number}"
 )
-CONTIGUOUS_OUT_OF_ORDER = declare(
-    "verify.contiguous.out_of_order", "comes after event {expected}: duplicated or out of order"
+EVENT_NUMBERS_OUT_OF_ORDER = declare(
+    "verify.event_numbers.out_of_order", "comes after event {expected}: duplicated or out of order"
 )
-CONTIGUOUS_EMPTY = declare("verify.contiguous.empty", "the run has no events")
+EVENT_NUMBERS_EMPTY = declare("verify.event_numbers.empty", "the run has no events")
 
 
-def contiguous(view: RunView) -> Iterator[Finding]:
+def event_numbers(view: RunView) -> Iterator[Finding]:
     expected = 1
     for event in view.events:
         if event.number > expected:
             gap = tuple(range(expected, min(event.number, expected + 10)))
-            yield view.finding("I4", CONTIGUOUS_GAP, *gap, number=event.number)
+            yield view.finding("I4", EVENT_NUMBERS_GAP, *gap, number=event.number)
         elif event.number < expected:
-            yield view.finding("I4", CONTIGUOUS_OUT_OF_ORDER, event.number, expected=expected - 1)
+            yield view.finding(
+                "I4", EVENT_NUMBERS_OUT_OF_ORDER, event.number, expected=expected - 1
+            )
         expected = event.number + 1
     if not view.events:
-        yield view.finding("I4", CONTIGUOUS_EMPTY)
+        yield view.finding("I4", EVENT_NUMBERS_EMPTY)
 
 
-NUMBERED = declare("verify.numbered", "the run's number is {number}, its last event is {last}")
+RUN_NUMBER = declare("verify.run_number", "the run's number is {number}, its last event is {last}")
 
 
-def numbered(view: RunView) -> Iterator[Finding]:
+def run_number(view: RunView) -> Iterator[Finding]:
     last = view.events[-1].number if view.events else 0
     if last != view.run.number:
-        yield view.finding("I4", NUMBERED, last, number=view.run.number, last=last)
+        yield view.finding("I4", RUN_NUMBER, last, number=view.run.number, last=last)
 
 
-BEGINS = declare(
-    "verify.begins", "{event} is event {number}, but a run is submitted once, by its first event"
+SUBMITTED_FIRST = declare(
+    "verify.submitted_first",
+    "{event} is event {number}, but a run is submitted once, by its first event",
 )
 
 
-def begins(view: RunView) -> Iterator[Finding]:
+def submitted_first(view: RunView) -> Iterator[Finding]:
     """The log begins with the submission, and there is one of it."""
     for step in view.replay.steps:
         if isinstance(step.event, RunSubmitted) != (step.number == 1):
             yield view.finding(
-                "I4", BEGINS, step.number, event=type(step.event).__name__, number=step.number
+                "I4",
+                SUBMITTED_FIRST,
+                step.number,
+                event=type(step.event).__name__,
+                number=step.number,
             )
 
 
-AS_OLD_AS_THE_RUN = declare(
-    "verify.as_old_as_the_run", "dated {at}, before the run was created at {created_at}"
+FIRST_EVENT_TIME = declare(
+    "verify.first_event_time", "dated {at}, before the run was created at {created_at}"
 )
 
 
-def as_old_as_the_run(view: RunView) -> Iterator[Finding]:
+def first_event_time(view: RunView) -> Iterator[Finding]:
     """The first event is as old as the run: another run's log is not taken for its own."""
     if view.events and view.events[0].at < view.run.created_at:
         yield view.finding(
             "I4",
-            AS_OLD_AS_THE_RUN,
+            FIRST_EVENT_TIME,
             view.events[0].number,
             at=view.events[0].at,
             created_at=view.run.created_at,
         )
 
 
-HAS_INPUT = declare("verify.has_input", "the input of the run is missing or cannot be read")
+RUN_INPUT = declare("verify.run_input", "the input of the run is missing or cannot be read")
 
 
-def has_input(view: RunView) -> Iterator[Finding]:
+def run_input(view: RunView) -> Iterator[Finding]:
     """What a run was submitted with is there, and can be read."""
     if view.events and not is_json(view.value_of(view.events[0])):
-        yield view.finding("I1", HAS_INPUT, view.events[0].number)
+        yield view.finding("I1", RUN_INPUT, view.events[0].number)
 
 
-VALUES_ARE_JSON = declare("verify.values_are_json", "its value cannot be read")
+EVENT_VALUES = declare("verify.event_values", "its value cannot be read")
 
 
-def values_are_json(view: RunView) -> Iterator[Finding]:
+def event_values(view: RunView) -> Iterator[Finding]:
     for event in view.events[1:]:
         if event.value is not None and not is_json(view.value_of(event)):
-            yield view.finding("I2", VALUES_ARE_JSON, event.number)
+            yield view.finding("I2", EVENT_VALUES, event.number)
 
 
-RULES = (contiguous, numbered, begins, as_old_as_the_run, has_input, values_are_json)
+RULES = (event_numbers, run_number, submitted_first, first_event_time, run_input, event_values)

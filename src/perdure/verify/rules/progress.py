@@ -47,10 +47,12 @@ def ended_key(event: Event) -> str:
             return ""
 
 
-COMMITTED_ONCE = declare("verify.committed_once", "{event}, but event {ends} had already ended it")
+KEY_COMMITTED_ONCE = declare(
+    "verify.key_committed_once", "{event}, but event {ends} had already ended it"
+)
 
 
-def committed_once(view: RunView) -> Iterator[Finding]:
+def key_committed_once(view: RunView) -> Iterator[Finding]:
     """No key ends twice, unless a retry or a fork started it again in between."""
     ends: dict[str, int] = {}
     for step in view.replay.steps:
@@ -63,7 +65,7 @@ def committed_once(view: RunView) -> Iterator[Finding]:
             numbers = (ends[key], step.number)
             yield view.finding(
                 "I2",
-                COMMITTED_ONCE,
+                KEY_COMMITTED_ONCE,
                 *numbers,
                 key=key,
                 event=type(step.event).__name__,
@@ -89,10 +91,10 @@ def _still_ended(ends: dict[str, int], then: events.Then) -> dict[str, int]:
     return {text: number for text, number in ends.items() if not is_again(text)}
 
 
-WAS_LIVE = declare("verify.was_live", "{event} of a key that had no {wanted}[ but a {was}]")
+KEY_WAS_LIVE = declare("verify.key_was_live", "{event} of a key that had no {wanted}[ but a {was}]")
 
 
-def was_live(view: RunView) -> Iterator[Finding]:
+def key_was_live(view: RunView) -> Iterator[Finding]:
     """What ends, fails, pauses or is answered was live just before."""
     for step in view.replay.steps:
         find = _LIVE_KEYS.get(type(step.event))
@@ -107,7 +109,7 @@ def was_live(view: RunView) -> Iterator[Finding]:
         was = step.before.live.get(keys[0])
         yield view.finding(
             "I2",
-            WAS_LIVE,
+            KEY_WAS_LIVE,
             step.number,
             key=keys[0],
             event=type(step.event).__name__,
@@ -164,16 +166,20 @@ _LIVE_KEYS: dict[type, Find] = {
 }
 
 
-FINAL = declare("verify.final", "{event} after event {end} had ended the run")
+NOTHING_AFTER_END = declare(
+    "verify.nothing_after_end", "{event} after event {end} had ended the run"
+)
 
 
-def final(view: RunView) -> Iterator[Finding]:
+def nothing_after_end(view: RunView) -> Iterator[Finding]:
     """After the end comes an explicit retry, or a fork's own beginning, and nothing else."""
     for step in view.replay.steps:
         if not step.before.is_ended or _starts_anew(view, step):
             continue
         end = next(s.number for s in reversed(view.replay.steps[: step.number - 1]) if _ends(s))
-        yield view.finding("I8", FINAL, end, step.number, event=type(step.event).__name__, end=end)
+        yield view.finding(
+            "I8", NOTHING_AFTER_END, end, step.number, event=type(step.event).__name__, end=end
+        )
 
 
 def _ends(step: Step) -> bool:
@@ -194,22 +200,22 @@ def _starts_anew(view: RunView, step: Step) -> bool:
             return False
 
 
-RETRIED_WHEN_OVER = declare("verify.retried_when_over", "RunRetried while the run was {status}")
+RETRY_OF_ENDED_RUN = declare("verify.retry_of_ended_run", "RunRetried while the run was {status}")
 
 
-def retried_when_over(view: RunView) -> Iterator[Finding]:
+def retry_of_ended_run(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
         if isinstance(step.event, events.RunRetried) and not step.before.is_ended:
-            yield view.finding("I8", RETRIED_WHEN_OVER, step.number, status=step.before.status)
+            yield view.finding("I8", RETRY_OF_ENDED_RUN, step.number, status=step.before.status)
 
 
-FORKED_WHERE_IT_SAYS = declare(
-    "verify.forked_where_it_says",
+FORK_ORIGIN = declare(
+    "verify.fork_origin",
     "forked after event {number} of run {run_id!r}, but has {copied:event|events} from it",
 )
 
 
-def forked_where_it_says(view: RunView) -> Iterator[Finding]:
+def fork_origin(view: RunView) -> Iterator[Finding]:
     """The events before a fork are those of its origin, up to the number that it names."""
     changes = 0
     for step in view.replay.steps:
@@ -222,7 +228,7 @@ def forked_where_it_says(view: RunView) -> Iterator[Finding]:
                 origin = step.event.origin
                 yield view.finding(
                     "I8",
-                    FORKED_WHERE_IT_SAYS,
+                    FORK_ORIGIN,
                     step.number,
                     number=origin.number,
                     run_id=origin.run,
@@ -231,14 +237,14 @@ def forked_where_it_says(view: RunView) -> Iterator[Finding]:
         changes = 0
 
 
-NOTHING_IN_A_PAUSE = declare("verify.nothing_in_a_pause", "{event} while the run was paused")
+NOTHING_WHILE_PAUSED = declare("verify.nothing_while_paused", "{event} while the run was paused")
 
 
-def nothing_in_a_pause(view: RunView) -> Iterator[Finding]:
+def nothing_while_paused(view: RunView) -> Iterator[Finding]:
     for step in view.replay.steps:
         if step.before.is_paused and not isinstance(step.event, _IN_A_PAUSE):
             yield view.finding(
-                "I8", NOTHING_IN_A_PAUSE, step.number, event=type(step.event).__name__
+                "I8", NOTHING_WHILE_PAUSED, step.number, event=type(step.event).__name__
             )
 
 
@@ -256,61 +262,61 @@ def pauses_alternate(view: RunView) -> Iterator[Finding]:
                 )
 
 
-COMPLETED_WHEN_DONE_LIVE = declare(
-    "verify.completed_when_done.live", "RunCompleted while these were live: {live}"
+COMPLETED_RUN_DONE_LIVE = declare(
+    "verify.completed_run_done.live", "RunCompleted while these were live: {live}"
 )
-COMPLETED_WHEN_DONE_FAILED = declare(
-    "verify.completed_when_done.failed", "RunCompleted after these had failed: {failed}"
+COMPLETED_RUN_DONE_FAILED = declare(
+    "verify.completed_run_done.failed", "RunCompleted after these had failed: {failed}"
 )
 
 
-def completed_when_done(view: RunView) -> Iterator[Finding]:
+def completed_run_done(view: RunView) -> Iterator[Finding]:
     """A run is completed when nothing of it is live and nothing failed."""
     for step in view.replay.steps:
         if not isinstance(step.event, events.RunCompleted):
             continue
         if step.before.live:
             live = tuple(sorted(step.before.live)[:5])
-            yield view.finding("I8", COMPLETED_WHEN_DONE_LIVE, step.number, live=live)
+            yield view.finding("I8", COMPLETED_RUN_DONE_LIVE, step.number, live=live)
         nodes = step.before.nodes
         failed = tuple(sorted(id for id in nodes if nodes[id].status is NodeStatus.FAILED)[:5])
         if failed:
-            yield view.finding("I8", COMPLETED_WHEN_DONE_FAILED, step.number, failed=failed)
+            yield view.finding("I8", COMPLETED_RUN_DONE_FAILED, step.number, failed=failed)
 
 
-OUTPUTS_ARE_THERE_NODE = declare(
-    "verify.outputs_are_there.node", "its output should be the value of event {ref}, which has none"
+OUTPUTS_EXIST_NODE = declare(
+    "verify.outputs_exist.node", "its output should be the value of event {ref}, which has none"
 )
-OUTPUTS_ARE_THERE_ITEM = declare(
-    "verify.outputs_are_there.item", "its output should be the value of event {ref}, which has none"
+OUTPUTS_EXIST_ITEM = declare(
+    "verify.outputs_exist.item", "its output should be the value of event {ref}, which has none"
 )
-OUTPUTS_ARE_THERE_RESULT = declare(
-    "verify.outputs_are_there.result",
+OUTPUTS_EXIST_RESULT = declare(
+    "verify.outputs_exist.result",
     "the run's result should be the value of event {ref}, which has none",
 )
 
 
-def outputs_are_there(view: RunView) -> Iterator[Finding]:
+def outputs_exist(view: RunView) -> Iterator[Finding]:
     """Whatever the state refers to is an event with a value."""
     with_value = {event.number for event in view.events if event.value is not None}
     for id, node in view.state.nodes.items():
         if node.status is NodeStatus.COMPLETED and node.ref and node.ref not in with_value:
-            yield view.finding("I2", OUTPUTS_ARE_THERE_NODE, node.ref, key=id, ref=node.ref)
+            yield view.finding("I2", OUTPUTS_EXIST_NODE, node.ref, key=id, ref=node.ref)
     for id, progress in view.state.maps.items():
         for item, ref in progress.refs.items():
             if ref not in with_value:
-                yield view.finding("I2", OUTPUTS_ARE_THERE_ITEM, ref, key=f"{id}[{item}]", ref=ref)
+                yield view.finding("I2", OUTPUTS_EXIST_ITEM, ref, key=f"{id}[{item}]", ref=ref)
     ref = view.state.result_ref
     if view.state.status is RunStatus.COMPLETED and ref and ref not in with_value:
-        yield view.finding("I2", OUTPUTS_ARE_THERE_RESULT, ref, ref=ref)
+        yield view.finding("I2", OUTPUTS_EXIST_RESULT, ref, ref=ref)
 
 
-ATTEMPTS_COUNT_UP = declare(
-    "verify.attempts_count_up", "attempt {number} failed after attempt {before}"
+ATTEMPTS_INCREASE = declare(
+    "verify.attempts_increase", "attempt {number} failed after attempt {before}"
 )
 
 
-def attempts_count_up(view: RunView) -> Iterator[Finding]:
+def attempts_increase(view: RunView) -> Iterator[Finding]:
     """The failed attempts at one job are numbered upwards."""
     last: dict[str, tuple[int, int]] = {}
     for step in view.replay.steps:
@@ -319,7 +325,7 @@ def attempts_count_up(view: RunView) -> Iterator[Finding]:
             before, at = last.get(key, (0, 0))
             if number <= before:
                 yield view.finding(
-                    "I9", ATTEMPTS_COUNT_UP, at, step.number, key=key, number=number, before=before
+                    "I9", ATTEMPTS_INCREASE, at, step.number, key=key, number=number, before=before
                 )
             last[key] = number, step.number
         for key in getattr(step.event, "then", events.NOTHING).started:
@@ -327,14 +333,14 @@ def attempts_count_up(view: RunView) -> Iterator[Finding]:
 
 
 RULES = (
-    committed_once,
-    was_live,
-    final,
-    retried_when_over,
-    forked_where_it_says,
-    nothing_in_a_pause,
+    key_committed_once,
+    key_was_live,
+    nothing_after_end,
+    retry_of_ended_run,
+    fork_origin,
+    nothing_while_paused,
     pauses_alternate,
-    completed_when_done,
-    outputs_are_there,
-    attempts_count_up,
+    completed_run_done,
+    outputs_exist,
+    attempts_increase,
 )

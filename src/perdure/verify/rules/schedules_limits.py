@@ -33,99 +33,101 @@ class ScheduleView:
         return contradiction(invariant, code, namespace=namespace, schedule=name, **args)
 
 
-ONE_START_A_TICK_SEVERAL = declare(
-    "verify.one_start_a_tick.several", "{count:start|starts} for the tick at {at}"
+ONE_START_PER_TICK_SEVERAL = declare(
+    "verify.one_start_per_tick.several", "{count:start|starts} for the tick at {at}"
 )
-ONE_START_A_TICK_SHARED = declare(
-    "verify.one_start_a_tick.shared", "{name!r} was started by {count:tick|ticks}"
+ONE_START_PER_TICK_SHARED = declare(
+    "verify.one_start_per_tick.shared", "{name!r} was started by {count:tick|ticks}"
 )
 
 
-def one_start_a_tick(view: ScheduleView) -> Iterator[Finding]:
+def one_start_per_tick(view: ScheduleView) -> Iterator[Finding]:
     started = [
         record for record in view.schedule.state.history if record.result is TickResult.STARTED
     ]
     # Those that somebody triggered give a reason; two of them may fall on one moment.
     for at, count in Counter(record.at for record in started if not record.reason).items():
         if count > 1:
-            yield view.finding("I2", ONE_START_A_TICK_SEVERAL, count=count, at=at)
+            yield view.finding("I2", ONE_START_PER_TICK_SEVERAL, count=count, at=at)
     names = Counter(record.run or record.job for record in started)
     for name, count in names.items():
         if count > 1:
-            yield view.finding("I2", ONE_START_A_TICK_SHARED, name=name, count=count)
+            yield view.finding("I2", ONE_START_PER_TICK_SHARED, name=name, count=count)
 
 
-COUNTS_AGREE = declare(
-    "verify.counts_agree", "{results} recent ticks are {result}, but only {counted} in total"
+TICK_COUNTS = declare(
+    "verify.tick_counts", "{results} recent ticks are {result}, but only {counted} in total"
 )
 
 
-def counts_agree(view: ScheduleView) -> Iterator[Finding]:
+def tick_counts(view: ScheduleView) -> Iterator[Finding]:
     state = view.schedule.state
     results = Counter(record.result for record in state.history)
     for result in TickResult:
         counted: int = getattr(state, result.value)
         if results[result] > counted:
             yield view.finding(
-                "I2", COUNTS_AGREE, results=results[result], result=result, counted=counted
+                "I2", TICK_COUNTS, results=results[result], result=result, counted=counted
             )
 
 
-STARTED_IS_THERE = declare(
-    "verify.started_is_there", "a tick started {name!r}, which does not exist"
+STARTED_WORK_EXISTS = declare(
+    "verify.started_work_exists", "a tick started {name!r}, which does not exist"
 )
 
 
-def started_is_there(view: ScheduleView) -> Iterator[Finding]:
+def started_work_exists(view: ScheduleView) -> Iterator[Finding]:
     for name, is_there in view.is_there.items():
         if not is_there:
-            yield view.finding("I1", STARTED_IS_THERE, name=name)
+            yield view.finding("I1", STARTED_WORK_EXISTS, name=name)
 
 
-TICKS_IN_TIME = declare("verify.ticks_in_time", "was due {late} ago, and no worker processed it")
+SCHEDULE_OVERDUE = declare(
+    "verify.schedule_overdue", "was due {late} ago, and no worker processed it"
+)
 
 
-def ticks_in_time(view: ScheduleView) -> Iterator[Finding]:
+def schedule_overdue(view: ScheduleView) -> Iterator[Finding]:
     late = late_by(view.schedule.state.due_at, view.now, view.grace)
     if late is not None:
-        yield view.finding("I7", TICKS_IN_TIME, late=late)
+        yield view.finding("I7", SCHEDULE_OVERDUE, late=late)
 
 
-IS_LOOKED_FOR = declare(
-    "verify.is_looked_for",
+SCHEDULE_DUE_TIME = declare(
+    "verify.schedule_due_time",
     "due at {due_at} according to its state, but workers look at it at {looked_for_at}",
 )
 
 
-def is_looked_for(view: ScheduleView) -> Iterator[Finding]:
+def schedule_due_time(view: ScheduleView) -> Iterator[Finding]:
     """Workers look at it when its state says."""
     due_at = view.schedule.state.due_at
     if view.looked_for_at != due_at:
-        yield view.finding("I7", IS_LOOKED_FOR, due_at=due_at, looked_for_at=view.looked_for_at)
+        yield view.finding("I7", SCHEDULE_DUE_TIME, due_at=due_at, looked_for_at=view.looked_for_at)
 
 
-DUE_BY_ITS_TIMETABLE = declare(
-    "verify.due_by_its_timetable", "its next tick is at {tick}, but it is due at {due_at}"
+SCHEDULE_NEXT_TICK = declare(
+    "verify.schedule_next_tick", "its next tick is at {tick}, but it is due at {due_at}"
 )
 
 
-def due_by_its_timetable(view: ScheduleView) -> Iterator[Finding]:
+def schedule_next_tick(view: ScheduleView) -> Iterator[Finding]:
     """One that is not paused is looked at by the time of its next tick."""
     state, timetable = view.schedule.state, view.schedule.definition.timetable
     if state.paused_at is not None:
         return
     tick = next_tick(timetable, state.anchor, max(view.now, state.changed_at))
     if tick is not None and (state.due_at is None or state.due_at > tick):
-        yield view.finding("I7", DUE_BY_ITS_TIMETABLE, tick=tick, due_at=state.due_at)
+        yield view.finding("I7", SCHEDULE_NEXT_TICK, tick=tick, due_at=state.due_at)
 
 
 SCHEDULE_RULES = (
-    one_start_a_tick,
-    counts_agree,
-    started_is_there,
-    ticks_in_time,
-    is_looked_for,
-    due_by_its_timetable,
+    one_start_per_tick,
+    tick_counts,
+    started_work_exists,
+    schedule_overdue,
+    schedule_due_time,
+    schedule_next_tick,
 )
 
 
@@ -140,31 +142,32 @@ class LimitView:
         return contradiction(invariant, code, namespace=limit.namespace, limit=limit.key, **args)
 
 
-OPENS_AGAIN = declare(
-    "verify.opens_again",
+LIMIT_REOPENS = declare(
+    "verify.limit_reopens",
     "limit {limit!r} closed until {closed_until}, more than {closed_max} from now",
 )
 
 
-def opens_again(view: LimitView) -> Iterator[Finding]:
+def limit_reopens(view: LimitView) -> Iterator[Finding]:
     closed_until = view.limit.closed_until
     if closed_until is not None and closed_until - view.now > view.closed_max:
         yield view.finding(
-            "I11", OPENS_AGAIN, closed_until=closed_until, closed_max=view.closed_max
+            "I11", LIMIT_REOPENS, closed_until=closed_until, closed_max=view.closed_max
         )
 
 
-BEGAN_IN_THE_PAST = declare(
-    "verify.began_in_the_past", "limit {limit!r} counts a start at {at}, in the future (now {now})"
+LIMIT_STARTS_IN_PAST = declare(
+    "verify.limit_starts_in_past",
+    "limit {limit!r} counts a start at {at}, in the future (now {now})",
 )
 
 
-def began_in_the_past(view: LimitView) -> Iterator[Finding]:
+def limit_starts_in_past(view: LimitView) -> Iterator[Finding]:
     """A start that is counted has happened; one of the future would keep others back until then."""
     limit = view.limit
     for at in {limit.last_start_at, limit.latest_start_at} - {None}:
         if at is not None and at - view.now > AHEAD_MAX:
-            yield view.finding("I11", BEGAN_IN_THE_PAST, at=at, now=view.now)
+            yield view.finding("I11", LIMIT_STARTS_IN_PAST, at=at, now=view.now)
 
 
-LIMIT_RULES = (opens_again, began_in_the_past)
+LIMIT_RULES = (limit_reopens, limit_starts_in_past)
