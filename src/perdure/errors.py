@@ -23,6 +23,7 @@ from perdure.diagnostics import (
     Fault,
     Renderer,
     declare,
+    declared,
     message,
     near,
     render,
@@ -129,10 +130,15 @@ def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
 def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
     """One fault as a line, with the path to it in front, unless its sentence names the place."""
     where = fault.where
-    if where and where[-1] == fault.args.get("name"):
+    if where and (where[-1] == fault.args.get("name") or _is_named(fault, where[-1])):
         where = where[:-1]
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
+
+
+def _is_named(fault: Fault, parameter: str | int) -> bool:
+    code = declared().get(fault.code)
+    return code is not None and f"`{parameter}`" in code.sentence
 
 
 # What the caller got wrong. Nothing was written.

@@ -112,4 +112,4 @@ class TestOfAFile:
         refused = Commands(None)("flows", "list", "--app", MODULE)
 
         assert refused.exit_code == 2
-        assert "name the file too" in refused.error
+        assert "Name a file" in refused.error

@@ -10,6 +10,7 @@ import pytest
 
 from perdure import InvalidInput, Worker
 from perdure.cli.loading import load, load_flow, load_flows
+from tests.support.refusal import refused
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +105,7 @@ class TestWhatCannotBeLoaded:
             ("sample:zzz", "it has add, "),
             ("sample:nothing", "is 'int', not a Worker, a task, a built flow or a list of those"),
             ("shop:not_built", "is a flow that is not built (call .build() on it)"),
-            ("sample.py:worker", "with dots and without .py: sample:worker"),
+            ("sample.py:worker", "with dots and without .py. Pass sample:worker"),
             ("sub/sample", "sub.sample"),
             (":worker", "must name a module"),
         ],
@@ -118,7 +119,7 @@ class TestWhatCannotBeLoaded:
     def test_a_module_without_tasks(self, here: Path) -> None:
         (here / "bare.py").write_text("x = 1\n")
 
-        with pytest.raises(InvalidInput, match="'bare' has no tasks and no flows; decorate"):
+        with refused("cli.no_code", InvalidInput, module="bare"):
             load("bare")
 
     def test_a_module_that_fails_shows_its_author_where(
@@ -126,7 +127,9 @@ class TestWhatCannotBeLoaded:
     ) -> None:
         (here / "broken.py").write_text("import sample\nvalue = {}['missing']\n")
 
-        with pytest.raises(InvalidInput, match="'broken' cannot be imported: KeyError"):
+        with refused(
+            "cli.import_failed", InvalidInput, module="broken", reason="KeyError: 'missing'"
+        ):
             load("broken")
 
         shown = capsys.readouterr().err
@@ -136,5 +139,5 @@ class TestWhatCannotBeLoaded:
     def test_a_module_that_misses_another_is_not_missing_itself(self, here: Path) -> None:
         (here / "needy.py").write_text("import no_such_library\n")
 
-        with pytest.raises(InvalidInput, match="'needy' cannot be imported"):
+        with refused("cli.import_failed", InvalidInput, module="needy"):
             load("needy")

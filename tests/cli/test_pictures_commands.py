@@ -54,13 +54,13 @@ class TestFlowsGraph:
         refused = perdure("flows", "graph", FLOW, "-o", str(folder / "flow.png"))
 
         assert refused.exit_code == 2
-        assert "give --format mermaid or svg or json" in refused.error
+        assert "Pass --format mermaid or svg or json" in refused.error
 
     def test_refuses_two_formats_at_once(self, perdure: Commands) -> None:
         refused = perdure("flows", "graph", FLOW, "--json", "--format", "svg")
 
         assert refused.exit_code == 2
-        assert "--json and --format svg are two formats" in refused.error
+        assert "--json and --format svg exclude each other" in refused.error
 
     def test_refuses_a_file_that_cannot_be_written(self, perdure: Commands, folder: Path) -> None:
         refused = perdure("flows", "graph", FLOW, "-o", str(folder / "no" / "flow.svg"))

@@ -249,7 +249,7 @@ def test_no_file_at_all_cannot_be_understood(perdure: Commands, here: Path) -> N
 
     assert (done.exit_code, done.error) == (
         2,
-        "perdure: which files? Name at least one, such as ship.yaml\n",
+        "perdure: no file was given. Name at least one, such as ship.yaml\n",
     )
 
 

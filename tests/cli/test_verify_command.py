@@ -112,7 +112,7 @@ class TestOnlyReads:
         assert path.read_text() == "Dear Ann, " * 100
 
     def test_refuses_a_store_in_memory(self) -> None:
-        assert_told(verify("memory://mine"), 2, "lives inside one process")
+        assert_told(verify("memory://mine"), 2, "in the memory of one process")
 
     def test_refuses_a_schema_without_tables(self, bare_postgres_url: str) -> None:
         assert_told(verify(bare_postgres_url), 3, "has no tables of Perdure")

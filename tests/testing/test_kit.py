@@ -165,7 +165,7 @@ class TestSteps:
             assert job.status == "waiting"
 
     def test_what_goes_wrong_in_such_a_block_is_raised_at_its_end(self, kit: Kit) -> None:
-        with pytest.raises(InvalidInput, match="no code for it"), kit.working():
+        with refused("testing.task_without_code"), kit.working():
             kit.client.enqueue(double, 2)
 
     def test_another_queue_is_served_too(self, kit: Kit) -> None:
@@ -348,7 +348,7 @@ class TestRefusals:
             kit.run_until_idle()
 
     def test_what_is_no_code_is_refused(self, kit: Kit) -> None:
-        with pytest.raises(InvalidInput, match="neither a flow that was built nor a task"):
+        with refused("argument.type", InvalidInput, name="code"):
             kit.add(Flow("unbuilt"))  # type: ignore[arg-type]  # that is what is tested
 
     def test_a_run_that_there_is_not_is_named(self, kit: Kit) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from perdure import Context, Flow, InvalidInput, Permanent, Retry, complete, task
 from perdure.testing import Kit, NotFaked, in_turn
+from tests.support.refusal import refused
 from tests.testing.kit_flows import (
     Order,
     charge,
@@ -177,16 +178,16 @@ class TestRefusals:
             kit.submit(ordering, 7)
 
     def test_a_task_that_nothing_calls_is_refused(self) -> None:
-        with Kit(fakes={ship: 1}) as kit, pytest.raises(InvalidInput, match="a fake for 'ship'"):
+        with Kit(fakes={ship: 1}) as kit, refused("testing.fake_for_nothing", target="'ship'"):
             kit.submit(doubling, [1])
 
     @pytest.mark.parametrize("target", [None, 3, ["charge"]])
     def test_what_cannot_be_a_target_is_refused(self, target: Any) -> None:
-        with Kit() as kit, pytest.raises(InvalidInput, match="name a task"):
+        with Kit() as kit, refused("argument.type", InvalidInput, name="target"):
             kit.fake(target, 1)
 
     def test_fakes_that_are_no_mapping_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="must map tasks"):
+        with refused("argument.type", InvalidInput, name="fakes"):
             Kit(fakes=["charge"])  # type: ignore[arg-type]  # that is what is tested
 
     def test_nothing_in_turn_is_refused(self) -> None:
@@ -194,7 +195,7 @@ class TestRefusals:
             in_turn()
 
     def test_turns_within_turns_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="within in_turn"):
+        with refused("testing.nested_in_turn", InvalidInput):
             in_turn(1, in_turn(2))
 
 

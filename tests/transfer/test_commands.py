@@ -65,10 +65,14 @@ class TestCommands:
         "arguments, code, reason",
         [
             (["export"], 2, "FILE"),
-            (["export", "{folder}"], 2, "is a directory; name a file in it"),
+            (["export", "{folder}"], 2, "is a directory. Name a file in it"),
             (["export", "{folder}/no/such/work.jsonl"], 2, "cannot be written: No such file"),
             (["export", "{folder}/a.jsonl", "--store", "sqlite:///{folder}/none.db"], 3, "no file"),
-            (["export", "{folder}/a.jsonl", "--store", "memory://x"], 2, "inside one process"),
+            (
+                ["export", "{folder}/a.jsonl", "--store", "memory://x"],
+                2,
+                "in the memory of one process",
+            ),
             (["import", "{folder}/none.jsonl"], 2, "cannot be read: No such file"),
             (["import", "{folder}/source.db"], 1, "is not an export of Perdure"),
         ],

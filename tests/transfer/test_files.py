@@ -19,6 +19,7 @@ from perdure.store.sqlite.transaction import PACKAGE as SQLITE
 from perdure.transfer.exporting import export_store
 from perdure.transfer.format import FORMAT, SCHEMA
 from perdure.transfer.importing import import_store
+from tests.support.refusal import refused
 
 Lines = list[bytes]
 
@@ -106,9 +107,9 @@ class TestFiles:
         assert done.counts == json.loads(export.read_bytes().splitlines()[0])["counts"]
 
     async def test_what_cannot_be_read_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInput, match=r"missing\.jsonl cannot be read: No such file"):
+        with refused("file.unreadable", reason="No such file or directory"):
             await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path / "missing.jsonl")
-        with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        with refused("file.unreadable", reason="Is a directory"):
             await import_store(f"sqlite:///{tmp_path}/new.db", tmp_path)
 
     async def test_an_export_is_for_its_owner_alone(self, source_url: str, tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ class TestFiles:
     ) -> None:
         (tmp_path / "mine.txt").write_text("mine")
 
-        with pytest.raises(InvalidInput, match="is there already; name another file"):
+        with refused("file.exists", InvalidInput):
             await export_store(source_url, tmp_path / "mine.txt")
         assert (tmp_path / "mine.txt").read_text() == "mine"
 
@@ -144,7 +145,7 @@ class TestFiles:
         assert list(tmp_path.glob("work*")) == []
 
     async def test_a_store_in_memory_cannot_be_moved(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInput, match="lives inside one process and cannot be moved"):
+        with refused("store.not_movable", InvalidInput):
             await export_store("memory://here", tmp_path / "work.jsonl")
 
     def test_the_version_of_the_tables_is_that_of_the_latest_migration(self) -> None:

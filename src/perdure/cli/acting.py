@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from perdure.cli.exits import ExitCode, exit_code_of, tell_error
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, PerdureError
 
 if TYPE_CHECKING:
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
     AnyMove = StatusChange | AbortOutcome | RunMoved
 
+WHICH_IDS = declare("cli.which_ids", "no id was given", "Name at least one: perdure {command} ID")
+
 
 def given(ids: list[str] | None, what: str) -> list[str]:
     """The ids; ``what`` is the command, such as ``jobs retry``."""
     if not ids:
-        raise InvalidInput(f"which {what.split()[0]}? perdure {what} ID...")
+        raise InvalidInput(WHICH_IDS.fault(command=what))
     return ids
 
 

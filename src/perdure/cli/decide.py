@@ -17,6 +17,7 @@ from perdure.cli.options import (
     login_name,
     parsed_json,
 )
+from perdure.diagnostics import declare
 from perdure.errors import InvalidAnswer, InvalidInput, NotADecider
 from perdure.model.graph import REJECT
 from perdure.model.job import DEFAULT_NAMESPACE
@@ -24,6 +25,15 @@ from perdure.model.job import DEFAULT_NAMESPACE
 if TYPE_CHECKING:
     from perdure.client.approval_records import ApprovalRecord
     from perdure.client.blocking import Client
+
+NOT_AN_OBJECT = declare(
+    "cli.data_not_an_object", "--data must be an object where --field adds to it"
+)
+WHICH_DECISION = declare(
+    "cli.which_decision",
+    "no decision was given",
+    "Name one: perdure decide {approval_id} {choices}",
+)
 
 
 class Said:
@@ -93,7 +103,7 @@ def _data(record: ApprovalRecord, data: str | None, fields: list[str]) -> Any:
     if not fields:
         return whole
     if whole is not None and not isinstance(whole, dict):
-        raise InvalidInput("--data must be an object where --field adds to it")
+        raise InvalidInput(NOT_AN_OBJECT.fault())
     return {**(whole or {}), **given_fields(fields, record.form)}
 
 
@@ -109,7 +119,7 @@ def _is_to_be_asked(record: ApprovalRecord, said: Said, *, as_json: bool) -> boo
 def _answered(client: Client, record: ApprovalRecord, said: Said) -> ApprovalRecord:
     if said.decision is None:
         choices = "|".join(record.choices)
-        raise InvalidInput(f"which decision? perdure decide {record.id} {choices}")
+        raise InvalidInput(WHICH_DECISION.fault(approval_id=record.id, choices=choices))
     return client.decide(
         record.id, said.decision, data=said.data, by=said.by, roles=said.roles, note=said.note
     )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.exits import errors_told
-from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, StoreOption
+from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, StoreOption, in_memory
 from perdure.cli.worker import AllowScripts, child_command
-from perdure.errors import InvalidInput, without_password
 from perdure.model import check
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ def dev(
             return
         url = store or LOCAL_STORE
         if url.startswith("memory:"):
-            shown = without_password(url)
-            raise InvalidInput(f"store {shown!r} lives inside one process; dev needs one to share")
+            raise in_memory(url, "perdure dev")
         # Not among the arguments, where every user of the machine could read its password.
         os.environ[STORE_VARIABLE] = url
         flags = ["--json"] if as_json else []

@@ -11,7 +11,12 @@ import typer
 
 from perdure.cli.exits import errors_told
 from perdure.cli.options import JsonOption, StoreOption, shared_store
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+
+NOT_A_FILE = declare(
+    "cli.export_to_stdout", "export needs a file, not stdout", "Name one, such as work.jsonl.gz"
+)
 
 
 def export(
@@ -34,7 +39,7 @@ def export(
 
     with errors_told():
         if str(file) == "-":
-            raise InvalidInput("export needs a file, not stdout: name one, such as work.jsonl.gz")
+            raise InvalidInput(NOT_A_FILE.fault())
         url = shared_store(store)
         with transferring.bar("exporting") as tell:
             done = asyncio.run(export_store(url, file, is_live=live, tell=tell))

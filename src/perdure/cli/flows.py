@@ -43,13 +43,13 @@ def list_flows(
     """List flows and their versions: of a module, of a file, or with their runs, of a store."""
     from perdure import clock
     from perdure.cli import flow_view, present
-    from perdure.cli.loading import flows_at
+    from perdure.cli.loading import APP_WITHOUT_FILE, flows_at
     from perdure.cli.terminal import make_console, print_table
 
     if target is not None or app is not None:
         with errors_told():
             if target is None:
-                raise InvalidInput("--app is for flows in files: name the file too")
+                raise InvalidInput(APP_WITHOUT_FILE.fault())
             flows = flows_at(target, app)
         fields: object = [flow_view.listed_fields(each) for each in flows]
         columns = flow_view.module_columns(flows)

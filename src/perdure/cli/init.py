@@ -13,7 +13,16 @@ import typer
 
 from perdure.cli.exits import errors_told
 from perdure.cli.options import JsonOption
+from perdure.diagnostics import declare
 from perdure.errors import PerdureError
+
+IS_FILE = declare("cli.is_file", "{path!r} is a file", "Name a folder: perdure init DIR")
+WOULD_OVERWRITE = declare(
+    "cli.would_overwrite",
+    "{files} would be overwritten in {path!r}; nothing was written",
+    "Name another folder: perdure init DIR",
+)
+
 
 FILES = {
     "orders.py": "orders.py.txt",
@@ -65,13 +74,11 @@ def init(
 
 def _check_free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise PerdureError(f"{str(folder)!r} is a file; name a folder: perdure init DIR")
+        raise PerdureError(IS_FILE.fault(path=str(folder)))
     taken = [name for name in FILES if os.path.lexists(folder / name)]
     if taken:
-        raise PerdureError(
-            f"{', '.join(taken)} would be overwritten in {str(folder)!r}; nothing was written. "
-            "Name another folder: perdure init DIR"
-        )
+        fault = WOULD_OVERWRITE.fault(files=", ".join(taken), path=str(folder))
+        raise PerdureError(fault)
 
 
 def _written(folder: Path) -> list[Path]:
@@ -86,5 +93,8 @@ def _written(folder: Path) -> list[Path]:
             file.write_text(text.replace("PROJECT", name), encoding="utf-8")
             files.append(file)
     except OSError as error:
-        raise PerdureError(f"cannot write into {str(folder)!r}: {error.strerror}") from error
+        from perdure.transfer.format import UNWRITABLE
+
+        fault = UNWRITABLE.fault(path=str(folder), reason=error.strerror or str(error))
+        raise PerdureError(fault) from error
     return files

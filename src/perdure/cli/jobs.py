@@ -9,8 +9,12 @@ import typer
 from perdure.cli.acting import act_on_each, given
 from perdure.cli.exits import EXIT_CODES, ExitCode
 from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connected, options_of
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE, Status
+
+IDS_AND_GROUP = declare("cli.ids_and_group", "ids and --group exclude each other")
+
 
 app = typer.Typer(
     name="jobs", help=f"Look at jobs and act on them.\n\n{EXIT_CODES}", no_args_is_help=True
@@ -138,7 +142,7 @@ def abort_jobs(
             )
             return
         if ids:
-            raise InvalidInput("abort jobs by their ids or by --group, not both at once")
+            raise InvalidInput(IDS_AND_GROUP.fault())
         done = client.abort_group(group)
         typer.echo(
             present.as_json(done)

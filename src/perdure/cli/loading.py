@@ -14,10 +14,42 @@ from typing import Any, NamedTuple
 
 from perdure.client.declared.library import FILE_ENDINGS, Library, kinds_among
 from perdure.client.flow import Flow
+from perdure.diagnostics import declare
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.task import Task
 from perdure.worker.worker import Worker
+
+APP_WITHOUT_FILE = declare(
+    "cli.app_without_file",
+    "--app is for flows in files[, and {target!r} is in a module]",
+    "Name a file, such as ship.yaml",
+)
+NOT_A_FLOW = declare("cli.not_a_flow", "{target!r} is {found}, not a flow that was built")
+WHICH_FLOW = declare(
+    "cli.which_flow",
+    "{target!r} must name one flow",
+    "[Name one of {known}][{advice}]",
+)
+NO_FLOWS = declare("cli.no_flows", "{target!r} has no flows, so there is nothing to check")
+NOT_A_MODULE = declare(
+    "cli.not_a_module",
+    "{target!r} must name a module, with dots and without .py",
+    "Pass {meant}",
+)
+NO_MODULE = declare("cli.no_module", "there is no module {module!r} in {folder}")
+IMPORT_FAILED = declare("cli.import_failed", "module {module!r} cannot be imported: {reason}")
+NO_ATTRIBUTE = declare("cli.no_attribute", "module {module!r} has no {name!r}; it has {known}")
+NO_CODE = declare(
+    "cli.no_code",
+    "module {module!r} has no tasks and no flows",
+    "Decorate functions with @task, build a Flow(...), or name a worker: {module}:worker",
+)
+NOT_USABLE = declare(
+    "cli.not_usable",
+    "{target!r} is {found}, not a Worker, a task, a built flow or a list of those",
+)
+
 
 _CODE = (Task, BuiltFlow)
 
@@ -44,20 +76,20 @@ def load_flow(target: str) -> BuiltFlow:
         found = _attribute(module, name)
         if isinstance(found, BuiltFlow):
             return found
-        raise InvalidInput(f"{target!r} is {_kind(found)}, not a flow that was built")
+        raise InvalidInput(NOT_A_FLOW.fault(target=target, found=_kind(found)))
     flows = {each: name for name, each in vars(module).items() if isinstance(each, BuiltFlow)}
     if len(flows) == 1:
         return next(iter(flows))
     known = ", ".join(f"{target}:{name}" for name in flows.values())
-    hint = f"which of its flows? {known}" if known else "it has no flow: Flow(...).build()"
-    raise InvalidInput(f"{target!r} must name one flow; {hint}")
+    advice = "" if known else "It has none: Flow(...).build() makes one"
+    raise InvalidInput(WHICH_FLOW.fault(target=target, known=known, advice=advice))
 
 
 def flow_at(target: str, app: str | None) -> BuiltFlow:
     """The flow in a file, or else in a module; of a file, ``app`` has what it names."""
     if not target.endswith(FILE_ENDINGS):
         if app is not None:
-            raise InvalidInput(f"--app is for flows in files, and {target!r} is in a module")
+            raise InvalidInput(APP_WITHOUT_FILE.fault(target=target))
         return load_flow(target)
     from perdure.client.declared.loading import load_with
 
@@ -93,7 +125,7 @@ def flows_at(target: str, app: str | None) -> tuple[BuiltFlow, ...]:
 def _with_children(flows: Sequence[BuiltFlow], target: str) -> tuple[BuiltFlow, ...]:
     named = {text: flow for each in flows for text, flow in each.with_children().items()}
     if not named:
-        raise InvalidInput(f"{target!r} has no flows, so there is nothing to check")
+        raise InvalidInput(NO_FLOWS.fault(target=target))
     return tuple(named.values())
 
 
@@ -110,10 +142,8 @@ def _parts(target: str) -> tuple[ModuleType, str]:
 def _module(name: str, target: str) -> ModuleType:
     if not name or name.endswith(".py") or os.sep in name:
         dotted = name.removesuffix(".py").replace(os.sep, ".").strip(".") or "module"
-        raise InvalidInput(
-            f"{target!r} must name a module, with dots and without .py: "
-            f"{dotted}{target[len(name) :] or ':worker'}"
-        )
+        meant = f"{dotted}{target[len(name) :] or ':worker'}"
+        raise InvalidInput(NOT_A_MODULE.fault(target=target, meant=meant))
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -121,7 +151,7 @@ def _module(name: str, target: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise InvalidInput(f"there is no module {error.name!r} in {here}") from error
+            raise InvalidInput(NO_MODULE.fault(module=error.name, folder=here)) from error
         raise _broken(name, error) from error
     except Exception as error:
         raise _broken(name, error) from error
@@ -133,7 +163,8 @@ def _broken(name: str, error: Exception) -> InvalidInput:
     while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace, chain=False)
-    return InvalidInput(f"module {name!r} cannot be imported: {type(error).__name__}: {error}")
+    reason = f"{type(error).__name__}: {error}"
+    return InvalidInput(IMPORT_FAILED.fault(module=name, reason=reason))
 
 
 def _is_machinery(filename: str) -> bool:
@@ -145,8 +176,9 @@ def _attribute(module: ModuleType, name: str) -> Any:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
         near = get_close_matches(name, _offered(module), n=3) or _offered(module)
-        hint = f"; it has {', '.join(near)}" if near else "; it has no worker, task or flow"
-        raise InvalidInput(f"module {module.__name__!r} has no {name!r}{hint}") from None
+        known = ", ".join(near) or "no worker, task or flow"
+        fault = NO_ATTRIBUTE.fault(module=module.__name__, name=name, known=known)
+        raise InvalidInput(fault) from None
 
 
 def _offered(module: ModuleType) -> list[str]:
@@ -156,10 +188,7 @@ def _offered(module: ModuleType) -> list[str]:
 def _code_of(module: ModuleType) -> Code:
     found = [value for value in vars(module).values() if isinstance(value, _CODE)]
     if not found:
-        raise InvalidInput(
-            f"module {module.__name__!r} has no tasks and no flows; decorate functions with "
-            f"@task, build a Flow(...), or name a worker: {module.__name__}:worker"
-        )
+        raise InvalidInput(NO_CODE.fault(module=module.__name__))
     return _sorted(found)
 
 
@@ -169,9 +198,7 @@ def _usable(found: Any, target: str) -> Worker | Code:
     several = found if isinstance(found, list | tuple) else [found]
     if several and all(isinstance(each, _CODE) for each in several):
         return _sorted(several)
-    raise InvalidInput(
-        f"{target!r} is {_kind(found)}, not a Worker, a task, a built flow or a list of those"
-    )
+    raise InvalidInput(NOT_USABLE.fault(target=target, found=_kind(found)))
 
 
 def _sorted(found: Sequence[Any]) -> Code:

@@ -13,12 +13,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli.exits import errors_told, note_json
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, without_password
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from perdure.client.blocking import Client
     from perdure.model.payload import Codec
+
+WHICH_STORE = declare(
+    "cli.which_store",
+    "no store was given, and there is no {file} here",
+    "Pass --store URL or set {variable}",
+)
+IN_MEMORY = declare(
+    "cli.store_in_memory",
+    "store {url!r} is in the memory of one process, where {command} cannot use it",
+    "Pass --store with a SQLite or PostgreSQL URL",
+)
+NOT_JSON = declare(
+    "cli.not_json",
+    "{what} {text!r} is not JSON: {reason}",
+    "[A string needs quotes of its own: {quoted}]",
+)
+
 
 STORE_VARIABLE = "PERDURE_STORE"
 LOCAL_FILE = "perdure.db"
@@ -56,9 +74,7 @@ def required(store: str | None) -> str:
         return store
     if os.path.exists(LOCAL_FILE):
         return LOCAL_STORE
-    raise InvalidInput(
-        f"which store? Pass --store URL or set {STORE_VARIABLE}; there is no {LOCAL_FILE} here"
-    )
+    raise InvalidInput(WHICH_STORE.fault(file=LOCAL_FILE, variable=STORE_VARIABLE))
 
 
 def shared_store(store: str | None, *, is_new: bool = False) -> str:
@@ -108,10 +124,11 @@ def options_of(store: str | None, namespace: str) -> str:
 
 def _check_outside(url: str) -> None:
     if url.lower().startswith("memory:"):
-        raise InvalidInput(
-            f"store {without_password(url)!r} lives inside one process; from outside nobody can "
-            "look into it"
-        )
+        raise in_memory(url, "another process")
+
+
+def in_memory(url: str, command: str) -> InvalidInput:
+    return InvalidInput(IN_MEMORY.fault(url=without_password(url), command=command))
 
 
 def login_name() -> str | None:
@@ -136,5 +153,10 @@ def parsed_json(text: str | None, what: str) -> Any:
     except (ValueError, RecursionError) as error:
         is_meant_as_such = text.lstrip().startswith(("{", "[", '"'))
         quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
-        hint = "" if is_meant_as_such else f". A text needs quotes of its own: {quoted}"
-        raise InvalidInput(f"{what} {text!r} is not JSON: {error}{hint}") from None
+        fault = NOT_JSON.fault(
+            what=what,
+            text=text,
+            reason=str(error),
+            quoted="" if is_meant_as_such else quoted,
+        )
+        raise InvalidInput(fault) from None

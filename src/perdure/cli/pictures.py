@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 
 if TYPE_CHECKING:
     from perdure.pictures.picture import Picture
+
+TWO_FORMATS = declare("cli.two_formats", "--json and --format {format} exclude each other")
+UNKNOWN_ENDING = declare(
+    "cli.unknown_ending", "the ending of {path!r} names no format", "Pass --format {formats}"
+)
 
 
 class GraphFormat(StrEnum):
@@ -55,15 +61,14 @@ def chosen_format(
     known = type(otherwise)
     if as_json:
         if format not in (None, known("json")):
-            raise InvalidInput(f"--json and --format {format} are two formats; give one of them")
+            raise InvalidInput(TWO_FORMATS.fault(format=str(format)))
         return known("json")
     if format is not None or output is None:
         return format or otherwise
     meant = _ENDINGS.get(output.suffix.lower())
     if meant is None or meant not in set(known):
-        raise InvalidInput(
-            f"the ending of {str(output)!r} tells no format; give --format {' or '.join(known)}"
-        )
+        fault = UNKNOWN_ENDING.fault(path=str(output), formats=" or ".join(known))
+        raise InvalidInput(fault)
     return known(meant)
 
 
@@ -88,6 +93,8 @@ def write_text(text: str, output: Path | None) -> None:
     try:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InvalidInput(f"{str(output)!r} cannot be written: {why}") from error
+        from perdure.transfer.format import UNWRITABLE
+
+        fault = UNWRITABLE.fault(path=str(output), reason=error.strerror or str(error))
+        raise InvalidInput(fault) from error
     typer.echo(f"wrote {output}", err=True)

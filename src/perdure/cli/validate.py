@@ -12,12 +12,17 @@ import typer
 
 from perdure.cli.exits import ExitCode, errors_told
 from perdure.cli.options import JsonOption, NamespaceOption, connected
+from perdure.diagnostics import declare
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from perdure.client.declared.library import Library
     from perdure.client.declared.validation import Expectations
     from perdure.model.worker import WorkerState
+
+WHICH_FILES = declare(
+    "cli.which_files", "no file was given", "Name at least one, such as ship.yaml"
+)
 
 
 def validate(
@@ -68,7 +73,7 @@ def _validate(
     from perdure.errors import InvalidInput
 
     if not files:
-        raise InvalidInput("which files? Name at least one, such as ship.yaml")
+        raise InvalidInput(WHICH_FILES.fault())
     reports = [validate_file(file, library, expected) for file in files]
     if as_json:
         typer.echo(present.as_json([validate_view.report_fields(each) for each in reports]))

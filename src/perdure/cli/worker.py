@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.exits import ExitCode, error_line, errors_told, tell_error
-from perdure.cli.options import STORE_VARIABLE, StoreOption, as_names, required
-from perdure.errors import InvalidInput
+from perdure.cli.options import STORE_VARIABLE, StoreOption, as_names, in_memory, required
 
 if TYPE_CHECKING:
     from perdure.worker.worker import Worker
@@ -117,9 +116,7 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
     from perdure.worker.supervisor import Supervisor
 
     if worker.store_url.startswith("memory:"):
-        raise InvalidInput(
-            f"store {worker.store_url!r} lives inside one process; --processes needs one to share"
-        )
+        raise in_memory(worker.store_url, "--processes")
     if store:
         # Not among the arguments, where every user of the machine could read its password.
         os.environ[STORE_VARIABLE] = store

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.client.client import AsyncClient
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.in_process.replies import Replies
+from perdure.model import check
 from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.run import RunFilter, Wait, WaitKind
 from perdure.store.contract import Store
+
+UNKNOWN_SIGNAL = declare(
+    "flow.unknown_signal",
+    "flow {flow!r} does not wait for signal {name!r}[; it waits for {known}]",
+)
+
 
 RUNS_MAX = 10_000
 
@@ -36,10 +44,10 @@ class Mail:
         self._kept: dict[str, list[Any]] = {}
         for name, payload in _checked(signals).items():
             if name not in known:
-                listed = ", ".join(map(repr, sorted(known))) or "none at all"
-                raise InvalidInput(
-                    f"signals has {name!r}, but flow {flow.name!r} waits for {listed}"
+                fault = UNKNOWN_SIGNAL.fault(
+                    ("signals", name), flow=flow.name, name=name, known=tuple(sorted(known))
                 )
+                raise InvalidInput(fault)
             place = self._kept if name in in_children else self._up_front
             place[name] = list(payload) if isinstance(payload, list) else [payload]
 
@@ -67,8 +75,4 @@ class Mail:
 
 
 def _checked(signals: Any) -> dict[str, Any]:
-    if signals is None:
-        return {}
-    if not isinstance(signals, Mapping) or not all(isinstance(name, str) for name in signals):
-        raise InvalidInput(f"signals={signals!r} must map names of signals to payloads")
-    return dict(signals)
+    return {} if signals is None else check.mapping(signals, "signals", "names to payloads")

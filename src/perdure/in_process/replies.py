@@ -7,12 +7,25 @@ from typing import Any
 
 from perdure.client.approval_records import ApprovalRecord
 from perdure.client.client import AsyncClient
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import ApprovalNode, LoopNode, MapNode, TaskNode
 from perdure.model.key import Key
 from perdure.model.report import Report, ReportStatus
 from perdure.model.run import Wait
+
+NOT_WAITING = declare(
+    "flow.node_waits_for_none",
+    "node {node!r} does not wait for {what}[; nodes that do: {known}]",
+)
+INVALID_REPLY = declare(
+    "flow.invalid_reply",
+    "{value!r} is not an answer for node {node!r}",
+    "Give a decision such as 'approve', or an object with a decision and any of {fields}",
+)
+
 
 ANSWER_FIELDS = frozenset({"decision", "data", "by", "roles", "note"})
 
@@ -85,15 +98,13 @@ def _all_of(given: list[Any] | None) -> list[Any]:
 def _by_node(given: Any, name: str, known: set[str]) -> dict[str, list[Any]]:
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(node, str) for node in given):
-        raise InvalidInput(f"{name}={given!r} must map the ids of nodes to {name}")
-    for text in given:
+    for text in check.mapping(given, name, f"node ids to {name}"):
+        check.name(text, name)
         if _node_of(text) not in known:
-            listed = ", ".join(map(repr, sorted(known))) or "none at all"
-            raise InvalidInput(
-                f"{name} has {text!r}, which is no node that may wait for them; those that may: "
-                f"{listed}"
+            fault = NOT_WAITING.fault(
+                (name, text), node=text, what=name, known=tuple(sorted(known))
             )
+            raise InvalidInput(fault)
     return {node: list(each) if isinstance(each, list) else [each] for node, each in given.items()}
 
 
@@ -109,8 +120,6 @@ def _answer(node: str, given: Any) -> dict[str, Any]:
     answer = {"decision": given} if isinstance(given, str) else given
     if not isinstance(answer, Mapping) or "decision" not in answer or answer.keys() - ANSWER_FIELDS:
         fields = ", ".join(sorted(ANSWER_FIELDS))
-        raise InvalidInput(
-            f"answers has {given!r} for {node!r}; give a decision such as 'approve', or an object "
-            f"with a decision and any of {fields}"
-        )
+        fault = INVALID_REPLY.fault(("answers", node), value=given, node=node, fields=fields)
+        raise InvalidInput(fault)
     return dict(answer)

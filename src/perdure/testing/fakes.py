@@ -8,10 +8,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.model import check
 from perdure.model.key import Key
 from perdure.model.task import Task
+
+NO_OUTCOME = declare("testing.no_outcome", "in_turn() needs at least one outcome")
+NESTED_IN_TURN = declare(
+    "testing.nested_in_turn", "in_turn() within in_turn()", "Give all outcomes to one of them"
+)
+FAKE_FOR_NOTHING = declare(
+    "testing.fake_for_nothing",
+    "there is a fake for {target}, but no task and no node of that name[; known: {known}]",
+)
+
 
 Target = str | Callable[..., Any]
 """A task, a function that a flow calls, the name of a task, or the id of a node."""
@@ -30,9 +41,9 @@ def in_turn(*outcomes: Any) -> InTurn:
     Each outcome is one that a fake may have. The last one stays.
     """
     if not outcomes:
-        raise InvalidInput("in_turn() needs at least one outcome")
+        raise InvalidInput(NO_OUTCOME.fault())
     if any(isinstance(each, InTurn) for each in outcomes):
-        raise InvalidInput("in_turn() within in_turn(): give all outcomes to one of them")
+        raise InvalidInput(NESTED_IN_TURN.fault())
     return InTurn(outcomes)
 
 
@@ -74,11 +85,8 @@ class Fakes:
         for target in self._by_target:
             if target in called or (isinstance(target, str) and _node_of(target) in known):
                 continue
-            listed = ", ".join(map(repr, sorted(known))) or "nothing yet"
-            raise InvalidInput(
-                f"there is a fake for {_told(target)}, but no task and no node with a task is "
-                f"called so here; there is {listed}"
-            )
+            fault = FAKE_FOR_NOTHING.fault(target=_told(target), known=tuple(sorted(known)))
+            raise InvalidInput(fault)
 
 
 def come_to(outcome: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
@@ -96,10 +104,8 @@ def _checked(target: Any) -> Target:
     if callable(target):
         function: Callable[..., Any] = getattr(target, "function", target)  # a task has one
         return function
-    raise InvalidInput(
-        f"a fake for {safe_repr(target)}: name a task, a function that a flow calls, or the id of "
-        "a node"
-    )
+    wanted = "a task, a function that a flow calls, or the id of a node"
+    raise check.wrong_type(target, "target", wanted)
 
 
 def _node_of(text: str) -> str:

@@ -15,7 +15,7 @@ from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.scheduling import AnyTarget, ScheduleOptions
 from perdure.client.submitting import AnyFlow
 from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.duration import Duration
@@ -31,6 +31,10 @@ from perdure.testing.kit_runs import AsyncKitRun
 from perdure.testing.staging import MadeCall, Stage
 from perdure.worker.secrets import Provider
 from perdure.worker.settings import checked_concurrency
+
+TURNED_BACK = declare(
+    "testing.clock_turned_back", "the clock of the kit is at {now} and cannot go back to {moment}"
+)
 
 
 class AsyncKit:
@@ -120,7 +124,7 @@ class AsyncKit:
             elif isinstance(each, Task):
                 self._crew.add_task(each)
             else:
-                raise InvalidInput(f"{safe_repr(each)} is neither a flow that was built nor a task")
+                raise check.wrong_type(each, "code", "a task, or a flow that was built")
 
     def fake(self, target: Target, outcome: Any) -> None:
         """Let something stand for a task from now on: for all its calls, or for those of one node.
@@ -217,7 +221,7 @@ class AsyncKit:
         """Let time pass until then."""
         until = check.moment(moment, "moment")
         if until < self.now:
-            raise InvalidInput(f"it is {self.now} already; a clock is not turned back to {until}")
+            raise InvalidInput(TURNED_BACK.fault(("moment",), now=self.now, moment=until))
         await self._pass_until(until)
 
     async def advance_to_next(self) -> timedelta | None:
@@ -248,5 +252,5 @@ def _checked_fakes(fakes: Any) -> Mapping[Any, Any]:
     if fakes is None:
         return {}
     if not isinstance(fakes, Mapping):
-        raise InvalidInput(f"fakes={safe_repr(fakes)} must map tasks, or ids of nodes, to outcomes")
+        raise check.wrong_type(fakes, "fakes", "a mapping of tasks or node ids to outcomes")
     return fakes

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.diagnostics import declare
 from perdure.engine.acting import Acting
 from perdure.engine.graphs import Graphs
 from perdure.engine.ticking import Ticking
@@ -33,6 +34,18 @@ from perdure.worker.housekeeping.schedules import ScheduleDuty
 from perdure.worker.housekeeping.waits import WaitDuty
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
+
+FLOW_WITHOUT_CODE = declare(
+    "testing.flow_without_code",
+    "a run of flow {flow!r} was submitted, and the kit has no code for it",
+    "Pass the flow in `flows`, or add it with kit.add(flow)",
+)
+TASK_WITHOUT_CODE = declare(
+    "testing.task_without_code",
+    "a job of task {task!r} was enqueued, and the kit has no code for it",
+    "Pass the task in `tasks`, or add it with kit.add(task)",
+)
+
 
 POLL_SECONDS = 0.05
 """How long to wait for news before looking again; mostly there are some at once."""
@@ -192,15 +205,9 @@ class Crew:
 
     def _refuse_without_code(self, lane: Lane) -> None:
         if lane.flow and lane.flow not in self._flows:
-            raise InvalidInput(
-                f"a run of flow {lane.flow!r} was submitted, and the kit has no code for it: pass "
-                "the flow in Kit(flows=[...]), or add it with kit.add(flow)"
-            )
+            raise InvalidInput(FLOW_WITHOUT_CODE.fault(flow=lane.flow))
         if not lane.flow and lane.task not in self._tasks:
-            raise InvalidInput(
-                f"a job of task {lane.task!r} was enqueued, and the kit has no code for it: pass "
-                "the task in Kit(tasks=[...]), or add it with kit.add(task)"
-            )
+            raise InvalidInput(TASK_WITHOUT_CODE.fault(task=lane.task))
 
     async def _start_anew(self) -> None:
         await self.close()

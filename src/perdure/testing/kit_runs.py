@@ -9,12 +9,16 @@ from perdure.client.client import AsyncClient
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import EventRecord, RunRecord
 from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.diagnostics import declare
 from perdure.errors import RunStuck
 from perdure.in_process.replies import next_decider
 from perdure.model.explanation import Explanation
 from perdure.model.ids import RunId
 from perdure.model.run import ENDED, RunStatus, WaitKind
 from perdure.testing.kit_telling import event_line, shortened, told
+
+STUCK = declare("testing.run_stuck", "{report}")
+
 
 R = TypeVar("R")
 Settle = Callable[[], Coroutine[Any, Any, None]]
@@ -52,7 +56,7 @@ class AsyncKitRun:
     async def result(self) -> Any:
         """Its result; ``RunStuck`` if it has not ended, and what it ended with if badly."""
         if await self.status() not in ENDED:
-            raise RunStuck(await self._told("has no result"))
+            raise RunStuck(STUCK.fault(run_id=self.id, report=await self._told("has no result")))
         return await self.handle.result()
 
     async def outputs(self) -> dict[str, Any]:

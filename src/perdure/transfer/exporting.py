@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model.value import Value
 from perdure.rules import serving
@@ -16,6 +17,13 @@ from perdure.store.contract.transfer import Contents, TransferStore
 from perdure.store.opening import store_at
 from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
 from perdure.transfer.writing import written
+
+NOT_MOVABLE = declare(
+    "store.not_movable",
+    "store {url!r} is in the memory of one process and cannot be moved",
+    "Only SQLite and PostgreSQL stores can be",
+)
+
 
 Progress = Callable[[int, int], None]
 """Told how many rows are done, of how many."""
@@ -58,10 +66,7 @@ async def export_store(
 
 def transfer_of(store: Store) -> TransferStore:
     if store.transfer is None:
-        raise InvalidInput(
-            f"store {store.url!r} lives inside one process and cannot be moved; only SQLite and "
-            "PostgreSQL can"
-        )
+        raise InvalidInput(NOT_MOVABLE.fault(url=store.url))
     return store.transfer
 
 

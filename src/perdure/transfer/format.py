@@ -14,8 +14,17 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.model.value import Value
 from perdure.store.contract.transfer import KINDS, Kept
+
+UNREADABLE = declare("file.unreadable", "{path} cannot be read: {reason}")
+UNWRITABLE = declare("file.unwritable", "{path} cannot be written: {reason}")
+IS_DIRECTORY = declare(
+    "file.is_directory", "{path} is a directory", "Name a file in it, such as {example}"
+)
+EXISTS = declare("file.exists", "{path} exists already", "Name another file, or remove it")
+
 
 FORMAT = 1
 """Raised when a file of today could not be read as it is meant by the code of yesterday."""

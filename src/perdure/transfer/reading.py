@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.errors import InvalidExport, InvalidInput
 from perdure.store.contract.transfer import Kept
-from perdure.transfer.format import FORMAT, SCHEMA, Header, Trailer, decode_row, name_of
+from perdure.transfer.format import FORMAT, SCHEMA, UNREADABLE, Header, Trailer, decode_row, name_of
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -108,4 +108,5 @@ class ExportFile:
             opened = gzip.open if is_compressed else open
             return cast("BinaryIO", opened(self._path, "rb"))
         except OSError as error:
-            raise InvalidInput(f"{self._path} cannot be read: {error.strerror or error}") from error
+            reason = error.strerror or str(error)
+            raise InvalidInput(UNREADABLE.fault(path=str(self._path), reason=reason)) from error

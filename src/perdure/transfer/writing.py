@@ -13,7 +13,16 @@ from typing import BinaryIO, cast
 
 from perdure.errors import InvalidInput
 from perdure.store.contract.transfer import Kept
-from perdure.transfer.format import COMPRESSED_SUFFIX, Header, Trailer, encode, name_of
+from perdure.transfer.format import (
+    COMPRESSED_SUFFIX,
+    EXISTS,
+    IS_DIRECTORY,
+    UNWRITABLE,
+    Header,
+    Trailer,
+    encode,
+    name_of,
+)
 
 _COMPRESSION = 6
 _PART_SUFFIX = ".part"
@@ -59,7 +68,8 @@ def written(path: Path) -> Iterator[ExportWriter]:
         part.rename(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+        fault = UNWRITABLE.fault(path=str(path), reason=error.strerror or str(error))
+        raise InvalidInput(fault) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -67,9 +77,9 @@ def written(path: Path) -> Iterator[ExportWriter]:
 
 def _check_free(path: Path) -> None:
     if path.is_dir():
-        raise InvalidInput(f"{path} is a directory; name a file in it, such as work.jsonl.gz")
+        raise InvalidInput(IS_DIRECTORY.fault(path=str(path), example="work.jsonl.gz"))
     if path.exists():
-        raise InvalidInput(f"{path} is there already; name another file, or remove it")
+        raise InvalidInput(EXISTS.fault(path=str(path)))
 
 
 def _opened_privately(path: str, flags: int) -> int:

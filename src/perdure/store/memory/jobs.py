@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
+from perdure.errors import FingerprintTaken, JobCancelled
 from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
@@ -35,6 +35,7 @@ from perdure.model.worker import Renewal
 from perdure.rules import limits
 from perdure.rules.rank import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
+from perdure.store.contract.refusals import deadline_passed
 from perdure.store.lifecycle import Operation, after_settling
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord
@@ -70,7 +71,7 @@ def fresh(transaction: Transaction, new: NewJob) -> StoredJob:
     if deadline_at is None and new.deadline is not None:
         deadline_at = now + new.deadline
     if deadline_at is not None and deadline_at <= now:
-        raise InvalidInput(f"the deadline {deadline_at} of job {new.id} is not after {now}")
+        raise deadline_passed(new.id, deadline_at, now)
     return StoredJob(
         id=new.id,
         namespace=new.namespace,

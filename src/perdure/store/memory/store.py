@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from perdure.clock import Clock, system_clock
-from perdure.errors import InvalidInput, InvalidStoreUrl
+from perdure.diagnostics import safe_repr
+from perdure.errors import InvalidStoreUrl
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
+from perdure.store.contract.refusals import unusable_connection
 from perdure.store.memory.admin import MemoryAdmin
 from perdure.store.memory.audit import MemoryAudit
 from perdure.store.memory.jobs import MemoryJobs
@@ -80,7 +82,5 @@ def _name_in(url: str) -> str:
 
 
 def _refuse(connection: Any) -> NoReturn:
-    raise InvalidInput(
-        f"connection={connection!r} cannot be used: a store in memory takes part in no "
-        "transaction; enqueue without connection=, or use sqlite:// or postgresql://"
-    )
+    reason = "a store in memory takes part in no transaction"
+    raise unusable_connection(safe_repr(connection), "none, or use SQLite or PostgreSQL", reason)

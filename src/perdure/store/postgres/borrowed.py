@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.errors import InvalidInput
 from perdure.model.job import Inserted, NewJob
+from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.jobs import (
     Rows,
@@ -175,13 +176,11 @@ def _comes_from(connection: Any, package: str, names: set[str]) -> bool:
 
 def _unusable(connection: Any, wanted: str) -> InvalidInput:
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    return InvalidInput(f"connection= is a {kind}, which cannot be used here; pass {wanted}")
+    return unusable_connection(f"a {kind}", wanted)
 
 
 def _without_transaction(how: str) -> InvalidInput:
-    return InvalidInput(
-        f"connection= has no open transaction to take part in; open one first: {how}"
-    )
+    return no_transaction(how)
 
 
 @lru_cache(maxsize=256)
@@ -248,7 +247,5 @@ def _steps(jobs: Sequence[NewJob], moment: datetime | None, schema: str) -> Step
 
 def _refuse_other_database(error: Exception, schema: str) -> None:
     if sqlstate_of(error) in _NO_TABLES:
-        raise InvalidInput(
-            f"connection= is not to the database of this store: it has no tables in schema "
-            f"{schema!r}. Pass a connection to the same database, once the store was opened"
-        ) from error
+        reason = f"it has no tables in schema {schema!r}"
+        raise InvalidInput(OTHER_DATABASE.fault(("connection",), reason=reason)) from error

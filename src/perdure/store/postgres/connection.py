@@ -12,8 +12,17 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
+from perdure.store.contract.refusals import CLOSED, OUTCOME_UNKNOWN, REFUSED
 from perdure.store.postgres.address import Address
+
+UNSTORABLE = declare(
+    "store.unstorable",
+    "PostgreSQL cannot store one of the values: {reason}",
+    "Strings may contain neither NUL characters nor half a surrogate pair",
+)
+
 
 Connection = Any  # asyncpg.Connection; asyncpg has no type hints
 
@@ -176,17 +185,12 @@ class Connections:
             return error
         reason = str(error) or f"no answer within {self._address.answer_timeout_s} s"
         if is_unclear:
-            return StoreError(
-                f"the store at {self._address.url} was lost before it answered, and what was asked "
-                f"may have been done all the same: {reason}"
-            )
-        return StoreError(
-            f"the store at {self._address.url} refused, and nothing was written: {reason}"
-        )
+            return StoreError(OUTCOME_UNKNOWN.fault(url=self._address.url, reason=reason))
+        return StoreError(REFUSED.fault(url=self._address.url, reason=reason))
 
     async def _take(self) -> Connection:
         if self._is_closed:
-            raise StoreError(f"the store at {self._address.url} is closed")
+            raise StoreError(CLOSED.fault(url=self._address.url))
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -305,10 +309,7 @@ def growing_delays() -> Iterator[float]:
 
 
 def _unstorable(error: BaseException) -> InvalidInput:
-    return InvalidInput(
-        f"PostgreSQL cannot keep one of the values: {str(error)[:ERROR_TEXT_MAX]}. Texts may hold "
-        "neither a zero byte nor half a surrogate pair"
-    )
+    return InvalidInput(UNSTORABLE.fault(reason=str(error)[:ERROR_TEXT_MAX]))
 
 
 def _notice_silence(connection: Connection) -> None:

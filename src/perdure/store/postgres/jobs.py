@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from perdure.clock import Clock
-from perdure.errors import FingerprintTaken, InvalidInput, JobCancelled
+from perdure.errors import FingerprintTaken, JobCancelled
 from perdure.model.duration import nearest_duration
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
@@ -25,6 +25,7 @@ from perdure.model.retry import type_name
 from perdure.model.worker import Renewal
 from perdure.rules import limits
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
+from perdure.store.contract.refusals import deadline_passed
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.rows import (
@@ -131,12 +132,12 @@ def _check_deadlines(
         if job.deadline_at is not None:
             fixed.append(job)
         elif job.deadline is not None and job.deadline <= timedelta(0):
-            raise InvalidInput(f"the deadline {job.deadline} of job {job.id} is not ahead")
+            raise deadline_passed(job.id, job.deadline)
     if not fixed:
         return
     ids, deadlines = [job.id for job in fixed], [job.deadline_at for job in fixed]
     for id, deadline_at, now in (yield "late_deadlines", (moment, ids, deadlines)):
-        raise InvalidInput(f"the deadline {deadline_at} of job {id} is not after {now}")
+        raise deadline_passed(id, deadline_at, now)
 
 
 def _insert_plain(

@@ -12,6 +12,7 @@ import asyncpg
 
 from perdure.errors import StoreError, StoreNotEmpty
 from perdure.model.hint import Hint, HintKind
+from perdure.store.contract.refusals import LOST, REFUSED
 from perdure.store.contract.transfer import (
     KINDS,
     Contents,
@@ -138,10 +139,8 @@ class PostgresTransfer(TransferStore):
             yield
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             reason = str(error) or type(error).__name__
-            raise StoreError(
-                f"the store at {self._session.address.url} refused, and nothing was written: "
-                f"{reason}"
-            ) from error
+            fault = REFUSED.fault(url=self._session.address.url, reason=reason)
+            raise StoreError(fault) from error
 
     async def _check_nothing_kept(self, connection: Connection) -> None:
         await connection.execute(self._session.statements["keep_others_from_writing"])
@@ -176,7 +175,7 @@ def _losses_told(url: str) -> Iterator[None]:
         yield
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         reason = str(error) or type(error).__name__
-        raise StoreError(f"the store at {url} was lost meanwhile: {reason}") from error
+        raise StoreError(LOST.fault(url=url, reason=reason)) from error
 
 
 def _kept(kind: type[Kept], row: Record, now: datetime) -> Kept:

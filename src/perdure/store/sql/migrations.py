@@ -9,9 +9,30 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
+from perdure.diagnostics import declare
 from perdure.errors import SchemaMismatch
 from perdure.model.value import Value
 from perdure.store.sql.statements import fill
+
+NEWER_SCHEMA = declare(
+    "store.newer_schema",
+    "the tables in {where} are at version {found}; this Perdure knows them up to {known}",
+    "Upgrade Perdure here, or use another database",
+)
+OLDER_SCHEMA = declare(
+    "store.older_schema",
+    "the tables in {where} are at version {found}; this Perdure needs {known}",
+    "A worker of this version upgrades them",
+)
+WITHOUT_TABLES = declare(
+    "store.without_tables", "{where} has no tables of Perdure", "The first worker creates them"
+)
+FOREIGN_TABLES = declare(
+    "store.foreign_tables",
+    "{where} has tables of the same names that Perdure did not create",
+    "Choose another place in the store URL: ?schema=... on PostgreSQL, ?prefix=... on SQLite",
+)
+
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _INDEX = re.compile(
@@ -49,10 +70,8 @@ def pending(
     """
     found = sorted(applied)
     if len(found) > len(known) and _names(known) == dict(found[: len(known)]):
-        raise SchemaMismatch(
-            f"the tables in {where} are at version {found[-1][0]}, this Perdure knows them up to "
-            f"version {len(known)}. Upgrade Perdure here, or use another database"
-        )
+        fault = NEWER_SCHEMA.fault(where=where, found=found[-1][0], known=len(known))
+        raise SchemaMismatch(fault)
     if _names(known[: len(found)]) != dict(found):
         raise foreign_tables(where)
     return known[len(found) :]
@@ -61,12 +80,10 @@ def pending(
 def require_all(known: Sequence[Migration], left: Sequence[Migration], where: str) -> None:
     """Raise ``SchemaMismatch`` if steps are left, for those who may not apply them."""
     if len(left) == len(known):
-        raise SchemaMismatch(f"{where} has no tables of Perdure. The first worker creates them")
+        raise SchemaMismatch(WITHOUT_TABLES.fault(where=where))
     if left:
-        raise SchemaMismatch(
-            f"the tables in {where} are at version {len(known) - len(left)}, this Perdure needs "
-            f"version {len(known)}. A worker of this version upgrades them"
-        )
+        found = len(known) - len(left)
+        raise SchemaMismatch(OLDER_SCHEMA.fault(where=where, found=found, known=len(known)))
 
 
 def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
@@ -81,10 +98,7 @@ def indexes_made(steps: Sequence[Migration]) -> dict[str, str]:
 
 
 def foreign_tables(where: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        f"{where} holds tables of the same names that Perdure did not make. Choose another place "
-        "for its tables in the store URL (?schema=... on PostgreSQL, ?prefix=... on SQLite)"
-    )
+    return SchemaMismatch(FOREIGN_TABLES.fault(where=where))
 
 
 def _names(steps: Sequence[Migration]) -> dict[int, str]:

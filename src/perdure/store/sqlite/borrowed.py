@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.clock import Clock
+from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.job import Inserted, NewJob
+from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.sqlite.address import SqlitePlace
 from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import micros
@@ -46,13 +48,12 @@ class BorrowedInsert:
         try:
             databases = lent.execute("PRAGMA database_list", ()).fetchall()
         except sqlite3.ProgrammingError as error:
-            raise InvalidInput(f"connection={connection!r} cannot be used: {error}") from error
+            raise unusable_connection(safe_repr(connection), reason=str(error)) from error
         files = {name: file for _, name, file in databases}
         if not files["main"] or os.path.realpath(files["main"]) != self._place.path:
-            raise InvalidInput(
-                f"connection={connection!r} is on {files['main'] or 'a database in memory'}, the "
-                f"store is {self._place.path}; connect to that file"
-            )
+            file = files["main"] or "a database in memory"
+            reason = f"it is on {file}, the store is {self._place.path}"
+            raise InvalidInput(OTHER_DATABASE.fault(("connection",), reason=reason))
 
 
 class _Sqlite3:
@@ -89,18 +90,16 @@ def _lent(connection: Any) -> _Lent:
     if isinstance(connection, sqlite3.Connection):
         return _Sqlite3(connection)
     if hasattr(connection, "run_sync"):
-        raise InvalidInput(
-            f"connection={connection!r} is asynchronous: use AsyncClient, or a blocking connection"
-        )
+        reason, accepted = "it is asynchronous", "a blocking connection, or use AsyncClient"
+        raise unusable_connection(safe_repr(connection), accepted, reason)
     inner = connection
     if hasattr(inner, "get_bind"):  # a SQLAlchemy Session
         inner = inner.connection()
     if not hasattr(inner, "exec_driver_sql"):
-        raise InvalidInput(f"connection={connection!r} cannot be used: pass {_ACCEPTED}")
+        raise unusable_connection(safe_repr(connection), _ACCEPTED)
     if inner.dialect.name != "sqlite":
-        raise InvalidInput(
-            f"connection={connection!r} is for {inner.dialect.name}: pass {_ACCEPTED}"
-        )
+        reason = f"it is for {inner.dialect.name}"
+        raise unusable_connection(safe_repr(connection), _ACCEPTED, reason)
     return _Sqlalchemy(inner)
 
 
@@ -111,7 +110,4 @@ def _check_transaction(driver: Any) -> None:
     if control != _LEGACY_TRANSACTION_CONTROL:
         begins_by_itself = not control
     if not driver.in_transaction and not begins_by_itself:
-        raise InvalidInput(
-            "connection= is in autocommit mode and outside a transaction: BEGIN one first, so "
-            "that the jobs are enqueued when you commit"
-        )
+        raise no_transaction()

@@ -11,8 +11,21 @@ from math import inf
 from typing import TypeVar
 
 from perdure.clock import monotonic
+from perdure.diagnostics import declare
 from perdure.errors import PerdureError, SchemaMismatch, StoreError
+from perdure.store.contract.refusals import REFUSED
 from perdure.store.sqlite.address import SqlitePlace
+
+TOO_OLD = declare(
+    "store.sqlite_too_old",
+    "SQLite {version} is too old: this store needs {least} or newer",
+    "Use a Python built with one, or PostgreSQL",
+)
+NOT_A_DATABASE = declare(
+    "store.not_a_database", "{path} is not a SQLite database", "Name another file"
+)
+DAMAGED = declare("store.damaged", "the database {path} is damaged: {reason}", "Restore a backup")
+
 
 BYTES = 16 * 1024 * 1024
 """What is kept of the WAL's file, and how far it may grow beyond that, for rows that are large."""
@@ -39,10 +52,7 @@ _PRAGMAS = (
 def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
     """The connection that writes; it makes the file if there is none."""
     if sqlite3.sqlite_version_info < SQLITE_MIN:
-        raise StoreError(
-            f"SQLite {sqlite3.sqlite_version} is too old: this store needs 3.35 or newer. Use a "
-            "Python built with one, or PostgreSQL"
-        )
+        raise StoreError(TOO_OLD.fault(version=sqlite3.sqlite_version, least="3.35"))
     synchronous = f"PRAGMA synchronous = {place.synchronous}"
     return _connect(place, synchronous, seconds_max=OPEN_SECONDS_MAX)
 
@@ -84,7 +94,7 @@ def as_store_error(error: Exception, place: SqlitePlace) -> Exception:
     """What a caller sees of an error while the store is open: ours as they are, SQLite's typed."""
     if isinstance(error, PerdureError) or not isinstance(error, sqlite3.Error):
         return error
-    typed = StoreError(f"the store at {place.url} refused, and nothing was written: {error}")
+    typed = StoreError(REFUSED.fault(url=place.url, reason=str(error)))
     typed.__cause__ = error
     return typed
 
@@ -101,9 +111,9 @@ def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
 def _opening_error(error: sqlite3.Error, place: SqlitePlace) -> StoreError:
     code = primary_code(error)
     if code == sqlite3.SQLITE_NOTADB:
-        return SchemaMismatch(f"{place.path} is not a SQLite database. Name another file")
+        return SchemaMismatch(NOT_A_DATABASE.fault(path=place.path))
     if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaMismatch(f"the database {place.path} is damaged: {error}. Restore a backup")
+        return SchemaMismatch(DAMAGED.fault(path=place.path, reason=str(error)))
     if code == sqlite3.SQLITE_BUSY:
         return place.unreachable(
             f"another process has had it locked for {OPEN_SECONDS_MAX:g} s",

@@ -9,11 +9,20 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from perdure.clock import Clock
+from perdure.diagnostics import declare
 from perdure.errors import StoreError
+from perdure.store.contract.refusals import CLOSED
 from perdure.store.sqlite.address import SqlitePlace
 from perdure.store.sqlite.transaction import statements_of
 from perdure.store.sqlite.writer import Operation, Reader, Request, Requests, Writer
 from perdure.store.wakeups import hub_of
+
+FORKED = declare(
+    "store.forked",
+    "the store at {url} was opened before this process was forked",
+    "Open one of its own in each process",
+)
+
 
 READERS = 2
 """So that one long listing does not hold up those who wait for a result."""
@@ -93,14 +102,11 @@ class Database:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreError(f"the store at {self.place.url} is closed")
+            raise StoreError(CLOSED.fault(url=self.place.url))
 
     def _check_process(self) -> None:
         if self.is_inherited:
-            raise StoreError(
-                f"the store at {self.place.url} was opened before this process was forked; open "
-                "one of its own in each process"
-            )
+            raise StoreError(FORKED.fault(url=self.place.url))
 
 
 class _Databases:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from perdure.errors import FingerprintTaken, IllegalTransition, InvalidInput, JobCancelled
+from perdure.errors import FingerprintTaken, IllegalTransition, JobCancelled
 from perdure.model.failure import Failure
 from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
@@ -24,6 +24,7 @@ from perdure.model.value import Value
 from perdure.model.worker import Renewal
 from perdure.rules import limits
 from perdure.store.contract import ClaimRequest, JobStore
+from perdure.store.contract.refusals import deadline_passed
 from perdure.store.lifecycle import Operation, after_settling, allows
 from perdure.store.outcomes import Written, written_by
 from perdure.store.sql.rows import STATUS_OF
@@ -228,10 +229,7 @@ def _past(transaction: Transaction, jobs: Sequence[NewJob]) -> bool:
 def _check_deadline(transaction: Transaction, job: NewJob) -> None:
     deadline_at = deadline_of(job, transaction.now)
     if deadline_at is not None and deadline_at <= transaction.now:
-        raise InvalidInput(
-            f"the deadline {moment(deadline_at)} of job {job.id} is not after "
-            f"{moment(transaction.now)}"
-        )
+        raise deadline_passed(job.id, moment(deadline_at), moment(transaction.now))
 
 
 def limit_uses(

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from perdure.clock import Clock, monotonic
+from perdure.diagnostics import declare
 from perdure.errors import StoreError
 from perdure.store.sqlite.address import SqlitePlace
 from perdure.store.sqlite.database import Database
 from perdure.store.sqlite.rows import Row
 from perdure.store.sqlite.writer import Operation
+
+NOT_OPEN = declare("store.not_open", "the store at {url} is not open", "Await store.open()")
+
 
 Answer = TypeVar("Answer")
 
@@ -51,5 +55,5 @@ class Session:
 
     def _open_database(self) -> Database:
         if self.database is None:
-            raise StoreError(f"the store at {self.place.url} is not open; await store.open()")
+            raise StoreError(NOT_OPEN.fault(url=self.place.url))
         return self.database

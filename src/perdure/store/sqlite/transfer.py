@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec import convert
 
 from perdure.clock import Clock
+from perdure.diagnostics import declare
 from perdure.errors import StoreError, StoreNotEmpty
 from perdure.store.contract.transfer import (
     KINDS,
@@ -60,6 +61,13 @@ from perdure.store.sqlite.rows import (
     names_in,
 )
 from perdure.store.sqlite.session import Session
+
+UNMOVABLE_ROW = declare(
+    "store.unmovable_row",
+    "the table {table} in {url} has a row that cannot be moved, {row}: {reason}",
+    "Correct or remove it",
+)
+
 
 Answer = TypeVar("Answer")
 
@@ -158,10 +166,13 @@ class SqliteDump:
         try:
             return _kept(kind, row, self._contents.at)
         except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
-            raise StoreError(
-                f"the table {TABLES[kind].name} in {self._place.url} has a row that cannot be "
-                f"moved, {row[:3]}: {error}. Correct or remove it"
-            ) from error
+            fault = UNMOVABLE_ROW.fault(
+                table=TABLES[kind].name,
+                url=self._place.url,
+                row=str(row[:3]),
+                reason=str(error),
+            )
+            raise StoreError(fault) from error
 
     def _statement(self, kind: type[Kept]) -> str:
         columns = [_EXPRESSIONS.get((kind, column), column) for column in columns_of(kind)]

@@ -1,0 +1,52 @@
+"""What the backends refuse alike, each with its code."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput
+
+REFUSED = declare("store.refused", "the store at {url} refused, and nothing was written: {reason}")
+CLOSED = declare("store.closed", "the store at {url} is closed")
+OUTCOME_UNKNOWN = declare(
+    "store.outcome_unknown",
+    "the connection to the store at {url} was lost before it answered: {reason}",
+    "The operation may have been done all the same",
+)
+LOST = declare("store.lost", "the connection to the store at {url} was lost: {reason}")
+DEADLINE_PASSED = declare(
+    "job.deadline_passed",
+    "the deadline of job {job_id} must be in the future (got {deadline})[; it is {now}]",
+)
+UNUSABLE_CONNECTION = declare(
+    "store.unusable_connection",
+    "`connection` cannot be used here: it is {value}[, and {reason}]",
+    "[Pass {accepted}]",
+)
+OTHER_DATABASE = declare(
+    "store.other_database",
+    "`connection` is not to the database of this store: {reason}",
+    "Pass a connection to the same database, once the store was opened",
+)
+NO_TRANSACTION = declare(
+    "store.no_transaction",
+    "`connection` has no open transaction to take part in",
+    "Begin one first, so that the jobs are enqueued when you commit[: {how}]",
+)
+
+
+def deadline_passed(job: str, deadline: Any, now: datetime | None = None) -> InvalidInput:
+    """``now`` is the time by the clock of the store, which is the one that counts."""
+    return InvalidInput(DEADLINE_PASSED.fault(job_id=job, deadline=deadline, now=now))
+
+
+def unusable_connection(value: str, accepted: str = "", reason: str = "") -> InvalidInput:
+    return InvalidInput(
+        UNUSABLE_CONNECTION.fault(("connection",), value=value, accepted=accepted, reason=reason)
+    )
+
+
+def no_transaction(how: str = "") -> InvalidInput:
+    return InvalidInput(NO_TRANSACTION.fault(("connection",), how=how))
