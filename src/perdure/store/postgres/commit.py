@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -22,22 +23,29 @@ from perdure.model.run import (
 )
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
+from perdure.store.postgres.params import (
+    ClaimColumns,
+    CommitColumns,
+    CommitParams,
+    EventColumns,
+    JobColumns,
+    RetryColumns,
+    SpecColumns,
+)
 from perdure.store.postgres.rows import encode_failure
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.submit import Starting
 
-_WIDTH = 14
 
-
-class JobKinds:
-    """Numbers the kinds of jobs from 1, as they come."""
+class _Specs:
+    """Numbers what jobs have in common from 1, as it comes."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number_of(self, job: NewJob) -> int:
         lane = job.lane
-        kind = (
+        spec = (
             job.namespace,
             lane.queue,
             lane.task,
@@ -53,12 +61,13 @@ class JobKinds:
             job.deadline,
             job.deadline_at,
         )
-        return self._numbers.setdefault(kind, len(self._numbers) + 1)
+        return self._numbers.setdefault(spec, len(self._numbers) + 1)
 
-    def columns(self) -> Iterator[list[Any]]:
-        """One list for each of what a kind consists of."""
-        for number in range(_WIDTH):
-            yield [kind[number] for kind in self._numbers]
+    def columns(self) -> SpecColumns:
+        """In the order in which ``SpecColumns`` declares them."""
+        return SpecColumns(
+            *([spec[at] for spec in self._numbers] for at in range(len(fields(SpecColumns))))
+        )
 
 
 def compact(column: list[Any]) -> list[Any]:
@@ -79,7 +88,7 @@ _CONFLICT = CommitResult(state=CommitState.CONFLICT)
 _CONFLICTING, _DONE_BEFORE = 0, -1  # in place of a run's serial
 
 
-_ENDS, _REPEATS = 0, -1  # in place of the kind of the next job
+_ENDS, _RETRIES = 0, -1  # in place of what the next job is like
 
 
 _IS_LIMITED = 4  # among what the statement says of a claim
@@ -101,31 +110,84 @@ class CommitBatch:
         for commit in self.commits:
             for job in commit.jobs:
                 check_times(job)
+            for settlement in commit.settlements:
+                if type(settlement.then) is Continues:
+                    check_times(settlement.then.job)
 
     @property
     def settled(self) -> list[JobId]:
         """In the order in which they are locked."""
         return [line[0] for line in self._lines]
 
-    def columns(self, moment: datetime | None, lanes: Sequence[str]) -> Iterator[Any]:
-        """The arguments of ``commit_runs``."""
-        commits = self.commits
-        yield moment
-        yield [commit.namespace for commit in commits]
-        yield [commit.run for commit in commits]
-        yield [commit.expected for commit in commits]
-        yield [commit.token for commit in commits]
-        yield [commit.status for commit in commits]
-        yield [commit.expected + len(commit.events) for commit in commits]
-        yield compact([commit.summary for commit in commits])
-        kinds = JobKinds()
-        yield from self._claim_columns(kinds)
-        yield from self._event_columns()
-        yield from self._job_columns(kinds)
-        yield from kinds.columns()
-        yield from self._repeat_columns()
-        yield list({commit.namespace for commit in commits}) if lanes else []
-        yield list(lanes)
+    def params(self, now: datetime | None, lanes: Sequence[str]) -> CommitParams:
+        """What ``commit_runs`` takes."""
+        commits, specs = self.commits, _Specs()
+        numbered = list(enumerate(commits, 1))
+        events = [
+            (position, number, event)
+            for position, commit in numbered
+            for number, event in enumerate(commit.events, commit.expected + 1)
+        ]
+        jobs = [(position, job) for position, commit in numbered for job in commit.jobs]
+        next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
+        fates = [_RETRIES if type(then) is Repeats else _ENDS for _, _, _, then in self._lines]
+        retries = [
+            (position, id, reachable(then.outcome))
+            for id, _, position, then in self._lines
+            if type(then) is Repeats
+        ]
+        return CommitParams(
+            now=now,
+            commits=CommitColumns(
+                namespace=[commit.namespace for commit in commits],
+                run_id=[commit.run for commit in commits],
+                expected=[commit.expected for commit in commits],
+                token=[commit.token for commit in commits],
+                status=[commit.status for commit in commits],
+                number=[commit.expected + len(commit.events) for commit in commits],
+                summary=compact([commit.summary for commit in commits]),
+            ),
+            claims=ClaimColumns(
+                commit=[position for _, _, position, _ in self._lines],
+                id=[id for id, _, _, _ in self._lines],
+                epoch=[epoch for _, epoch, _, _ in self._lines],
+                spec=[
+                    fate if job is None else specs.number_of(job)
+                    for fate, job in zip(fates, next_jobs, strict=True)
+                ],
+                input=compact([None if job is None else job.input for job in next_jobs]),
+                node_key=compact(
+                    [None if job is None or job.node is None else job.node.key for job in next_jobs]
+                ),
+            ),
+            events=EventColumns(
+                commit=[position for position, _, _ in events],
+                number=[number for _, number, _ in events],
+                data=[event.data for _, _, event in events],
+                value=[event.value for _, _, event in events],
+            ),
+            jobs=JobColumns(
+                commit=[position for position, _ in jobs],
+                id=[job.id for _, job in jobs],
+                run_id=[None if job.node is None else job.node.run for _, job in jobs],
+                spec=[specs.number_of(job) for _, job in jobs],
+                input=[job.input for _, job in jobs],
+                node_key=[None if job.node is None else job.node.key for _, job in jobs],
+            ),
+            specs=specs.columns(),  # all that are numbered by now
+            retries=RetryColumns(
+                commit=[position for position, _, _ in retries],
+                id=[id for _, id, _ in retries],
+                failure=[encode_failure(retried.failure) for _, _, retried in retries],
+                delay=[retried.delay for _, _, retried in retries],
+                until=[retried.until for _, _, retried in retries],
+                hold_off=[retried.hold_off for _, _, retried in retries],
+                is_postponed=[retried.is_postponed for _, _, retried in retries],
+                closes_limit=[retried.closes_limit for _, _, retried in retries],
+            ),
+            namespaces=list({commit.namespace for commit in commits}) if lanes else [],
+            lanes=list(lanes),
+        )
 
     def results(self, row: Record) -> list[CommitResult]:
         """What became of each commit, in the order of ``commits``."""
@@ -166,60 +228,6 @@ class CommitBatch:
             for commit, result, serial in zip(self.commits, results, row[SERIALS], strict=True)
             if result is DONE and serial != _DONE_BEFORE
         ]
-
-    def _claim_columns(self, kinds: JobKinds) -> Iterator[list[Any]]:
-        next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
-        fates = [_REPEATS if type(then) is Repeats else _ENDS for _, _, _, then in self._lines]
-        yield [position for _, _, position, _ in self._lines]
-        yield [id for id, _, _, _ in self._lines]
-        yield [epoch for _, epoch, _, _ in self._lines]
-        yield [
-            fate if job is None else kinds.number_of(job)
-            for fate, job in zip(fates, next_jobs, strict=True)
-        ]
-        yield compact([None if job is None else job.input for job in next_jobs])
-        yield compact(
-            [None if job is None or job.node is None else job.node.key for job in next_jobs]
-        )
-
-    def _event_columns(self) -> Iterator[list[Any]]:
-        events = [
-            (position, number, event)
-            for position, commit in enumerate(self.commits, 1)
-            for number, event in enumerate(commit.events, commit.expected + 1)
-        ]
-        yield [position for position, _, _ in events]
-        yield [number for _, number, _ in events]
-        yield [event.data for _, _, event in events]
-        yield [event.value for _, _, event in events]
-
-    def _job_columns(self, kinds: JobKinds) -> Iterator[list[Any]]:
-        jobs = [
-            (position, job)
-            for position, commit in enumerate(self.commits, 1)
-            for job in commit.jobs
-        ]
-        yield [position for position, _ in jobs]
-        yield [job.id for _, job in jobs]
-        yield [None if job.node is None else job.node.run for _, job in jobs]
-        yield [kinds.number_of(job) for _, job in jobs]
-        yield [job.input for _, job in jobs]
-        yield [None if job.node is None else job.node.key for _, job in jobs]
-
-    def _repeat_columns(self) -> Iterator[list[Any]]:
-        repeats = [
-            (position, id, reachable(then.outcome))
-            for id, _, position, then in self._lines
-            if type(then) is Repeats
-        ]
-        yield [position for position, _, _ in repeats]
-        yield [id for _, id, _ in repeats]
-        yield [encode_failure(retried.failure) for _, _, retried in repeats]
-        yield [retried.delay for _, _, retried in repeats]
-        yield [retried.until for _, _, retried in repeats]
-        yield [retried.hold_off for _, _, retried in repeats]
-        yield [retried.is_postponed for _, _, retried in repeats]
-        yield [retried.closes_limit for _, _, retried in repeats]
 
 
 def has_effects(commit: RunCommit) -> bool:
@@ -367,7 +375,7 @@ async def commit_runs(
 async def _commit(
     session: Session, batch: CommitBatch, lanes: Sequence[str]
 ) -> tuple[Record, list[CommitResult]]:
-    columns = tuple(batch.columns(session.moment(), lanes))
+    arguments = tuple(batch.params(session.moment(), lanes).arguments())
     is_more = any(has_effects(commit) for commit in batch.commits)
 
     async def work(
@@ -375,14 +383,14 @@ async def _commit(
     ) -> tuple[Record, list[CommitResult], WriteHints]:
         moves = WriteHints()
         if not is_more:
-            row = await connection.fetchrow(session.statements["commit_runs"], *columns)
+            row = await connection.fetchrow(session.statements["commit_runs"], *arguments)
             results = batch.results(row)
         else:
             async with Transacting(connection):
                 effects = Effects(connection, session.statements, moves)
                 if any(takes_jobs(commit) for commit in batch.commits):
                     await effects.lock(batch)
-                row = await connection.fetchrow(session.statements["commit_runs"], *columns)
+                row = await connection.fetchrow(session.statements["commit_runs"], *arguments)
                 results = batch.results(row)
                 await effects.write(batch.new(row, results), row[NOW])
         batch.note(row, results, moves)

@@ -13,9 +13,10 @@ from perdure.model.hint import Hint
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.address import Address
 from perdure.store.postgres.connection import Connection, Connections, Record, Transacting
+from perdure.store.postgres.params import PARAMS
 from perdure.store.postgres.wakeups import Wakeups
 from perdure.store.sql.rows import JOB_COLUMNS, WAIT_COLUMNS
-from perdure.store.sql.statements import load_statements
+from perdure.store.sql.statements import expand, load_statements
 
 PACKAGE = "perdure.store.postgres"
 
@@ -48,6 +49,8 @@ def statements_in(schema: str) -> Mapping[str, str]:
         if twice := statements.keys() & more.keys():
             raise ValueError(f"statements named twice: {', '.join(sorted(twice))}")
         statements |= more
+    for name, params in PARAMS.items():
+        statements[name] = expand(statements[name], params)
     return MappingProxyType(statements)
 
 

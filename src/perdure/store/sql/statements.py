@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from datetime import datetime
 from importlib import resources
 from types import MappingProxyType
+from typing import Annotated, Any, get_type_hints
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"[ \t]*--[^\n]*\n")
+_PARAMETER = re.compile(
+    r"(?<!:):(?P<name>[a-z_]+)(?:\.(?P<field>[a-z_]+)|\((?P<columns>[a-z_#,\s]+)\))?"
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
 
 
@@ -34,3 +41,72 @@ def fill(text: str, place: Mapping[str, str]) -> str:
 def is_identifier(text: str) -> bool:
     """Whether a text can stand in SQL as a plain name. Nothing else is ever filled in."""
     return _IDENTIFIER.fullmatch(text) is not None
+
+
+Integer = Annotated[list[Any], "integer"]
+Bigint = Annotated[list[Any], "bigint"]
+Double = Annotated[list[Any], "double precision"]
+Boolean = Annotated[list[Any], "boolean"]
+Text = Annotated[list[Any], "text"]
+Bytea = Annotated[list[Any], "bytea"]
+Interval = Annotated[list[Any], "interval"]
+Moments = Annotated[list[Any], "timestamptz"]
+TextArray = Annotated[list[str], "text[]"]
+Now = Annotated[datetime | None, "timestamptz"]
+"""What a statement takes as now; None leaves it to the database."""
+
+
+class Columns:
+    """Rows as arguments of a statement: a dataclass with one list for each column.
+
+    ``unnest`` fills up lists that are shorter than the others with nulls.
+    """
+
+
+class Params:
+    """The arguments of a statement, by name: a dataclass of values, arrays and ``Columns``."""
+
+    @classmethod
+    def types(cls) -> dict[str, str]:
+        """Names and SQL types of all arguments, in their order."""
+        found: dict[str, str] = {}
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            if isinstance(hint, type) and issubclass(hint, Columns):
+                for column, kind in get_type_hints(hint, include_extras=True).items():
+                    found[f"{name}.{column}"] = kind.__metadata__[0]
+            else:
+                found[name] = hint.__metadata__[0]
+        return found
+
+    def arguments(self) -> Iterator[Any]:
+        for each in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, each.name)
+            if isinstance(value, Columns):
+                for column in fields(value):  # type: ignore[arg-type]
+                    yield getattr(value, column.name)
+            else:
+                yield value
+
+
+def expand(text: str, params: type[Params]) -> str:
+    """Number named parameters, and leave comments out; done once, when statements are loaded.
+
+    ``:now`` is a single value, ``:commits.token`` a column as an array, ``FROM :claims(id, epoch)``
+    columns as a table of that name, and ``#position`` among them the position of each row, from 1.
+    """
+    numbers = {name: (at, kind) for at, (name, kind) in enumerate(params.types().items(), 1)}
+
+    def replace(found: re.Match[str]) -> str:
+        name, field, columns = found.group("name", "field", "columns")
+        if columns is not None:
+            names = [column.strip() for column in columns.split(",")]
+            arrays = [f"{name}.{column}" for column in names if not column.startswith("#")]
+            unnested = ", ".join("${}::{}[]".format(*numbers[each]) for each in arrays)
+            ordinality = " WITH ORDINALITY" if len(arrays) < len(names) else ""
+            listed = ", ".join(column.removeprefix("#") for column in names)
+            return f"unnest({unnested}){ordinality} AS {name} ({listed})"
+        if field is not None:
+            return "${}::{}[]".format(*numbers[f"{name}.{field}"])
+        return "${}::{}".format(*numbers[name])
+
+    return _PARAMETER.sub(replace, _COMMENT.sub("\n", text))

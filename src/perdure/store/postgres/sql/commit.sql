@@ -1,10 +1,6 @@
--- One step of each of many runs. $1 is always the moment that counts as now (null: the database's
--- own).
---
--- Commits ($2 to $8), claims ($9 to $14), events ($15 to $18), new jobs ($19 to $24), kinds of jobs
--- ($25 to $38) and repeats ($39 to $46) refer to each other by position: looking into an array costs
--- the same for one commit and for a thousand, where a join would compare each with each. A claim's
--- kind is that of the job which takes its place, 0 if the job ends, -1 if it repeats.
+-- One step of each of many runs. Its parameters are declared in params.py. Lines refer to their
+-- commit, and jobs to what they are like, by position: looking into an array costs the same for one
+-- commit and for a thousand, where a join would compare each with each.
 --
 -- Everything is judged by rows that are locked, hence by their newest versions, however long they
 -- had to be waited for. The writes find those rows again by key: from what this statement's
@@ -20,25 +16,24 @@ WITH locked AS MATERIALIZED (
     -- For each commit: the run's serial, 0 if the run is not as expected, -1 if this very commit
     -- was written before, by a try whose answer was lost.
     SELECT array_agg(CASE
-               WHEN run.token = given.token THEN -1
-               WHEN run.number = given.expected THEN run.serial
+               WHEN run.token = commits.token THEN -1
+               WHEN run.number = commits.expected THEN run.serial
                WHEN EXISTS (
                    SELECT
                    FROM {schema}.events
                    WHERE events.run_serial = run.serial
-                     AND events.number = given.expected + 1
-                     AND events.token = given.token
+                     AND events.number = commits.expected + 1
+                     AND events.token = commits.token
                ) THEN -1
                ELSE 0
            END) AS serials,
-           array_agg(run.status IS DISTINCT FROM given.status) AS is_moved
-    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
-        AS given (namespace, id, expected, token, status)
+           array_agg(run.status IS DISTINCT FROM commits.status) AS is_moved
+    FROM :commits(namespace, run_id, expected, token, status)
     LEFT JOIN LATERAL (
         SELECT serial, number, token, status
         FROM {schema}.runs
-        WHERE runs.id = given.id
-          AND runs.namespace = given.namespace
+        WHERE runs.id = commits.run_id
+          AND runs.namespace = commits.namespace
         FOR UPDATE
     ) AS run ON true
 ),
@@ -47,21 +42,21 @@ held AS MATERIALIZED (
     -- and 4 more if it is live under a limit.
     SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
            coalesce(
-               array_agg(line.commit) FILTER (
-                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[line.commit] > 0),
+               array_agg(claims.commit) FILTER (
+                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[claims.commit] > 0),
                '{}'
            ) AS stale
-    FROM unnest($9::integer[], $10::text[], $11::integer[]) AS line (commit, id, epoch)
+    FROM :claims(commit, id, epoch)
     LEFT JOIN LATERAL (
         SELECT 1
                + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
                + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
         FROM {schema}.jobs
-        WHERE jobs.id = line.id
-          AND jobs.epoch = line.epoch
+        WHERE jobs.id = claims.id
+          AND jobs.epoch = claims.epoch
           AND jobs.lease_until IS NOT NULL
           -- Runs come first, for everybody.
-          AND (SELECT serials FROM locked)[line.commit] > 0
+          AND (SELECT serials FROM locked)[claims.commit] > 0
         FOR UPDATE
     ) AS job ON true
 ),
@@ -79,27 +74,25 @@ good AS MATERIALIZED (
 ),
 logged AS (
     INSERT INTO {schema}.events (run_serial, number, at, token, data, value)
-    SELECT (SELECT serials FROM good)[line.commit], line.number,
-           coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[line.commit],
-           line.data, line.value
-    FROM unnest($15::integer[], $16::bigint[], $17::bytea[], $18::bytea[])
-        AS line (commit, number, data, value)
-    WHERE (SELECT serials FROM good)[line.commit] > 0
+    SELECT (SELECT serials FROM good)[events.commit], events.number,
+           coalesce(:now, statement_timestamp()), (:commits.token)[events.commit],
+           events.data, events.value
+    FROM :events(commit, number, data, value)
+    WHERE (SELECT serials FROM good)[events.commit] > 0
 ),
 stepped AS (
     UPDATE {schema}.runs
-    SET number      = given.number,
-        token       = given.token,
-        status      = given.status,
-        updated_at  = coalesce($1::timestamptz, statement_timestamp()),
+    SET number      = commits.number,
+        token       = commits.token,
+        status      = commits.status,
+        updated_at  = coalesce(:now, statement_timestamp()),
         finished_at = CASE
-            WHEN given.status IN ('completed', 'failed', 'cancelled', 'skipped')
-            THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
+            WHEN commits.status IN ('completed', 'failed', 'cancelled', 'skipped')
+            THEN coalesce(runs.finished_at, :now, statement_timestamp())
         END,
-        summary     = coalesce(given.summary, runs.summary)
-    FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bytea[]) WITH ORDINALITY
-        AS given (token, status, number, summary, commit)
-    WHERE runs.serial = (SELECT serials FROM good)[given.commit]
+        summary     = coalesce(commits.summary, runs.summary)
+    FROM :commits(token, status, number, summary, #commit)
+    WHERE runs.serial = (SELECT serials FROM good)[commits.commit]
     RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
 ),
 -- The end of a child is what its parent waits for. Sorted, as whoever closes waits sorts them.
@@ -122,22 +115,21 @@ woken AS (
 ),
 ended AS (
     DELETE FROM {schema}.jobs
-    USING unnest($9::integer[], $10::text[], $12::integer[]) AS line (commit, id, kind)
-    WHERE jobs.id = line.id
-      AND line.kind = 0
-      AND (SELECT serials FROM good)[line.commit] > 0
+    USING :claims(commit, id, spec)
+    WHERE jobs.id = claims.id
+      AND claims.spec = 0
+      AND (SELECT serials FROM good)[claims.commit] > 0
 ),
 -- With the job, or with the part of the run that it executed until now.
 forgotten AS (
     DELETE FROM {schema}.failures
-    USING unnest($9::integer[], $10::text[], $12::integer[]) WITH ORDINALITY
-        AS line (commit, id, kind, number)
-    WHERE failures.job_id = line.id
-      AND line.kind >= 0
-      AND (SELECT claims FROM held)[line.number] & 2 > 0
-      AND (SELECT serials FROM good)[line.commit] > 0
+    USING :claims(commit, id, spec, #position)
+    WHERE failures.job_id = claims.id
+      AND claims.spec >= 0
+      AND (SELECT claims FROM held)[claims.position] & 2 > 0
+      AND (SELECT serials FROM good)[claims.commit] > 0
 ),
-kinds AS MATERIALIZED (
+job_specs AS MATERIALIZED (
     -- What jobs have in common that are of the same task: there are few, whatever the batch.
     SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
            max_attempts, now, ready_at,
@@ -145,35 +137,30 @@ kinds AS MATERIALIZED (
            coalesce(deadline_at, now + deadline) AS deadline_at,
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
-        SELECT line.*, moment.now, coalesce(line.run_at, moment.now + line.delay) AS ready_at
-        FROM unnest(
-            $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::bytea[],
-            $31::bigint[], $32::integer[], $33::double precision[], $34::integer[],
-            $35::interval[], $36::timestamptz[], $37::interval[], $38::timestamptz[]
-        ) WITH ORDINALITY
-            AS line (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging,
-                     max_attempts, delay, run_at, deadline, deadline_at, number)
-        CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
-    ) AS line
+        SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
+        FROM :specs(namespace, queue, task, lane, job_group, policy, input_hash, priority, aging,
+                    max_attempts, delay, run_at, deadline, deadline_at, #number)
+        CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
+    ) AS specs
 ),
 -- As new in all but its id, its claim and its lease.
 continued AS (
     UPDATE {schema}.jobs
-    SET queue            = kinds.queue,
-        task             = kinds.task,
-        lane             = kinds.lane,
-        job_group        = kinds.job_group,
-        policy           = kinds.policy,
-        input            = line.input,
-        input_hash       = kinds.input_hash,
-        priority         = kinds.priority,
-        max_attempts     = kinds.max_attempts,
-        node_key         = line.node_key,
-        created_at       = kinds.now,
-        ready_at         = kinds.ready_at,
-        started_at       = kinds.now,
-        deadline_at      = kinds.deadline_at,
-        rank             = kinds.rank,
+    SET queue            = job_specs.queue,
+        task             = job_specs.task,
+        lane             = job_specs.lane,
+        job_group        = job_specs.job_group,
+        policy           = job_specs.policy,
+        input            = claims.input,
+        input_hash       = job_specs.input_hash,
+        priority         = job_specs.priority,
+        max_attempts     = job_specs.max_attempts,
+        node_key         = claims.node_key,
+        created_at       = job_specs.now,
+        ready_at         = job_specs.ready_at,
+        started_at       = job_specs.now,
+        deadline_at      = job_specs.deadline_at,
+        rank             = job_specs.rank,
         attempt          = 1,
         failures         = 0,
         postpones        = 0,
@@ -184,49 +171,45 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM unnest($9::integer[], $10::text[], $12::integer[], $13::bytea[], $14::text[])
-        AS line (commit, id, kind, input, node_key)
-    JOIN kinds ON kinds.number = line.kind
-    WHERE jobs.id = line.id
-      AND (SELECT serials FROM good)[line.commit] > 0
+    FROM :claims(commit, id, spec, input, node_key)
+    JOIN job_specs ON job_specs.number = claims.spec
+    WHERE jobs.id = claims.id
+      AND (SELECT serials FROM good)[claims.commit] > 0
 ),
-repeated AS (
+retried AS (
     UPDATE {schema}.jobs
     SET status = CASE
-            WHEN line.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+            WHEN retries.ready_at <= coalesce(:now, statement_timestamp()) THEN 'waiting'
             ELSE 'scheduled'
         END,
         worker       = NULL,
         lease_until  = NULL,
-        failures     = jobs.failures + CASE WHEN line.is_postponed THEN 0 ELSE 1 END,
-        postpones    = jobs.postpones + CASE WHEN line.is_postponed THEN 1 ELSE 0 END,
-        ready_at     = line.ready_at,
-        rank         = jobs.rank + date_part('epoch', line.ready_at - jobs.ready_at),
+        failures     = jobs.failures + CASE WHEN retries.is_postponed THEN 0 ELSE 1 END,
+        postpones    = jobs.postpones + CASE WHEN retries.is_postponed THEN 1 ELSE 0 END,
+        ready_at     = retries.ready_at,
+        rank         = jobs.rank + date_part('epoch', retries.ready_at - jobs.ready_at),
         avoid_worker = jobs.worker,
-        avoid_until  = line.ready_at + line.hold_off
+        avoid_until  = retries.ready_at + retries.hold_off
     FROM (
         SELECT id, failure, hold_off, is_postponed, closes_limit,
-               coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
-        FROM unnest(
-            $39::integer[], $40::text[], $41::text[], $42::interval[], $43::timestamptz[],
-            $44::interval[], $45::boolean[], $46::text[]
-        ) AS given (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
-        WHERE (SELECT serials FROM good)[given.commit] > 0
-    ) AS line
-    WHERE jobs.id = line.id
+               coalesce(until, coalesce(:now, statement_timestamp()) + delay) AS ready_at
+        FROM :retries(commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        WHERE (SELECT serials FROM good)[retries.commit] > 0
+    ) AS retries
+    WHERE jobs.id = retries.id
     RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
-              jobs.rank, jobs.status, jobs.ready_at, line.failure, line.closes_limit
+              jobs.rank, jobs.status, jobs.ready_at, retries.failure, retries.closes_limit
 ),
 history AS (
     INSERT INTO {schema}.failures (job_id, attempt, worker, failed_at, failure)
-    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure::json
-    FROM repeated
+    SELECT id, attempt, holder, coalesce(:now, statement_timestamp()), failure::json
+    FROM retried
 ),
 -- Sorted, so that two batches take the rows of several limits in the same order.
 closed AS (
     INSERT INTO {schema}.limits AS known (namespace, key, closed_until)
     SELECT namespace, closes_limit, max(ready_at)
-    FROM repeated
+    FROM retried
     WHERE closes_limit IS NOT NULL
     GROUP BY namespace, closes_limit
     ORDER BY namespace, closes_limit
@@ -238,29 +221,28 @@ added AS (
         id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
         max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
     )
-    SELECT line.id, namespace, queue, task, lane, job_group, policy, line.input, input_hash,
-           priority, max_attempts, line.run_id, line.node_key, now, ready_at, deadline_at, rank,
+    SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
+           priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
-    FROM unnest($19::integer[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::text[])
-        AS line (commit, id, run_id, kind, input, node_key)
-    JOIN kinds ON kinds.number = line.kind
-    WHERE (SELECT serials FROM good)[line.commit] > 0
+    FROM :jobs(commit, id, run_id, spec, input, node_key)
+    JOIN job_specs ON job_specs.number = jobs.spec
+    WHERE (SELECT serials FROM good)[jobs.commit] > 0
     RETURNING lane, rank, status
 )
-SELECT coalesce($1::timestamptz, statement_timestamp()),
+SELECT coalesce(:now, statement_timestamp()),
        locked.serials,
        locked.is_moved,
        held.claims,
        EXISTS (SELECT FROM woken),
        -- The lanes of jobs that went back to the queue; empty for one that is ready later.
-       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM repeated),
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried),
        -- What waits in the lanes that are asked about; this statement's own jobs are not among
        -- what it sees in the table.
        least(
            (
                SELECT min(front.rank)
-               FROM unnest($47::text[]) AS place (namespace)
-               CROSS JOIN unnest($48::text[]) AS wanted (lane)
+               FROM unnest(:namespaces) AS place (namespace)
+               CROSS JOIN unnest(:lanes) AS wanted (lane)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM {schema}.jobs
@@ -276,10 +258,10 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
                FROM (
                    SELECT lane, rank, status FROM added
                    UNION ALL
-                   SELECT lane, rank, status FROM repeated
+                   SELECT lane, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY ($48::text[])
+                 AND lane = ANY (:lanes)
            )
        )
 FROM locked

@@ -1,0 +1,122 @@
+"""The arguments of statements that take many: by name here and in SQL, numbered when loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure.store.sql.statements import (
+    Bigint,
+    Boolean,
+    Bytea,
+    Columns,
+    Double,
+    Integer,
+    Interval,
+    Moments,
+    Now,
+    Params,
+    Text,
+    TextArray,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitColumns(Columns):
+    """Steps of different runs, sorted by namespace and id: the order in which runs are locked."""
+
+    namespace: Text
+    run_id: Text
+    expected: Bigint
+    token: Bigint
+    status: Text
+    number: Bigint
+    """That of the run's last event once it is written."""
+    summary: Bytea
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimColumns(Columns):
+    """Jobs that these commits settle, sorted by id: the order in which jobs are locked."""
+
+    commit: Integer
+    """The position of its commit, from 1; so in all columns below."""
+    id: Text
+    epoch: Integer
+    spec: Integer
+    """The position of what the next job in its place is like; 0 if it ends, -1 if it is retried."""
+    input: Bytea
+    node_key: Text
+
+
+@dataclass(frozen=True, slots=True)
+class EventColumns(Columns):
+    commit: Integer
+    number: Bigint
+    data: Bytea
+    value: Bytea
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumns(Columns):
+    """New jobs."""
+
+    commit: Integer
+    id: Text
+    run_id: Text
+    spec: Integer
+    input: Bytea
+    node_key: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SpecColumns(Columns):
+    """What jobs of the same task have in common, sent once however many of them are written.
+
+    Half of what a large batch costs is encoding its columns, and jobs of runs differ in little.
+    """
+
+    namespace: Text
+    queue: Text
+    task: Text
+    lane: Text
+    job_group: Text
+    policy: Bytea
+    input_hash: Bigint
+    priority: Integer
+    aging: Double
+    max_attempts: Integer
+    delay: Interval
+    run_at: Moments
+    deadline: Interval
+    deadline_at: Moments
+
+
+@dataclass(frozen=True, slots=True)
+class RetryColumns(Columns):
+    """Jobs that go back to the queue after a failure."""
+
+    commit: Integer
+    id: Text
+    failure: Text
+    delay: Interval
+    until: Moments
+    hold_off: Interval
+    is_postponed: Boolean
+    closes_limit: Text
+
+
+@dataclass(frozen=True, slots=True)
+class CommitParams(Params):
+    now: Now
+    commits: CommitColumns
+    claims: ClaimColumns
+    events: EventColumns
+    jobs: JobColumns
+    specs: SpecColumns
+    retries: RetryColumns
+    namespaces: TextArray
+    lanes: TextArray
+
+
+PARAMS: dict[str, type[Params]] = {"commit_runs": CommitParams}
+"""By the name of the statement that takes them."""

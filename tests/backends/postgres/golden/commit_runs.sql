@@ -1,0 +1,254 @@
+WITH locked AS MATERIALIZED (
+
+
+
+    SELECT array_agg(CASE
+               WHEN run.token = commits.token THEN -1
+               WHEN run.number = commits.expected THEN run.serial
+               WHEN EXISTS (
+                   SELECT
+                   FROM "perdure".events
+                   WHERE events.run_serial = run.serial
+                     AND events.number = commits.expected + 1
+                     AND events.token = commits.token
+               ) THEN -1
+               ELSE 0
+           END) AS serials,
+           array_agg(run.status IS DISTINCT FROM commits.status) AS is_moved
+    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) AS commits (namespace, run_id, expected, token, status)
+    LEFT JOIN LATERAL (
+        SELECT serial, number, token, status
+        FROM "perdure".runs
+        WHERE runs.id = commits.run_id
+          AND runs.namespace = commits.namespace
+        FOR UPDATE
+    ) AS run ON true
+),
+held AS MATERIALIZED (
+
+
+    SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
+           coalesce(
+               array_agg(claims.commit) FILTER (
+                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[claims.commit] > 0),
+               '{}'
+           ) AS stale
+    FROM unnest($9::integer[], $10::text[], $11::integer[]) AS claims (commit, id, epoch)
+    LEFT JOIN LATERAL (
+        SELECT 1
+               + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
+               + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
+        FROM "perdure".jobs
+        WHERE jobs.id = claims.id
+          AND jobs.epoch = claims.epoch
+          AND jobs.lease_until IS NOT NULL
+
+          AND (SELECT serials FROM locked)[claims.commit] > 0
+        FOR UPDATE
+    ) AS job ON true
+),
+good AS MATERIALIZED (
+
+    SELECT CASE
+               WHEN held.stale = '{}' THEN locked.serials
+               ELSE ARRAY (
+                   SELECT CASE WHEN number = ANY (held.stale) THEN 0 ELSE serial END
+                   FROM unnest(locked.serials) WITH ORDINALITY AS each (serial, number)
+               )
+           END AS serials
+    FROM locked
+    CROSS JOIN held
+),
+logged AS (
+    INSERT INTO "perdure".events (run_serial, number, at, token, data, value)
+    SELECT (SELECT serials FROM good)[events.commit], events.number,
+           coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[events.commit],
+           events.data, events.value
+    FROM unnest($15::integer[], $16::bigint[], $17::bytea[], $18::bytea[]) AS events (commit, number, data, value)
+    WHERE (SELECT serials FROM good)[events.commit] > 0
+),
+stepped AS (
+    UPDATE "perdure".runs
+    SET number      = commits.number,
+        token       = commits.token,
+        status      = commits.status,
+        updated_at  = coalesce($1::timestamptz, statement_timestamp()),
+        finished_at = CASE
+            WHEN commits.status IN ('completed', 'failed', 'cancelled', 'skipped')
+            THEN coalesce(runs.finished_at, $1::timestamptz, statement_timestamp())
+        END,
+        summary     = coalesce(commits.summary, runs.summary)
+    FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bytea[]) WITH ORDINALITY AS commits (token, status, number, summary, commit)
+    WHERE runs.serial = (SELECT serials FROM good)[commits.commit]
+    RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
+),
+
+woken AS (
+    UPDATE "perdure".waits
+    SET due_at = least(waits.due_at, ended.finished_at)
+    FROM (
+        SELECT namespace, id, finished_at, parent_run, parent_key
+        FROM stepped
+        WHERE parent_run IS NOT NULL
+          AND finished_at IS NOT NULL
+        ORDER BY parent_run, namespace, parent_key
+    ) AS ended
+    WHERE waits.run_id = ended.parent_run
+      AND waits.namespace = ended.namespace
+      AND waits.key = ended.parent_key
+      AND waits.kind = 'child'
+      AND waits.name = ended.id
+    RETURNING waits.key
+),
+ended AS (
+    DELETE FROM "perdure".jobs
+    USING unnest($9::integer[], $10::text[], $12::integer[]) AS claims (commit, id, spec)
+    WHERE jobs.id = claims.id
+      AND claims.spec = 0
+      AND (SELECT serials FROM good)[claims.commit] > 0
+),
+
+forgotten AS (
+    DELETE FROM "perdure".failures
+    USING unnest($9::integer[], $10::text[], $12::integer[]) WITH ORDINALITY AS claims (commit, id, spec, position)
+    WHERE failures.job_id = claims.id
+      AND claims.spec >= 0
+      AND (SELECT claims FROM held)[claims.position] & 2 > 0
+      AND (SELECT serials FROM good)[claims.commit] > 0
+),
+job_specs AS MATERIALIZED (
+
+    SELECT number, namespace, queue, task, lane, job_group, policy, input_hash, priority,
+           max_attempts, now, ready_at,
+           CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END AS status,
+           coalesce(deadline_at, now + deadline) AS deadline_at,
+           date_part('epoch', ready_at) + priority * aging AS rank
+    FROM (
+        SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
+        FROM unnest($25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::bytea[], $31::bigint[], $32::integer[], $33::double precision[], $34::integer[], $35::interval[], $36::timestamptz[], $37::interval[], $38::timestamptz[]) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
+        CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+    ) AS specs
+),
+
+continued AS (
+    UPDATE "perdure".jobs
+    SET queue            = job_specs.queue,
+        task             = job_specs.task,
+        lane             = job_specs.lane,
+        job_group        = job_specs.job_group,
+        policy           = job_specs.policy,
+        input            = claims.input,
+        input_hash       = job_specs.input_hash,
+        priority         = job_specs.priority,
+        max_attempts     = job_specs.max_attempts,
+        node_key         = claims.node_key,
+        created_at       = job_specs.now,
+        ready_at         = job_specs.ready_at,
+        started_at       = job_specs.now,
+        deadline_at      = job_specs.deadline_at,
+        rank             = job_specs.rank,
+        attempt          = 1,
+        failures         = 0,
+        postpones        = 0,
+        deaths           = 0,
+        avoid_worker     = NULL,
+        avoid_until      = NULL,
+        limit_keys       = NULL,
+        progress         = 0,
+        progress_message = '',
+        progress_details = NULL
+    FROM unnest($9::integer[], $10::text[], $12::integer[], $13::bytea[], $14::text[]) AS claims (commit, id, spec, input, node_key)
+    JOIN job_specs ON job_specs.number = claims.spec
+    WHERE jobs.id = claims.id
+      AND (SELECT serials FROM good)[claims.commit] > 0
+),
+retried AS (
+    UPDATE "perdure".jobs
+    SET status = CASE
+            WHEN retries.ready_at <= coalesce($1::timestamptz, statement_timestamp()) THEN 'waiting'
+            ELSE 'scheduled'
+        END,
+        worker       = NULL,
+        lease_until  = NULL,
+        failures     = jobs.failures + CASE WHEN retries.is_postponed THEN 0 ELSE 1 END,
+        postpones    = jobs.postpones + CASE WHEN retries.is_postponed THEN 1 ELSE 0 END,
+        ready_at     = retries.ready_at,
+        rank         = jobs.rank + date_part('epoch', retries.ready_at - jobs.ready_at),
+        avoid_worker = jobs.worker,
+        avoid_until  = retries.ready_at + retries.hold_off
+    FROM (
+        SELECT id, failure, hold_off, is_postponed, closes_limit,
+               coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
+        FROM unnest($39::integer[], $40::text[], $41::text[], $42::interval[], $43::timestamptz[], $44::interval[], $45::boolean[], $46::text[]) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        WHERE (SELECT serials FROM good)[retries.commit] > 0
+    ) AS retries
+    WHERE jobs.id = retries.id
+    RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
+              jobs.rank, jobs.status, jobs.ready_at, retries.failure, retries.closes_limit
+),
+history AS (
+    INSERT INTO "perdure".failures (job_id, attempt, worker, failed_at, failure)
+    SELECT id, attempt, holder, coalesce($1::timestamptz, statement_timestamp()), failure::json
+    FROM retried
+),
+
+closed AS (
+    INSERT INTO "perdure".limits AS known (namespace, key, closed_until)
+    SELECT namespace, closes_limit, max(ready_at)
+    FROM retried
+    WHERE closes_limit IS NOT NULL
+    GROUP BY namespace, closes_limit
+    ORDER BY namespace, closes_limit
+    ON CONFLICT (namespace, key) DO UPDATE
+    SET closed_until = greatest(known.closed_until, excluded.closed_until)
+),
+added AS (
+    INSERT INTO "perdure".jobs (
+        id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
+        max_attempts, run_id, node_key, created_at, ready_at, deadline_at, rank, status
+    )
+    SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
+           priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
+           status
+    FROM unnest($19::integer[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::text[]) AS jobs (commit, id, run_id, spec, input, node_key)
+    JOIN job_specs ON job_specs.number = jobs.spec
+    WHERE (SELECT serials FROM good)[jobs.commit] > 0
+    RETURNING lane, rank, status
+)
+SELECT coalesce($1::timestamptz, statement_timestamp()),
+       locked.serials,
+       locked.is_moved,
+       held.claims,
+       EXISTS (SELECT FROM woken),
+
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried),
+
+
+       least(
+           (
+               SELECT min(front.rank)
+               FROM unnest($47::text[]) AS place (namespace)
+               CROSS JOIN unnest($48::text[]) AS wanted (lane)
+               CROSS JOIN LATERAL (
+                   SELECT rank
+                   FROM "perdure".jobs
+                   WHERE status = 'waiting'
+                     AND namespace = place.namespace
+                     AND lane = wanted.lane
+                   ORDER BY rank
+                   LIMIT 1
+               ) AS front
+           ),
+           (
+               SELECT min(rank)
+               FROM (
+                   SELECT lane, rank, status FROM added
+                   UNION ALL
+                   SELECT lane, rank, status FROM retried
+               ) AS own
+               WHERE status = 'waiting'
+                 AND lane = ANY ($48::text[])
+           )
+       )
+FROM locked
+CROSS JOIN held;

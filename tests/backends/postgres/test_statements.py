@@ -1,0 +1,112 @@
+"""Statements as the server gets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from perdure.store.lifecycle import Operation
+from perdure.store.postgres.admin import change_statement
+from perdure.store.postgres.params import PARAMS
+from perdure.store.postgres.session import statements_in
+from perdure.store.postgres.store import PostgresStore
+from perdure.store.sql.statements import (
+    Columns,
+    Integer,
+    Now,
+    Params,
+    Text,
+    TextArray,
+    expand,
+    fill,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+FILLED_IN = {"filter": "true", "filter_unindexed": "true"}
+COMMANDS = {"create_schema", "keep_others_from_writing"}
+"""Which cannot be prepared: the schema is filled in, or several statements are run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineColumns(Columns):
+    id: Text
+    count: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class SampleParams(Params):
+    now: Now
+    lines: LineColumns
+    names: TextArray
+
+
+class TestExpand:
+    @pytest.mark.parametrize(
+        "text,expanded",
+        [
+            ("SELECT :now", "SELECT $1::timestamptz"),
+            ("a::text = ANY (:names)", "a::text = ANY ($4::text[])"),
+            ("(:lines.count)[1]", "($3::integer[])[1]"),
+            ("FROM :lines(count)", "FROM unnest($3::integer[]) AS lines (count)"),
+            (
+                "FROM :lines(id,\n    count)",
+                "FROM unnest($2::text[], $3::integer[]) AS lines (id, count)",
+            ),
+            (
+                "FROM :lines(id, #position)",
+                "FROM unnest($2::text[]) WITH ORDINALITY AS lines (id, position)",
+            ),
+            ("SELECT 1 -- as of :then\nFROM x", "SELECT 1\nFROM x"),
+        ],
+    )
+    def test_numbers_what_is_named(self, text: str, expanded: str) -> None:
+        assert expand(text, SampleParams) == expanded
+
+    def test_refuses_what_is_not_declared(self) -> None:
+        with pytest.raises(KeyError, match=r"lines\.kind"):
+            expand("FROM :lines(kind)", SampleParams)
+
+    def test_arguments_have_the_order_of_their_numbers(self) -> None:
+        params = SampleParams(now=None, lines=LineColumns(id=["a"], count=[1]), names=["x"])
+
+        assert list(params.arguments()) == [None, ["a"], [1], ["x"]]
+        assert list(SampleParams.types()) == ["now", "lines.id", "lines.count", "names"]
+
+
+def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at() -> None:
+    """A join or an ORDER BY that is added for clarity changes a generic plan: before you write the
+    golden file anew, look at ``test_plans`` and at ``make bench``."""
+    golden = (GOLDEN / "commit_runs.sql").read_text(encoding="utf-8")
+
+    assert statements_in("perdure")["commit_runs"] + "\n" == golden
+
+
+@pytest.mark.parametrize("name", sorted(PARAMS))
+def test_every_parameter_that_is_declared_is_used(name: str) -> None:
+    statement = statements_in("perdure")[name]
+
+    for number in range(1, len(PARAMS[name].types()) + 1):
+        assert f"${number}::" in statement
+
+
+async def test_every_statement_can_be_prepared(bare_postgres_url: str) -> None:
+    store = PostgresStore(bare_postgres_url)
+    await store.open()
+    address = store._session.address
+    statements = dict(statements_in(address.schema))
+    template = statements.pop("change_jobs")
+    changes = (Operation.ABORT, Operation.DISABLE, Operation.ENABLE, Operation.RETRY)
+    for operation in (*changes, Operation.RESUME):
+        for scope in ("ids", "group"):
+            name = f"{operation} {scope}"
+            statements[name] = change_statement(template, operation, scope)
+    connection = await asyncpg.connect(address.dsn)
+    try:
+        for name in statements.keys() - COMMANDS:
+            await connection.prepare(fill(statements[name], FILLED_IN))
+    finally:
+        await connection.close()
+        await store.close()
