@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
 from perdure.clock import ManualClock
+from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, Job, NodeRef, Progress, Status
 from perdure.model.limit import LimitRule
@@ -38,9 +44,14 @@ from tests.conformance.run_builders import (
     jobs_by_key,
     node_job,
     node_lane,
+    read_run,
     repeats,
+    step,
     submit,
 )
+
+FAR = datetime.max.replace(tzinfo=UTC)
+LONG = timedelta.max
 
 
 class TestAJobThatEnds:
@@ -309,3 +320,36 @@ class TestNewJobsOfACommit:
 
         assert len(await store.queries.run_jobs(NAMESPACE, RUN)) == 2000
         assert len(await claim_nodes(store, limit=1500)) == 1500
+
+
+class TestATimeOutOfReach:
+    @pytest.mark.parametrize("change", [{"deadline_at": FAR}, {"run_at": FAR}, {"delay": LONG}])
+    async def test_of_a_job_that_continues_is_refused(
+        self, store: Store, change: dict[str, Any]
+    ) -> None:
+        held = await held_node(store)
+        before = await record_of(store, held.id)
+
+        with pytest.raises(InvalidInput):
+            await go_on(store, settlements=(continues(held, node_job("next", **change)),))
+
+        assert await record_of(store, held.id) == before
+        assert (await read_run(store)).number == 1
+
+    async def test_keeps_all_of_its_batch_from_being_written(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        other, rules = RunId("other"), (LimitRule(key="scale", live_max=5),)
+        held = await held_node(store)
+        await submit(store, id=other)
+        retried = Retried(failure=failure(), delay=HOUR, closes_limit="scale")
+        good = step(1, settlements=(repeats(held, retried),))
+        bad = step(1, run=other, jobs=(node_job("next", run=other, delay=LONG),))
+
+        with pytest.raises(InvalidInput):
+            await store.runs.commit([good, bad])
+
+        assert await is_held(store, held)
+        assert [(await read_run(store, id)).number for id in (RUN, other)] == [1, 1]
+        [usage] = await store.queries.limit_usage(NAMESPACE, rules)
+        assert usage.usage.closed_until is None

@@ -10,6 +10,7 @@ from perdure.model import event as events
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
 from perdure.model.lane import Lane
+from perdure.store.memory.state import LimitRecord
 from tests.verify.breaks_of_decisions import AGES
 from tests.verify.broken import NAMESPACE, Broken, Case
 
@@ -144,11 +145,15 @@ def forget_the_end_of_a_run(broken: Broken) -> None:
 
 
 def close_a_limit_for_ages(broken: Broken) -> None:
-    broken.state.limit(NAMESPACE, "printer").closed_until = broken.now + AGES
+    broken.state.limits.setdefault((NAMESPACE, "printer"), LimitRecord()).closed_until = (
+        broken.now + AGES
+    )
 
 
 def count_starts_of_the_future(broken: Broken) -> None:
-    broken.state.limit(NAMESPACE, "plain").starts.append((broken.now + AGES, 1000))
+    broken.state.limits.setdefault((NAMESPACE, "plain"), LimitRecord()).starts.append(
+        (broken.now + AGES, 1000)
+    )
 
 
 def hold_a_job_that_does_not_count(broken: Broken) -> None:

@@ -83,6 +83,8 @@ class RunStore(Protocol):
         - A new version goes into the lanes of the run's jobs.
         - The end of a child makes the wait of its parent due at once.
         - A snapshot replaces the one that is kept.
+        - A time of a job that some backend could not read back raises ``InvalidInput``, and nothing
+          of the batch is written.
         - A commit repeated with its token after a lost answer is done, and counts once.
         - Answers the lowest rank that waits in ``lanes``, as of this write.
         """

@@ -136,7 +136,7 @@ def record_starts(
 ) -> None:
     """Count jobs that just started under each of their keys, and forget what left the window."""
     for key, count in Counter(key for job in started for key in job.limit_keys).items():
-        record = transaction.state.limit(namespace, key)
+        record = transaction.limit(namespace, key)
         record.last_start_at = transaction.now
         record.count_until(transaction.now + limits.memory_of(rules, key))
         windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
@@ -251,7 +251,7 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome says
         changes |= _effects(job, written, changes["progress"], ready_at)
     if written.retried is not None and written.retried.closes_limit is not None:
-        transaction.state.limit(job.namespace, written.retried.closes_limit).close(ready_at)
+        transaction.limit(job.namespace, written.retried.closes_limit).close(ready_at)
     transaction.move(job, _OPERATIONS[type(outcome)], status, **changes)
     return status
 

@@ -407,8 +407,11 @@ class State:
         concerned = self._concerned[statuses] = (*self._everywhere, *found)
         return concerned
 
-    def limit(self, namespace: str, key: str) -> LimitRecord:
-        return self.limits.setdefault((namespace, key), LimitRecord())
+    def put_limit(self, place: tuple[str, str], record: LimitRecord | None) -> None:
+        if record is None:
+            self.limits.pop(place, None)
+        else:
+            self.limits[place] = record
 
 
 _states: WeakValueDictionary[str, State] = WeakValueDictionary()

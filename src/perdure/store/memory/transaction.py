@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as replace_record
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, HELD, Claim, FailedAttempt, Status
 from perdure.store.lifecycle import Operation, allows
 from perdure.store.memory.records import StoredJob
-from perdure.store.memory.state import State
+from perdure.store.memory.state import LimitRecord, State
 
 
 class Transaction:
@@ -89,6 +90,16 @@ class Transaction:
         """Write what is at ``place``, so that it is as ``before`` again if this operation fails."""
         self._undo.append((put, place, before))
         put(place, after)
+
+    def limit(self, namespace: str, key: str) -> LimitRecord:
+        """What is remembered of a limit key, to be written to."""
+        place = namespace, key
+        before = self.state.limits.get(place)
+        after = (
+            LimitRecord() if before is None else replace_record(before, starts=before.starts.copy())
+        )
+        self.put(self.state.put_limit, place, before, after)
+        return after
 
     def undo(self) -> None:
         for put, place, before in reversed(self._undo):
