@@ -18,6 +18,7 @@ from perdure.model.run import (
     CommitResult,
     CommitState,
     Continues,
+    Ends,
     Repeats,
     RunCommit,
 )
@@ -75,23 +76,10 @@ def compact(column: list[Any]) -> list[Any]:
     return [] if column.count(None) == len(column) else column
 
 
-NOW, SERIALS, IS_MOVED, CLAIMS, IS_DUE, LANES, RANK = range(7)
-"""Where the row that ``commit_runs`` answers with has what."""
-
-
 DONE = CommitResult(state=CommitState.DONE)
 
 
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
-
-
-_CONFLICTING, _DONE_BEFORE = 0, -1  # in place of a run's serial
-
-
-_ENDS, _RETRIES = 0, -1  # in place of what the next job is like
-
-
-_IS_LIMITED = 4  # among what the statement says of a claim
 
 
 class CommitBatch:
@@ -130,7 +118,6 @@ class CommitBatch:
         ]
         jobs = [(position, job) for position, commit in numbered for job in commit.jobs]
         next_jobs = [then.job if type(then) is Continues else None for _, _, _, then in self._lines]
-        fates = [_RETRIES if type(then) is Repeats else _ENDS for _, _, _, then in self._lines]
         retries = [
             (position, id, reachable(then.outcome))
             for id, _, position, then in self._lines
@@ -151,10 +138,10 @@ class CommitBatch:
                 commit=[position for _, _, position, _ in self._lines],
                 id=[id for id, _, _, _ in self._lines],
                 epoch=[epoch for _, epoch, _, _ in self._lines],
-                spec=[
-                    fate if job is None else specs.number_of(job)
-                    for fate, job in zip(fates, next_jobs, strict=True)
-                ],
+                ends=[type(then) is Ends for _, _, _, then in self._lines],
+                next_spec=compact(
+                    [None if job is None else specs.number_of(job) for job in next_jobs]
+                ),
                 input=compact([None if job is None else job.input for job in next_jobs]),
                 node_key=compact(
                     [None if job is None or job.node is None else job.node.key for job in next_jobs]
@@ -191,42 +178,45 @@ class CommitBatch:
 
     def results(self, row: Record) -> list[CommitResult]:
         """What became of each commit, in the order of ``commits``."""
-        serials, claims = row[SERIALS], row[CLAIMS]
+        verdicts = row["verdicts"]
         stale: dict[int, list[Claim]] = {}
-        for (id, epoch, position, _), is_held in zip(self._lines, claims, strict=True):
-            if not is_held and serials[position - 1] > 0:
+        for (id, epoch, position, _), is_current in zip(
+            self._lines, row["is_current"], strict=True
+        ):
+            if not is_current and verdicts[position - 1] == "write":
                 stale.setdefault(position, []).append(Claim(id=id, epoch=epoch))
         results = []
-        for position, serial in enumerate(serials, 1):
-            if serial == _CONFLICTING:
+        for position, verdict in enumerate(verdicts, 1):
+            if verdict == "conflict":
                 results.append(_CONFLICT)
             elif position in stale:
-                claims_of_it = tuple(stale[position])
-                results.append(CommitResult(state=CommitState.STALE, stale=claims_of_it))
+                claims = tuple(stale[position])
+                results.append(CommitResult(state=CommitState.STALE, stale=claims))
             else:
                 results.append(DONE)
         return results
 
-    def note(self, row: Record, results: Sequence[CommitResult], moves: WriteHints) -> None:
-        """Let ``moves`` learn what there is to publish."""
-        for commit, result, is_moved in zip(self.commits, results, row[IS_MOVED], strict=True):
+    def note(self, row: Record, results: Sequence[CommitResult], hints: WriteHints) -> None:
+        """Let ``hints`` learn what there is to publish."""
+        changed = row["status_changed"]
+        for commit, result, is_moved in zip(self.commits, results, changed, strict=True):
             if result is DONE:
-                moves.stepped(commit.run, is_moved=is_moved)
+                hints.stepped(commit.run, is_moved=is_moved)
                 for job in commit.jobs:
-                    note_queued(job, moves)
-        if any(claim & _IS_LIMITED for claim in row[CLAIMS]):
-            moves.frees_limit()
-        if row[IS_DUE]:
-            moves.due()
-        for lane in row[LANES]:
-            moves.queued(Status.WAITING if lane else Status.SCHEDULED, lane)
+                    note_queued(job, hints)
+        if any(row["is_limited"]):
+            hints.frees_limit()
+        if row["is_due"]:
+            hints.due()
+        for lane in row["lanes"]:
+            hints.queued(Status.WAITING if lane else Status.SCHEDULED, lane)
 
     def new(self, row: Record, results: Sequence[CommitResult]) -> list[RunCommit]:
         """Those that were written just now, not by an earlier try."""
         return [
             commit
-            for commit, result, serial in zip(self.commits, results, row[SERIALS], strict=True)
-            if result is DONE and serial != _DONE_BEFORE
+            for commit, result, verdict in zip(self.commits, results, row["verdicts"], strict=True)
+            if result is DONE and verdict == "write"
         ]
 
 
@@ -366,7 +356,7 @@ async def commit_runs(
         batch = CommitBatch(steps)
         row, found = await _commit(session, batch, lanes)
         results |= {id(commit): each for commit, each in zip(batch.commits, found, strict=True)}
-        rank, now = row[RANK], row[NOW]
+        rank, now = row["most_urgent_rank"], row["now"]
     return CommitAnswer(
         results=[results[id(commit)] for commit in commits], most_urgent_rank=rank, now=now
     )
@@ -392,7 +382,7 @@ async def _commit(
                     await effects.lock(batch)
                 row = await connection.fetchrow(session.statements["commit_runs"], *arguments)
                 results = batch.results(row)
-                await effects.write(batch.new(row, results), row[NOW])
+                await effects.write(batch.new(row, results), row["now"])
         batch.note(row, results, moves)
         return row, results, moves
 

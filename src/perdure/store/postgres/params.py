@@ -42,8 +42,9 @@ class ClaimColumns(Columns):
     """The position of its commit, from 1; so in all columns below."""
     id: Text
     epoch: Integer
-    spec: Integer
-    """The position of what the next job in its place is like; 0 if it ends, -1 if it is retried."""
+    ends: Boolean
+    next_spec: Integer
+    """The position of what the next job in its place is like; null if there is none."""
     input: Bytea
     node_key: Text
 

@@ -1,20 +1,9 @@
 WITH locked AS MATERIALIZED (
 
 
-
-    SELECT array_agg(CASE
-               WHEN run.token = commits.token THEN -1
-               WHEN run.number = commits.expected THEN run.serial
-               WHEN EXISTS (
-                   SELECT
-                   FROM "perdure".events
-                   WHERE events.run_serial = run.serial
-                     AND events.number = commits.expected + 1
-                     AND events.token = commits.token
-               ) THEN -1
-               ELSE 0
-           END) AS serials,
-           array_agg(run.status IS DISTINCT FROM commits.status) AS is_moved
+    SELECT array_agg(verdict.name) AS verdicts,
+           array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
+           array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
     FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) AS commits (namespace, run_id, expected, token, status)
     LEFT JOIN LATERAL (
         SELECT serial, number, token, status
@@ -23,27 +12,42 @@ WITH locked AS MATERIALIZED (
           AND runs.namespace = commits.namespace
         FOR UPDATE
     ) AS run ON true
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN run.token = commits.token THEN 'written_before'
+            WHEN run.number = commits.expected THEN 'write'
+            WHEN EXISTS (
+                SELECT
+                FROM "perdure".events
+                WHERE events.run_serial = run.serial
+                  AND events.number = commits.expected + 1
+                  AND events.token = commits.token
+            ) THEN 'written_before'
+            ELSE 'conflict'
+        END
+    ) AS verdict (name)
 ),
 held AS MATERIALIZED (
 
-
-    SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
+    SELECT coalesce(array_agg(job.id IS NOT NULL), '{}') AS is_current,
+           coalesce(array_agg(coalesce(job.has_history, false)), '{}') AS has_history,
+           coalesce(array_agg(coalesce(job.is_limited, false)), '{}') AS is_limited,
            coalesce(
                array_agg(claims.commit) FILTER (
-                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[claims.commit] > 0),
+                   WHERE job.id IS NULL
+                     AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL),
                '{}'
            ) AS stale
     FROM unnest($9::integer[], $10::text[], $11::integer[]) AS claims (commit, id, epoch)
     LEFT JOIN LATERAL (
-        SELECT 1
-               + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
-               + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
+        SELECT jobs.id, failures + postpones + deaths > 0 AS has_history,
+               limit_keys IS NOT NULL AS is_limited
         FROM "perdure".jobs
         WHERE jobs.id = claims.id
           AND jobs.epoch = claims.epoch
           AND jobs.lease_until IS NOT NULL
 
-          AND (SELECT serials FROM locked)[claims.commit] > 0
+          AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL
         FOR UPDATE
     ) AS job ON true
 ),
@@ -52,7 +56,7 @@ good AS MATERIALIZED (
     SELECT CASE
                WHEN held.stale = '{}' THEN locked.serials
                ELSE ARRAY (
-                   SELECT CASE WHEN number = ANY (held.stale) THEN 0 ELSE serial END
+                   SELECT CASE WHEN number <> ALL (held.stale) THEN serial END
                    FROM unnest(locked.serials) WITH ORDINALITY AS each (serial, number)
                )
            END AS serials
@@ -64,8 +68,8 @@ logged AS (
     SELECT (SELECT serials FROM good)[events.commit], events.number,
            coalesce($1::timestamptz, statement_timestamp()), ($5::bigint[])[events.commit],
            events.data, events.value
-    FROM unnest($15::integer[], $16::bigint[], $17::bytea[], $18::bytea[]) AS events (commit, number, data, value)
-    WHERE (SELECT serials FROM good)[events.commit] > 0
+    FROM unnest($16::integer[], $17::bigint[], $18::bytea[], $19::bytea[]) AS events (commit, number, data, value)
+    WHERE (SELECT serials FROM good)[events.commit] IS NOT NULL
 ),
 stepped AS (
     UPDATE "perdure".runs
@@ -102,19 +106,19 @@ woken AS (
 ),
 ended AS (
     DELETE FROM "perdure".jobs
-    USING unnest($9::integer[], $10::text[], $12::integer[]) AS claims (commit, id, spec)
+    USING unnest($9::integer[], $10::text[], $12::boolean[]) AS claims (commit, id, ends)
     WHERE jobs.id = claims.id
-      AND claims.spec = 0
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND claims.ends
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 
 forgotten AS (
     DELETE FROM "perdure".failures
-    USING unnest($9::integer[], $10::text[], $12::integer[]) WITH ORDINALITY AS claims (commit, id, spec, position)
+    USING unnest($9::integer[], $10::text[], $12::boolean[], $13::integer[]) WITH ORDINALITY AS claims (commit, id, ends, next_spec, position)
     WHERE failures.job_id = claims.id
-      AND claims.spec >= 0
-      AND (SELECT claims FROM held)[claims.position] & 2 > 0
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND (claims.ends OR claims.next_spec IS NOT NULL)
+      AND (SELECT has_history FROM held)[claims.position]
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 job_specs AS MATERIALIZED (
 
@@ -125,7 +129,7 @@ job_specs AS MATERIALIZED (
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
-        FROM unnest($25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::bytea[], $31::bigint[], $32::integer[], $33::double precision[], $34::integer[], $35::interval[], $36::timestamptz[], $37::interval[], $38::timestamptz[]) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
+        FROM unnest($26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::bytea[], $32::bigint[], $33::integer[], $34::double precision[], $35::integer[], $36::interval[], $37::timestamptz[], $38::interval[], $39::timestamptz[]) WITH ORDINALITY AS specs (namespace, queue, task, lane, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
         CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
     ) AS specs
 ),
@@ -157,10 +161,10 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM unnest($9::integer[], $10::text[], $12::integer[], $13::bytea[], $14::text[]) AS claims (commit, id, spec, input, node_key)
-    JOIN job_specs ON job_specs.number = claims.spec
+    FROM unnest($9::integer[], $10::text[], $13::integer[], $14::bytea[], $15::text[]) AS claims (commit, id, next_spec, input, node_key)
+    JOIN job_specs ON job_specs.number = claims.next_spec
     WHERE jobs.id = claims.id
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 retried AS (
     UPDATE "perdure".jobs
@@ -179,8 +183,8 @@ retried AS (
     FROM (
         SELECT id, failure, hold_off, is_postponed, closes_limit,
                coalesce(until, coalesce($1::timestamptz, statement_timestamp()) + delay) AS ready_at
-        FROM unnest($39::integer[], $40::text[], $41::text[], $42::interval[], $43::timestamptz[], $44::interval[], $45::boolean[], $46::text[]) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
-        WHERE (SELECT serials FROM good)[retries.commit] > 0
+        FROM unnest($40::integer[], $41::text[], $42::text[], $43::interval[], $44::timestamptz[], $45::interval[], $46::boolean[], $47::text[]) AS retries (commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
+        WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
     RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
@@ -210,25 +214,26 @@ added AS (
     SELECT jobs.id, namespace, queue, task, lane, job_group, policy, jobs.input, input_hash,
            priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
-    FROM unnest($19::integer[], $20::text[], $21::text[], $22::integer[], $23::bytea[], $24::text[]) AS jobs (commit, id, run_id, spec, input, node_key)
+    FROM unnest($20::integer[], $21::text[], $22::text[], $23::integer[], $24::bytea[], $25::text[]) AS jobs (commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
-    WHERE (SELECT serials FROM good)[jobs.commit] > 0
+    WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
     RETURNING lane, rank, status
 )
-SELECT coalesce($1::timestamptz, statement_timestamp()),
-       locked.serials,
-       locked.is_moved,
-       held.claims,
-       EXISTS (SELECT FROM woken),
+SELECT coalesce($1::timestamptz, statement_timestamp()) AS now,
+       locked.verdicts,
+       locked.status_changed,
+       held.is_current,
+       held.is_limited,
+       EXISTS (SELECT FROM woken) AS is_due,
 
-       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried),
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried) AS lanes,
 
 
        least(
            (
                SELECT min(front.rank)
-               FROM unnest($47::text[]) AS place (namespace)
-               CROSS JOIN unnest($48::text[]) AS wanted (lane)
+               FROM unnest($48::text[]) AS place (namespace)
+               CROSS JOIN unnest($49::text[]) AS wanted (lane)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM "perdure".jobs
@@ -247,8 +252,8 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
                    SELECT lane, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND lane = ANY ($48::text[])
+                 AND lane = ANY ($49::text[])
            )
-       )
+       ) AS most_urgent_rank
 FROM locked
 CROSS JOIN held;

@@ -13,21 +13,10 @@
 -- name: commit_runs
 WITH locked AS MATERIALIZED (
     -- In the order of the caller, which sorts them: two batches never wait for each other.
-    -- For each commit: the run's serial, 0 if the run is not as expected, -1 if this very commit
-    -- was written before, by a try whose answer was lost.
-    SELECT array_agg(CASE
-               WHEN run.token = commits.token THEN -1
-               WHEN run.number = commits.expected THEN run.serial
-               WHEN EXISTS (
-                   SELECT
-                   FROM {schema}.events
-                   WHERE events.run_serial = run.serial
-                     AND events.number = commits.expected + 1
-                     AND events.token = commits.token
-               ) THEN -1
-               ELSE 0
-           END) AS serials,
-           array_agg(run.status IS DISTINCT FROM commits.status) AS is_moved
+    -- Serials are null for commits that are not to be written.
+    SELECT array_agg(verdict.name) AS verdicts,
+           array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
+           array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
     FROM :commits(namespace, run_id, expected, token, status)
     LEFT JOIN LATERAL (
         SELECT serial, number, token, status
@@ -36,36 +25,51 @@ WITH locked AS MATERIALIZED (
           AND runs.namespace = commits.namespace
         FOR UPDATE
     ) AS run ON true
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN run.token = commits.token THEN 'written_before'  -- by a try whose answer was lost
+            WHEN run.number = commits.expected THEN 'write'
+            WHEN EXISTS (
+                SELECT
+                FROM {schema}.events
+                WHERE events.run_serial = run.serial
+                  AND events.number = commits.expected + 1
+                  AND events.token = commits.token
+            ) THEN 'written_before'
+            ELSE 'conflict'
+        END
+    ) AS verdict (name)
 ),
 held AS MATERIALIZED (
-    -- For each claim: 0 if it is not current, else 1, 2 more if the job has a history of failures,
-    -- and 4 more if it is live under a limit.
-    SELECT coalesce(array_agg(coalesce(job.is_held, 0)), '{}') AS claims,
+    -- Of each claim; and the commits of claims that are not current.
+    SELECT coalesce(array_agg(job.id IS NOT NULL), '{}') AS is_current,
+           coalesce(array_agg(coalesce(job.has_history, false)), '{}') AS has_history,
+           coalesce(array_agg(coalesce(job.is_limited, false)), '{}') AS is_limited,
            coalesce(
                array_agg(claims.commit) FILTER (
-                   WHERE job.is_held IS NULL AND (SELECT serials FROM locked)[claims.commit] > 0),
+                   WHERE job.id IS NULL
+                     AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL),
                '{}'
            ) AS stale
     FROM :claims(commit, id, epoch)
     LEFT JOIN LATERAL (
-        SELECT 1
-               + CASE WHEN failures + postpones + deaths > 0 THEN 2 ELSE 0 END
-               + CASE WHEN limit_keys IS NOT NULL THEN 4 ELSE 0 END AS is_held
+        SELECT jobs.id, failures + postpones + deaths > 0 AS has_history,
+               limit_keys IS NOT NULL AS is_limited
         FROM {schema}.jobs
         WHERE jobs.id = claims.id
           AND jobs.epoch = claims.epoch
           AND jobs.lease_until IS NOT NULL
           -- Runs come first, for everybody.
-          AND (SELECT serials FROM locked)[claims.commit] > 0
+          AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL
         FOR UPDATE
     ) AS job ON true
 ),
 good AS MATERIALIZED (
-    -- The serials of runs whose commits are carried out; nothing above zero for the others.
+    -- The serials of runs whose commits are written; null for the others.
     SELECT CASE
                WHEN held.stale = '{}' THEN locked.serials
                ELSE ARRAY (
-                   SELECT CASE WHEN number = ANY (held.stale) THEN 0 ELSE serial END
+                   SELECT CASE WHEN number <> ALL (held.stale) THEN serial END
                    FROM unnest(locked.serials) WITH ORDINALITY AS each (serial, number)
                )
            END AS serials
@@ -78,7 +82,7 @@ logged AS (
            coalesce(:now, statement_timestamp()), (:commits.token)[events.commit],
            events.data, events.value
     FROM :events(commit, number, data, value)
-    WHERE (SELECT serials FROM good)[events.commit] > 0
+    WHERE (SELECT serials FROM good)[events.commit] IS NOT NULL
 ),
 stepped AS (
     UPDATE {schema}.runs
@@ -115,19 +119,19 @@ woken AS (
 ),
 ended AS (
     DELETE FROM {schema}.jobs
-    USING :claims(commit, id, spec)
+    USING :claims(commit, id, ends)
     WHERE jobs.id = claims.id
-      AND claims.spec = 0
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND claims.ends
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 -- With the job, or with the part of the run that it executed until now.
 forgotten AS (
     DELETE FROM {schema}.failures
-    USING :claims(commit, id, spec, #position)
+    USING :claims(commit, id, ends, next_spec, #position)
     WHERE failures.job_id = claims.id
-      AND claims.spec >= 0
-      AND (SELECT claims FROM held)[claims.position] & 2 > 0
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND (claims.ends OR claims.next_spec IS NOT NULL)
+      AND (SELECT has_history FROM held)[claims.position]
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 job_specs AS MATERIALIZED (
     -- What jobs have in common that are of the same task: there are few, whatever the batch.
@@ -171,10 +175,10 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM :claims(commit, id, spec, input, node_key)
-    JOIN job_specs ON job_specs.number = claims.spec
+    FROM :claims(commit, id, next_spec, input, node_key)
+    JOIN job_specs ON job_specs.number = claims.next_spec
     WHERE jobs.id = claims.id
-      AND (SELECT serials FROM good)[claims.commit] > 0
+      AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
 retried AS (
     UPDATE {schema}.jobs
@@ -194,7 +198,7 @@ retried AS (
         SELECT id, failure, hold_off, is_postponed, closes_limit,
                coalesce(until, coalesce(:now, statement_timestamp()) + delay) AS ready_at
         FROM :retries(commit, id, failure, delay, until, hold_off, is_postponed, closes_limit)
-        WHERE (SELECT serials FROM good)[retries.commit] > 0
+        WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
     RETURNING jobs.id, jobs.namespace, jobs.attempt, jobs.avoid_worker AS holder, jobs.lane,
@@ -226,16 +230,17 @@ added AS (
            status
     FROM :jobs(commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
-    WHERE (SELECT serials FROM good)[jobs.commit] > 0
+    WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
     RETURNING lane, rank, status
 )
-SELECT coalesce(:now, statement_timestamp()),
-       locked.serials,
-       locked.is_moved,
-       held.claims,
-       EXISTS (SELECT FROM woken),
+SELECT coalesce(:now, statement_timestamp()) AS now,
+       locked.verdicts,
+       locked.status_changed,
+       held.is_current,
+       held.is_limited,
+       EXISTS (SELECT FROM woken) AS is_due,
        -- The lanes of jobs that went back to the queue; empty for one that is ready later.
-       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried),
+       ARRAY (SELECT CASE status WHEN 'waiting' THEN lane ELSE '' END FROM retried) AS lanes,
        -- What waits in the lanes that are asked about; this statement's own jobs are not among
        -- what it sees in the table.
        least(
@@ -263,7 +268,7 @@ SELECT coalesce(:now, statement_timestamp()),
                WHERE status = 'waiting'
                  AND lane = ANY (:lanes)
            )
-       )
+       ) AS most_urgent_rank
 FROM locked
 CROSS JOIN held;
 
