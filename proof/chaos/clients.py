@@ -264,7 +264,7 @@ class Told(Value):
 
 
 async def acted(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
-    """Act on a run, and let the witness say what was told."""
+    """Act on a run, and let the evidence say what was told."""
     told = await answered(asks().begin(place.act, run=place.run), operation)
     is_ignored = isinstance(told.value, ReportAnswer) and not told.value.is_accepted
     if told.answer is Answer.UNCLEAR or is_ignored:  # somebody else's report came first

@@ -53,7 +53,7 @@ CREATE TABLE committed (
 _BATCH = 5_000
 
 
-class WitnessedExecution(Value):
+class RecordedExecution(Value):
     nonce: str
     began_at: float
     namespace: str
@@ -99,17 +99,17 @@ class EvidenceIndex:
 
     # Questions about executions
 
-    def executions_of(self, namespace: str, run: str, key: str) -> list[WitnessedExecution]:
+    def executions_of(self, namespace: str, run: str, key: str) -> list[RecordedExecution]:
         return list(self._executions("namespace = ? AND run = ? AND key = ?", namespace, run, key))
 
-    def executions_of_job(self, job: str) -> list[WitnessedExecution]:
+    def executions_of_job(self, job: str) -> list[RecordedExecution]:
         return list(self._executions("job = ? AND run = ''", job))
 
-    def all_executions(self) -> Iterator[WitnessedExecution]:
+    def all_executions(self) -> Iterator[RecordedExecution]:
         """By job, in the order of their claims."""
         return self._executions("TRUE")
 
-    def is_witnessed(self, flow: str, node: str) -> bool:
+    def is_recorded(self, flow: str, node: str) -> bool:
         """Whether the executions of a node, or of a plain task (no flow), are in the log."""
         return self._is_in("places", flow, node)
 
@@ -272,7 +272,7 @@ class EvidenceIndex:
         match line:
             case BodyBegan():
                 # The columns of the table, in their order; ``began_at`` is the line's ``at``.
-                columns = ("nonce", "at", *WitnessedExecution.__struct_fields__[2:])
+                columns = ("nonce", "at", *RecordedExecution.__struct_fields__[2:])
                 self._insert("executions", *(getattr(line, name) for name in columns))
                 self._insert("places_of", line.nonce, *place_of(line))
                 for key in line.limits:
@@ -303,14 +303,14 @@ class EvidenceIndex:
         marks = ", ".join("?" * len(values))
         self._database.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
 
-    def _executions(self, where: str, *values: str) -> Iterator[WitnessedExecution]:
-        columns = WitnessedExecution.__struct_fields__
+    def _executions(self, where: str, *values: str) -> Iterator[RecordedExecution]:
+        columns = RecordedExecution.__struct_fields__
         text = (
             f"SELECT {', '.join(columns)} FROM executions"
             f" WHERE {where} ORDER BY job, epoch, attempt, began_at"
         )
         for row in self._rows(text, values):
-            yield WitnessedExecution(**dict(zip(columns, row, strict=True)))
+            yield RecordedExecution(**dict(zip(columns, row, strict=True)))
 
     def _is_in(self, table: str, flow: str, node: str) -> bool:
         text = f"SELECT 1 FROM {table} WHERE flow = ? AND node = ?"

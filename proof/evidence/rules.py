@@ -33,7 +33,7 @@ from perdure.verify.finding import contradiction
 from perdure.verify.load import RunView, decoded
 from perdure.verify.replay import Step, origins
 from perdure.verify.rules.jobs import JobView
-from proof.evidence.index import Act, EvidenceIndex, WitnessedExecution
+from proof.evidence.index import Act, EvidenceIndex, RecordedExecution
 from proof.evidence.log import NONCE_PATTERN, Line
 
 ANY_RESULT = object()
@@ -128,8 +128,8 @@ async def verify_with_evidence(
     return [each async for each in EvidenceVerifier(store, log, settings).findings()]
 
 
-OUTPUTS_HAVE_EXECUTIONS_UNWITNESSED = declare(
-    "evidence.outputs_have_executions.unwitnessed",
+OUTPUTS_HAVE_EXECUTIONS_UNRECORDED = declare(
+    "evidence.outputs_have_executions.unrecorded",
     "committed, but the evidence has no execution of it",
 )
 OUTPUTS_HAVE_EXECUTIONS_SEVERAL = declare(
@@ -180,8 +180,8 @@ IS_COUNTED = declare(
 ENDS_ARE_FINAL = declare(
     "evidence.ends_are_final", "a client was told that it is {status}, but it is {job_status}"
 )
-OUTPUT_IS_CURRENT_UNWITNESSED = declare(
-    "evidence.output_is_current.unwitnessed", "completed, but the evidence has no execution of it"
+OUTPUT_IS_CURRENT_UNRECORDED = declare(
+    "evidence.output_is_current.unrecorded", "completed, but the evidence has no execution of it"
 )
 OUTPUT_IS_CURRENT_SEVERAL = declare(
     "evidence.output_is_current.several",
@@ -285,14 +285,14 @@ class EvidenceRules:
         runs = origins(view.run.id, view.replay.steps)
         for step, run in zip(view.replay.steps, runs, strict=True):
             key = output_key(step.event)
-            if key and self._index.is_witnessed(step.before.flow, Key.parse(key).node):
+            if key and self._index.is_recorded(step.before.flow, Key.parse(key).node):
                 yield from self._output(view, step, run, key)
 
     def _output(self, view: RunView, step: Step, run: str, key: str) -> Iterator[Finding]:
         number = step.number
         executions = self._index.executions_of(view.run.namespace, run, key)
         if not executions:
-            yield view.finding("I2", OUTPUTS_HAVE_EXECUTIONS_UNWITNESSED, number, key=key)
+            yield view.finding("I2", OUTPUTS_HAVE_EXECUTIONS_UNRECORDED, number, key=key)
             return
         if not self._index.is_signed(step.before.flow, Key.parse(key).node):
             return
@@ -496,11 +496,11 @@ class EvidenceRules:
         job, index = view.job, self._index
         if not view.is_plain or job.status is not Status.COMPLETED or view.state is None:
             return
-        if not index.is_witnessed("", job.task):
+        if not index.is_recorded("", job.task):
             return
         executions = index.executions_of_job(job.id)
         if not executions:
-            yield view.finding("I2", OUTPUT_IS_CURRENT_UNWITNESSED)
+            yield view.finding("I2", OUTPUT_IS_CURRENT_UNRECORDED)
             return
         if not index.is_signed("", job.task):
             return
@@ -591,7 +591,7 @@ class EvidenceRules:
         """
         for job, group in groupby(self._index.all_executions(), key=lambda each: each.job):
             given_back = self._index.given_back(job)
-            before: WitnessedExecution | None = None
+            before: RecordedExecution | None = None
             for each in group:
                 # A job goes on to other parts, which count anew: what came later is none of this.
                 lost = sum(
@@ -718,7 +718,7 @@ def _crowd(starts: Iterator[tuple[float, str]], most: int, window: float) -> lis
     return []
 
 
-def _place(at: WitnessedExecution) -> dict[str, Any]:
+def _place(at: RecordedExecution) -> dict[str, Any]:
     return {"namespace": at.namespace, "run": at.run, "key": at.key, "job": at.job}
 
 

@@ -26,7 +26,7 @@ from proof.simulate.world import World
 class Asked:
     """Kept outside the store, so that what the store says can be compared with it."""
 
-    witness: MemoryEvidenceLog
+    evidence: MemoryEvidenceLog
     runs: list[str] = field(default_factory=list)
     """Runs that a client was told are durable."""
     jobs: list[str] = field(default_factory=list)
@@ -42,16 +42,16 @@ class Asked:
 
     def accepted_run(self, id: str) -> None:
         self.runs.append(id)
-        self.witness.accepted(run=id)
+        self.evidence.accepted(run=id)
 
     def accepted_job(self, id: str) -> None:
         self.jobs.append(id)
-        self.witness.accepted(job=id)
+        self.evidence.accepted(job=id)
 
     def saw_result(self, run: str) -> None:
         """Somebody got the result of a run, which is final then."""
         if not may_be_replaced(run):
-            self.witness.saw_end("completed", run=run)
+            self.evidence.saw_end("completed", run=run)
 
     @asynccontextmanager
     async def act(
@@ -73,7 +73,7 @@ class Asked:
             raise
         finally:
             if not may_be_replaced(run) and not unclear:
-                self.witness.acted(act, run, key, nonce=nonce, by=by, error=error)
+                self.evidence.acted(act, run, key, nonce=nonce, by=by, error=error)
 
 
 SCHEDULES = ("tick", "tock")

@@ -44,7 +44,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
     """Live through the history of a seed, and judge it."""
     with _quiet(), _one_of_its_kind(seed):
         world = World(seed, show)
-        asked = Asked(world.witness)
+        asked = Asked(world.evidence)
         with (
             simulated_clock(world.loop, world.seed),
             threadless(),

@@ -95,10 +95,10 @@ class Tasks:
     """The tasks of one simulation."""
 
     def __init__(
-        self, seed: str, witness: MemoryEvidenceLog, trace: Trace, find: Callable[[str], None]
+        self, seed: str, evidence: MemoryEvidenceLog, trace: Trace, find: Callable[[str], None]
     ) -> None:
         self._seed = seed
-        self._witness = witness
+        self._evidence = evidence
         self._trace = trace
         self._find = find
         self._executed: Counter[str] = Counter()
@@ -151,7 +151,7 @@ class Tasks:
 
     def _body(self, number: int, *limits: str) -> Any:
         async def body(value: Any, ctx: Context) -> dict[str, Any]:
-            with self._witness.execution(ctx, limits) as execution:
+            with self._evidence.execution(ctx, limits) as execution:
                 await self._live_through(ctx)
                 return {"n": worked(number, value), "wit": execution.nonce}
 
@@ -167,7 +167,7 @@ class Tasks:
 
     async def _outside(self, value: Any, ctx: Context) -> Any:
         """Waits for a report, and asks for one if nobody gives it."""
-        with self._witness.execution(ctx):
+        with self._evidence.execution(ctx):
             key = ctx.idempotency_key
             draw = random.Random(f"{self._seed} pause of {key.partition('~')[0]}")
             poll = draw.choice((None, None, "3s"))
@@ -184,7 +184,7 @@ class Tasks:
 
     async def _parking(self, value: Any, ctx: Context) -> Any:
         """A plain job that waits until it is resumed."""
-        with self._witness.execution(ctx) as execution:
+        with self._evidence.execution(ctx) as execution:
             await self._live_through(ctx)
             await ctx.pause(checkpoint=value)
             return {"n": worked(16, value), "wit": execution.nonce}

@@ -139,7 +139,9 @@ async def checked(world: World) -> list[str]:
     world.loop.alone = world.loop.home
     try:
         settings = EvidenceSettings(limits=LIMITS, allows_pruned=world.is_pruned)
-        found = await verify_with_evidence(world.plain_store(), list(world.witness.lines), settings)
+        found = await verify_with_evidence(
+            world.plain_store(), list(world.evidence.lines), settings
+        )
     finally:
         world.loop.alone = None
     return [f"verifier: {finding_text(finding)}" for finding in found]

@@ -55,7 +55,7 @@ class SimulatedWorker:
 
     def _released(self, event: JobReleased) -> None:
         if event.run_id is None:  # a job of a run is one of another key after the next commit
-            self._world.witness.given_back(event.job_id, event.attempt)
+            self._world.evidence.given_back(event.job_id, event.attempt)
 
     async def _serve(self) -> None:
         self._world.trace("worker starts")

@@ -69,12 +69,12 @@ class World:
         self.trace = Trace(self.loop, show)
         self.draw = random.Random(f"world of {seed}")
         self.faults = drawn_profile(self.draw)
-        self.witness = MemoryEvidenceLog(now=lambda: self.loop.now)
+        self.evidence = MemoryEvidenceLog(now=lambda: self.loop.now)
         self.findings: list[str] = []
         self.is_over = False
         self.is_pruned = False
         """Whether what has ended is removed after a while."""
-        self.tasks = Tasks(self.seed, self.witness, self.trace, self.find)
+        self.tasks = Tasks(self.seed, self.evidence, self.trace, self.find)
         self.flows: dict[str, SimulatedFlow] = {
             each.text: each for each in Drawing(self.draw, self.tasks).flows()
         }

@@ -288,7 +288,7 @@ def start_too_close_to_each_other(broken: Broken) -> None:
     broken.settings = EvidenceSettings(limits=(LimitRule(key="plain", spacing=spacing),))
 
 
-def exceed_a_rate_by_the_witness(broken: Broken) -> None:
+def exceed_a_rate_by_the_evidence(broken: Broken) -> None:
     hour = timedelta(hours=1)
     rule = LimitRule(key="printer", starts_max=1, window=hour)
     broken.settings = EvidenceSettings(limits=(rule,), start_slack=timedelta(seconds=1))
@@ -394,7 +394,7 @@ AT_WORK: list[Case] = [
     (exceed_a_limit, "I11", "limits_hold"),
     (exceed_a_rate, "I11", "limits_hold"),
     (start_too_close_to_each_other, "I11", "limits_hold"),
-    (exceed_a_rate_by_the_witness, "I11", "limits_hold"),
+    (exceed_a_rate_by_the_evidence, "I11", "limits_hold"),
     (start_a_tick_twice, "I2", "one_start_per_tick"),
     (lose_count_of_ticks, "I2", "tick_counts"),
     (lose_what_a_tick_started, "I1", "started_work_exists"),

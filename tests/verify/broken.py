@@ -32,7 +32,7 @@ class Broken:
         self.store = copied(made.store)
         self.state = self.store._session.state
         self.records = self.state.records
-        self.lines: list[Line] = list(made.witness.lines)
+        self.lines: list[Line] = list(made.evidence.lines)
         self.settings: EvidenceSettings = made.settings
         self.plain = made.jobs
 
@@ -140,7 +140,7 @@ class Broken:
     def remove_wait(self, id: str, key: str) -> None:
         self.records.put_wait(self.wait(id, key).place, None)
 
-    # The witness log
+    # The evidence log
 
     def began(self, *, run: str = "", key: str = "", job: str = "", place: int = 0) -> BodyBegan:
         found = [

@@ -27,41 +27,41 @@ ITEMS = 230
 
 @dataclass
 class Scene:
-    """The flows and tasks of one history, whose bodies tell its witness what they do."""
+    """The flows and tasks of one history, whose bodies record what they do."""
 
-    witness: MemoryEvidenceLog
+    evidence: MemoryEvidenceLog
 
     def __post_init__(self) -> None:
-        witness = self.witness
+        evidence = self.evidence
         self.has_paper = False
 
         @task(limits=[Concurrency(1, key="printer")])
         async def sign(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx, limits=["printer"]) as execution:
+            with evidence.execution(ctx, limits=["printer"]) as execution:
                 return {"nonce": execution.nonce, "value": value}
 
         @task
         async def mark(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx) as execution:
+            with evidence.execution(ctx) as execution:
                 return [execution.nonce]
 
         @task(retries=1)
         async def try_twice(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx) as execution:
+            with evidence.execution(ctx) as execution:
                 if ctx.attempt == 1:
                     raise ValueError("not yet")
                 return {"nonce": execution.nonce}
 
         @task
         async def need_paper(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx) as execution:
+            with evidence.execution(ctx) as execution:
                 if not self.has_paper:
                     raise ValueError("out of paper")
                 return {"nonce": execution.nonce}
 
         @task
         async def hand_over(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx) as execution:
+            with evidence.execution(ctx) as execution:
                 report = await ctx.pause("agent", deadline="2h")
                 return {"nonce": execution.nonce, "result": report.result}
 
@@ -71,12 +71,12 @@ class Scene:
 
         @task
         async def undo(value: Any, ctx: Context) -> None:
-            with witness.execution(ctx):
+            with evidence.execution(ctx):
                 pass
 
         @task
         async def stepping(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx) as execution:
+            with evidence.execution(ctx) as execution:
                 await ctx.step("once", lambda: 1)
                 return execution.nonce
 
@@ -90,7 +90,7 @@ class Scene:
 
         @task(queue="plain", limits=[Rate(100, per="1m", key="plain")])
         async def plain(value: Any, ctx: Context) -> Any:
-            with witness.execution(ctx, limits=["plain"]) as execution:
+            with evidence.execution(ctx, limits=["plain"]) as execution:
                 return {"nonce": execution.nonce}
 
         self.plain = plain
@@ -138,9 +138,9 @@ LIMITS = (
 class Made:
     """A history that was made, and what is needed to check it."""
 
-    def __init__(self, store: Store, witness: MemoryEvidenceLog) -> None:
+    def __init__(self, store: Store, evidence: MemoryEvidenceLog) -> None:
         self.store = store
-        self.witness = witness
+        self.evidence = evidence
         self.jobs: dict[str, str] = {}
         """Plain jobs by what they are for."""
         self.settings = EvidenceSettings(
@@ -157,9 +157,9 @@ class Maker:
     """Makes it happen, through a client and a worker as users have them."""
 
     def __init__(self, store: Store) -> None:
-        self.witness = MemoryEvidenceLog()
-        self.scene = Scene(self.witness)
-        self.made = Made(store, self.witness)
+        self.evidence = MemoryEvidenceLog()
+        self.scene = Scene(self.evidence)
+        self.made = Made(store, self.evidence)
         self._store = store
         self._client = AsyncClient(store)
 
@@ -196,7 +196,7 @@ class Maker:
     async def _ended(self) -> None:
         for id in ("chain", "chain two"):
             await (await self._submit(self.scene.chain, 1, id)).result(20)
-            self.witness.saw_end("completed", run=id)
+            self.evidence.saw_end("completed", run=id)
         await (await self._submit(self.scene.looped, 1, "looped")).result(20)
         await (await self._submit(self.scene.flaky, 1, "flaky")).result(20)
         await (await self._submit(self.scene.mapped, [1, 2, 3], "mapped")).result(20)
@@ -207,11 +207,11 @@ class Maker:
             run = await self._submit(self.scene.failing, 1, id)
             with suppress(RunFailed):
                 await run.result(20)
-            self.witness.saw_end("failed", run=id)
+            self.evidence.saw_end("failed", run=id)
         self.scene.has_paper = True
         await self._client.retry("retried", by="ann")
         await self._client.run_handle("retried").result(20)
-        self.witness.saw_end("completed", run="retried")
+        self.evidence.saw_end("completed", run="retried")
 
     async def _forked(self) -> None:
         patch = {"a": {"patched": True}}
@@ -225,7 +225,7 @@ class Maker:
         for _ in range(2):
             nonce = new_nonce()
             await self._client.signal("answered", "go", {"nonce": nonce})
-            self.witness.acted("signal", "answered", "go", nonce=nonce)
+            self.evidence.acted("signal", "answered", "go", nonce=nonce)
         await answered.result(20)
         await self._submit(self.scene.sleeping, 1, "sleeping")
         await self._submit(self.scene.queued, 1, "queued")
@@ -259,7 +259,7 @@ class Maker:
         cancelled = await self._submit(self.scene.parent, 1, "cancelled")
         await came_to(cancelled, RunStatus.WAITING)
         await self._client.cancel("cancelled", reason="enough")
-        self.witness.acted("cancel", "cancelled")
+        self.evidence.acted("cancel", "cancelled")
         await self._until_ended("cancelled/c")
         done = await self._submit(self.scene.parent, 1, "parent done")
         await came_to(done, RunStatus.WAITING)
@@ -276,7 +276,7 @@ class Maker:
         approved = await self._submit(self.scene.approving, 1, "approved")
         for by in ("ann", "bob"):
             await self._client.decide("approved:ok", "approve", by=by)
-            self.witness.acted("decide", "approved", "ok", by=by)
+            self.evidence.acted("decide", "approved", "ok", by=by)
         await approved.result(20)
         await self._submit(self.scene.approving, 1, "open")
         await self._client.decide("open:ok", "approve", by="ann")
@@ -286,15 +286,15 @@ class Maker:
         await self._client.report(
             "reported", "h", status="completed", result={"nonce": nonce}, key="t1"
         )
-        self.witness.acted("report", "reported", "h", nonce=nonce)
+        self.evidence.acted("report", "reported", "h", nonce=nonce)
         await reported.result(20)
 
     async def _plain_jobs(self) -> None:
         for name in ("done", "done two"):
             handle = await self._client.enqueue(self.scene.plain, 1)
-            self.witness.accepted(job=handle.id)
+            self.evidence.accepted(job=handle.id)
             await handle.result(20)
-            self.witness.saw_end("completed", job=handle.id)
+            self.evidence.saw_end("completed", job=handle.id)
             self.made.jobs[name] = handle.id
         later = await self._client.enqueue(self.scene.plain, 1, delay="2h")
         idle = await self._client.enqueue(self.scene.plain, 1, queue=NOBODY)
@@ -314,11 +314,11 @@ class Maker:
         try:
             await self._client.submit(self.scene.chain, object(), id="refused")
         except InvalidInput as error:
-            self.witness.refused(error, run="refused")
+            self.evidence.refused(error, run="refused")
 
     async def _submit(self, flow: BuiltFlow, input: Any, id: str) -> AsyncRunHandle:
         run = await self._client.submit(flow, input, id=id)
-        self.witness.accepted(run=id)
+        self.evidence.accepted(run=id)
         return run
 
     async def _until_ended(self, id: str) -> None:

@@ -32,7 +32,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 async def test_finds_nothing_where_everything_happened_once(store: Store) -> None:
     made = await Maker(store).make()
-    verifier = EvidenceVerifier(store, made.witness.lines, made.settings)
+    verifier = EvidenceVerifier(store, made.evidence.lines, made.settings)
 
     findings = [finding async for finding in verifier.findings()]
 
@@ -67,7 +67,7 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
     while await store.maintenance.prune_jobs("default", dict.fromkeys(FINISHED, at_once), 100):
         pass
     settings = EvidenceSettings(limits=made.settings.limits, allows_pruned=True)
-    verifier = EvidenceVerifier(store, made.witness.lines, settings)
+    verifier = EvidenceVerifier(store, made.evidence.lines, settings)
 
     assert [finding async for finding in verifier.findings()] == []
     assert verifier.counts.runs > 5
@@ -77,17 +77,17 @@ async def test_finds_nothing_after_everything_that_ended_was_pruned(store: Store
 async def test_looks_at_jobs_that_only_their_waiters_still_see(
     store: Store, client: AsyncClient, hire: Hire
 ) -> None:
-    witness = MemoryEvidenceLog()
+    evidence = MemoryEvidenceLog()
 
     @task
     async def sign(value: int, ctx: Context) -> str:
-        with witness.execution(ctx) as execution:
+        with evidence.execution(ctx) as execution:
             return execution.nonce
 
     await hire(sign, keep_completed=0)
     job = await client.enqueue(sign, 1)
     await job.result(20)
-    verifier = EvidenceVerifier(store, witness.lines)
+    verifier = EvidenceVerifier(store, evidence.lines)
 
     assert [finding async for finding in verifier.findings()] == []
     assert await client.jobs() == []

@@ -51,7 +51,7 @@ async def test_the_rows_themselves_are_sound(kept: Kept) -> None:
     store = store_at(f"sqlite:///{kept.path}")
     await store.open()
 
-    findings = await verify_with_evidence(store, kept.made.witness.lines, kept.made.settings)
+    findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
 
     await store.close()
     assert findings == []
@@ -88,7 +88,7 @@ async def test_catches(
     store = store_at(broken_by(statement))
     await store.open()
 
-    findings = await verify_with_evidence(store, kept.made.witness.lines, kept.made.settings)
+    findings = await verify_with_evidence(store, kept.made.evidence.lines, kept.made.settings)
 
     await store.close()
     found = {(finding.args["invariant"], rule_of(finding)) for finding in findings}

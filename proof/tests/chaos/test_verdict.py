@@ -32,10 +32,10 @@ class Case:
         self.client = AsyncClient(url)
         self._url = url
         self._asked = folder / "asks"
-        self._witnessed = folder / "witness"
+        self._recorded = folder / "evidence"
         self._notes = AskNotes(str(self._asked))
-        self._witness = EvidenceLog(self._witnessed)
-        self._witnessed.touch()
+        self._evidence = EvidenceLog(self._recorded)
+        self._recorded.touch()
         self._number = 0
 
     def say(self, act: str, answer: Answer, run: str = "", group: str = "") -> None:
@@ -55,7 +55,7 @@ class Case:
 
     async def verdict(self, *complaints: str) -> Verdict:
         evidence = ChaosRecord(
-            evidence_log=self._witnessed, asked=self._asked, complaints=tuple(complaints)
+            evidence_log=self._recorded, asked=self._asked, complaints=tuple(complaints)
         )
         return await judge(store_at(self._url), evidence)
 
@@ -144,7 +144,7 @@ class TestHowItEnded:
 
 
 async def test_what_the_verifier_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
-    EvidenceLog(tmp_path / "witness").accepted(run="gone")
+    EvidenceLog(tmp_path / "evidence").accepted(run="gone")
 
     [finding] = await findings(case)
 

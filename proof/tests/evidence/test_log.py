@@ -1,4 +1,4 @@
-"""The witness log: what is written is read again, whoever wrote it and however it ended."""
+"""The evidence log: what is written is read again, whoever wrote it and however it ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from proof.evidence.log import (
     read_lines,
 )
 from proof.evidence.rules import Judged
-from proof.tests.evidence.witnessed_tasks import LOG, print_in_process, write_many
+from proof.tests.evidence.evidence_tasks import LOG, print_in_process, write_many
 from tests.worker.conftest import Hire, hire
 
 __all__ = ["hire"]
@@ -46,15 +46,15 @@ async def store(store_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-class TestWitness:
+class TestEvidenceLog:
     def test_keeps_what_it_was_told(self, tmp_path: Path) -> None:
-        witness = EvidenceLog(tmp_path / "log", namespace="n", now=lambda: 1.5)
-        witness.accepted(run="r")
-        witness.refused(InvalidInput("no"), job="j")
-        witness.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
-        witness.saw_end("completed", run="r")
-        witness.given_back("j", 2)
-        witness.close()
+        evidence = EvidenceLog(tmp_path / "log", namespace="n", now=lambda: 1.5)
+        evidence.accepted(run="r")
+        evidence.refused(InvalidInput("no"), job="j")
+        evidence.acted("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
+        evidence.saw_end("completed", run="r")
+        evidence.given_back("j", 2)
+        evidence.close()
 
         lines = [line for _, line in read_lines(tmp_path / "log")]
 
@@ -92,11 +92,11 @@ class TestWitness:
         }
 
     def test_a_line_that_was_cut_short_spoils_no_other(self, tmp_path: Path) -> None:
-        witness = EvidenceLog(tmp_path / "log")
-        witness.accepted(run="before")
+        evidence = EvidenceLog(tmp_path / "log")
+        evidence.accepted(run="before")
         with open(tmp_path / "log", "ab") as file:
             file.write(b'\n{"type":"accep')
-        witness.accepted(run="after")
+        evidence.accepted(run="after")
 
         lines = [line for _, line in read_lines(tmp_path / "log")]
 
@@ -118,11 +118,11 @@ class TestInBodies:
     async def test_tells_of_every_execution(
         self, store: Store, store_url: str, hire: Hire, tmp_path: Path
     ) -> None:
-        witness = EvidenceLog(tmp_path / "log")
+        evidence = EvidenceLog(tmp_path / "log")
 
         @task(retries=1)
         async def print_it(value: int, ctx: Context) -> str:
-            with witness.execution(ctx, limits=["printer"]) as execution:
+            with evidence.execution(ctx, limits=["printer"]) as execution:
                 if ctx.attempt == 1:
                     raise ValueError("no paper")
                 return execution.nonce
@@ -173,11 +173,11 @@ class TestLimits:
         self, store: Store, hire: Hire, signs: bool, judged: int
     ) -> None:
         """Only an output that counted shows that its execution held the claim to its end."""
-        witness = MemoryEvidenceLog()
+        evidence = MemoryEvidenceLog()
 
         @task(limits=[Concurrency(1, key="printer")])
         async def print_it(value: int, ctx: Context) -> str:
-            with witness.execution(ctx, limits=["printer"]) as execution:
+            with evidence.execution(ctx, limits=["printer"]) as execution:
                 return execution.nonce if signs else "unsigned"
 
         await hire(print_it)
@@ -185,7 +185,7 @@ class TestLimits:
             for number in range(3):
                 await (await client.enqueue(print_it, number)).result(20)
         rules = (LimitRule(key="printer", live_max=1), LimitRule(key="unused", live_max=1))
-        verifier = EvidenceVerifier(store, witness.lines, EvidenceSettings(limits=rules))
+        verifier = EvidenceVerifier(store, evidence.lines, EvidenceSettings(limits=rules))
 
         assert [finding async for finding in verifier.findings()] == []
         assert verifier.evidence_counts.limits == {
@@ -198,7 +198,7 @@ class TestEnds:
     async def test_a_job_that_was_started_anew_may_end_otherwise(
         self, store: Store, hire: Hire
     ) -> None:
-        witness = MemoryEvidenceLog()
+        evidence = MemoryEvidenceLog()
         paper: list[str] = []
 
         @task
@@ -210,16 +210,16 @@ class TestEnds:
             job = await client.enqueue(print_it, 1)
             with pytest.raises(JobFailed):
                 await job.result(20)
-            witness.saw_end("failed", job=job.id)
+            evidence.saw_end("failed", job=job.id)
             paper.append("A4")
             await job.retry()
             await job.result(20)
 
-        before = await verify_with_evidence(store, witness.lines)
-        witness.acted("retry", "", job.id)
+        before = await verify_with_evidence(store, evidence.lines)
+        evidence.acted("retry", "", job.id)
 
         assert [each.code for each in before] == ["evidence.ends_are_final"]
-        assert await verify_with_evidence(store, witness.lines) == []
+        assert await verify_with_evidence(store, evidence.lines) == []
 
 
 class TestUnclearAnswers:

@@ -1,4 +1,4 @@
-"""What tells a witness log from processes of its own."""
+"""Tasks that write to an evidence log from processes of their own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def print_in_process(value: int, ctx: Context) -> str:
 
 
 def write_many(path: Path, name: str) -> None:
-    witness = EvidenceLog(path)
+    evidence = EvidenceLog(path)
     for number in range(200):
-        witness.accepted(run=f"{name} {number}")
+        evidence.accepted(run=f"{name} {number}")
