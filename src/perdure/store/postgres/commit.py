@@ -180,9 +180,10 @@ class CommitBatch:
         """What became of each commit, in the order of ``commits``."""
         verdicts = row["verdicts"]
         stale: dict[int, list[Claim]] = {}
-        for (id, epoch, position, _), is_current in zip(
-            self._lines, row["is_current"], strict=True
+        for (id, epoch, position, _), is_limited in zip(
+            self._lines, row["is_limited"], strict=True
         ):
+            is_current = is_limited is not None
             if not is_current and verdicts[position - 1] == "write":
                 stale.setdefault(position, []).append(Claim(id=id, epoch=epoch))
         results = []

@@ -25,22 +25,22 @@ WITH locked AS MATERIALIZED (
             ) THEN 'written_before'
             ELSE 'conflict'
         END
+        OFFSET 0
     ) AS verdict (name)
 ),
 held AS MATERIALIZED (
 
-    SELECT coalesce(array_agg(job.id IS NOT NULL), '{}') AS is_current,
-           coalesce(array_agg(coalesce(job.has_history, false)), '{}') AS has_history,
-           coalesce(array_agg(coalesce(job.is_limited, false)), '{}') AS is_limited,
+    SELECT coalesce(array_agg(job.has_history), '{}') AS has_history,
+           coalesce(array_agg(job.is_limited), '{}') AS is_limited,
            coalesce(
                array_agg(claims.commit) FILTER (
-                   WHERE job.id IS NULL
+                   WHERE job.is_limited IS NULL
                      AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL),
                '{}'
            ) AS stale
     FROM unnest($9::integer[], $10::text[], $11::integer[]) AS claims (commit, id, epoch)
     LEFT JOIN LATERAL (
-        SELECT jobs.id, failures + postpones + deaths > 0 AS has_history,
+        SELECT failures + postpones + deaths > 0 AS has_history,
                limit_keys IS NOT NULL AS is_limited
         FROM "perdure".jobs
         WHERE jobs.id = claims.id
@@ -222,7 +222,6 @@ added AS (
 SELECT coalesce($1::timestamptz, statement_timestamp()) AS now,
        locked.verdicts,
        locked.status_changed,
-       held.is_current,
        held.is_limited,
        EXISTS (SELECT FROM woken) AS is_due,
 
