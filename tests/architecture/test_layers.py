@@ -27,7 +27,7 @@ RULES_INSIDE_A_TRANSACTION = {
 }
 STORE_PARTS = {
     "store.contract",
-    "store.gathering",
+    "store.batching",
     "store.hints",
     "store.lifecycle",
     "store.outcomes",
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.lifecycle": VALUES,
     "store.outcomes": VALUES,
     "store.wakeups": VALUES,
-    "store.gathering": set(),
+    "store.batching": set(),
     "store.sql": VALUES | {"store.contract"},
     "store.memory": BACKEND,
     "store.sqlite": BACKEND,
@@ -63,10 +63,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.opening": VALUES | {"store"},
     "engine": VALUES | {"rules", "store.contract", "store.lifecycle"},
     "pictures": VALUES | {"rules.fold"},
-    "client": VALUES | STORE_FACE | {"rules", "engine", "store.gathering", "nodes", "pictures"},
+    "client": VALUES | STORE_FACE | {"rules", "engine", "store.batching", "nodes", "pictures"},
     "worker": VALUES
     | STORE_FACE
-    | {"rules", "engine", "store.gathering", "client.context", "client.registry", "client.task"},
+    | {"rules", "engine", "store.batching", "client.context", "client.registry", "client.task"},
     "nodes": VALUES | {"rules", "client.context", "client.task"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},

@@ -14,16 +14,16 @@ from perdure import AsyncClient, AsyncJobQueue
 from perdure.errors import StoreError, StoreNotEmpty
 from perdure.store.contract import Store
 from perdure.store.contract.transfer import (
-    Kept,
-    KeptJob,
-    KeptLimit,
-    KeptLimitStart,
-    KeptQueue,
-    KeptSnapshot,
+    JobRow,
+    LimitRow,
+    LimitStartRow,
+    QueueRow,
+    SnapshotRow,
+    TransferRow,
 )
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address
-from perdure.store.sql.kept_tables import BATCH_ROWS_MAX, TABLES, columns_of
+from perdure.store.sql.transfer import BATCH_ROWS_MAX, TABLES, columns_of
 from tests.transfer.flows import calm, flaky
 
 AT = datetime(2030, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -36,18 +36,18 @@ async def opened(url: str) -> Store:
     return store
 
 
-async def dumped(store: Store) -> list[Sequence[Kept]]:
+async def dumped(store: Store) -> list[Sequence[TransferRow]]:
     assert store.transfer is not None
     async with store.transfer.export_rows() as dump:
         return [batch async for batch in dump.batches()]
 
 
-async def given(*batches: Sequence[Kept]) -> AsyncIterator[Sequence[Kept]]:
+async def given(*batches: Sequence[TransferRow]) -> AsyncIterator[Sequence[TransferRow]]:
     for batch in batches:
         yield batch
 
 
-def job(number: int, **fields: object) -> KeptJob:
+def job(number: int, **fields: object) -> JobRow:
     made = {
         "id": f"job-{number:06}",
         "namespace": "default",
@@ -62,7 +62,7 @@ def job(number: int, **fields: object) -> KeptJob:
         "created_at": AT,
         "ready_at": AT,
     }
-    return KeptJob(**(made | fields))  # type: ignore[arg-type]
+    return JobRow(**(made | fields))  # type: ignore[arg-type]
 
 
 class TestDump:
@@ -76,9 +76,9 @@ class TestDump:
                 [[row]] = [batch async for batch in dump.batches()]
             await store.close()
 
-        assert isinstance(row, KeptJob)
+        assert isinstance(row, JobRow)
         assert row.id == first
-        assert dump.contents.counts[KeptJob] == 1
+        assert dump.contents.counts[JobRow] == 1
 
     async def test_comes_in_bounded_batches(self, sqlite_url: str) -> None:
         async with AsyncClient(sqlite_url, tasks=[flaky]) as client:
@@ -113,15 +113,15 @@ class TestDump:
 
 
 class TestLoad:
-    ROWS: Sequence[Sequence[Kept]] = (
-        [KeptSnapshot(run_serial=3, number=9, data=b"\x00\xff")],
+    ROWS: Sequence[Sequence[TransferRow]] = (
+        [SnapshotRow(run_serial=3, number=9, data=b"\x00\xff")],
         [job(1, output=b"1", status="completed", finished_at=AT, dropped=True), job(2)],
-        [KeptLimit(namespace="default", key="api", closed_until=AT, last_start_at=AT)],
+        [LimitRow(namespace="default", key="api", closed_until=AT, last_start_at=AT)],
         [
-            KeptLimitStart(namespace="default", key="api", started_at=AT, count=2),
-            KeptLimitStart(namespace="default", key="api", started_at=AT, count=3),
+            LimitStartRow(namespace="default", key="api", started_at=AT, count=2),
+            LimitStartRow(namespace="default", key="api", started_at=AT, count=3),
         ],
-        [KeptQueue(namespace="default", name="slow", paused_at=AT, paused_by="ann")],
+        [QueueRow(namespace="default", name="slow", paused_at=AT, paused_by="ann")],
     )
 
     async def test_keeps_what_it_was_given(self, target_url: str) -> None:
@@ -134,7 +134,7 @@ class TestLoad:
         assert found == list(self.ROWS)
 
     async def test_writes_nothing_when_the_rows_cannot_be_read(self, target_url: str) -> None:
-        async def cut_off() -> AsyncIterator[Sequence[Kept]]:
+        async def cut_off() -> AsyncIterator[Sequence[TransferRow]]:
             yield [job(1)]
             raise OSError("the disk is gone")
 
@@ -160,7 +160,9 @@ class TestLoad:
     @pytest.mark.parametrize(
         "kept", [batch[0] for batch in ROWS], ids=lambda kept: type(kept).__name__
     )
-    async def test_refuses_a_store_with_anything_in_it(self, target_url: str, kept: Kept) -> None:
+    async def test_refuses_a_store_with_anything_in_it(
+        self, target_url: str, kept: TransferRow
+    ) -> None:
         store = await opened(target_url)
         assert store.transfer is not None
         await store.transfer.import_rows(given([kept]))
@@ -192,7 +194,7 @@ class TestLoad:
         [[found]] = await dumped(store)
         await store.close()
 
-        assert isinstance(found, KeptJob)
+        assert isinstance(found, JobRow)
         assert found.progress_message == "half\ufffdway"
 
 

@@ -16,7 +16,7 @@ from perdure.rules import approving, decide, ending, fold, fold_people, operatin
 from perdure.rules.deciding import Deciding
 from perdure.rules.ending import complete
 from perdure.rules.reading import Reading
-from perdure.store import gathering
+from perdure.store import batching
 from perdure.store.memory import commit as committing
 from perdure.store.memory import jobs, maintenance, runs, schedules
 from perdure.store.memory import submit as submitting
@@ -293,13 +293,13 @@ def _waits_not_surveyed() -> list[Change]:
 
 @mutant("one of several outcomes that wait together is lost")
 def _outcome_lost() -> list[Change]:
-    take = gathering.Batches._take
+    take = batching.Batches._take
 
     def losing(self: Any) -> Any:
         batch = take(self)
         return batch[:-1] if len(batch) > 1 else batch
 
-    return [(gathering.Batches, "_take", losing)]
+    return [(batching.Batches, "_take", losing)]
 
 
 # The rules

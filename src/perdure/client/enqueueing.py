@@ -26,7 +26,7 @@ from perdure.rules.enqueueing import (
     job_template,
     may_be_refused,
 )
-from perdure.store.gathering import Gathering
+from perdure.store.batching import Batcher
 
 INSERT_BATCH_MAX = 1_000
 """Single enqueues that share one insert."""
@@ -56,7 +56,7 @@ class Enqueueing:
         self._access = access
         self._tasks = tasks
         self._aging = aging
-        self._gathering: Gathering[NewJob, Inserted] = Gathering(
+        self._gathering: Batcher[NewJob, Inserted] = Batcher(
             self._insert_batch, batch_max=INSERT_BATCH_MAX
         )
 

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.diagnostics import declare
 from perdure.model.value import Value
-from perdure.store.contract.transfer import KINDS, Kept
+from perdure.store.contract.transfer import ROW_TYPES, TransferRow
 
 UNREADABLE = declare("file.unreadable", "{path} cannot be read: {reason}")
 UNWRITABLE = declare("file.unwritable", "{path} cannot be written: {reason}")
@@ -50,15 +50,15 @@ class Trailer(Value, tag_field="row", tag="end", forbid_unknown_fields=True):
     sha256: str
 
 
-def name_of(kind: type[Kept]) -> str:
+def name_of(kind: type[TransferRow]) -> str:
     """What a kind of row is called in the file."""
     tag = kind.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
-NAMES = tuple(name_of(kind) for kind in KINDS)
-ANY_ROW: Any = reduce(or_, (*KINDS, Trailer))
+NAMES = tuple(name_of(kind) for kind in ROW_TYPES)
+ANY_ROW: Any = reduce(or_, (*ROW_TYPES, Trailer))
 
 encode = msgspec.json.Encoder().encode
 decode_row = msgspec.json.Decoder(ANY_ROW).decode

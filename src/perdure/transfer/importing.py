@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from perdure.store.contract import Store
-from perdure.store.contract.transfer import Kept
+from perdure.store.contract.transfer import TransferRow
 from perdure.store.opening import store_at
 from perdure.transfer.exporting import Progress, Transferred, transfer_of
 from perdure.transfer.reading import ExportFile
@@ -34,7 +34,9 @@ async def import_store(
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
 
 
-async def _told(file: ExportFile, total: int, tell: Progress) -> AsyncIterator[Sequence[Kept]]:
+async def _told(
+    file: ExportFile, total: int, tell: Progress
+) -> AsyncIterator[Sequence[TransferRow]]:
     done = 0
     batches = file.batches()
     while batch := await asyncio.to_thread(next, batches, None):

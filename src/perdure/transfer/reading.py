@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from perdure.errors import InvalidExport, InvalidInput
-from perdure.store.contract.transfer import Kept
+from perdure.store.contract.transfer import TransferRow
 from perdure.transfer.format import FORMAT, SCHEMA, UNREADABLE, Header, Trailer, decode_row, name_of
 
 BATCH_ROWS_MAX = 1000
@@ -36,7 +36,7 @@ class ExportFile:
         with self._opened() as file:
             return self._header(file.readline())
 
-    def batches(self) -> Iterator[Sequence[Kept]]:
+    def batches(self) -> Iterator[Sequence[TransferRow]]:
         """The rows, batches of one kind each. Raises at the end too, if that is not as it was."""
         with self._opened() as file:
             try:
@@ -44,11 +44,11 @@ class ExportFile:
             except (EOFError, OSError, zlib.error) as error:
                 raise self._invalid(f"it is cut off or damaged: {error}") from error
 
-    def _batches(self, file: BinaryIO) -> Iterator[Sequence[Kept]]:
+    def _batches(self, file: BinaryIO) -> Iterator[Sequence[TransferRow]]:
         first = file.readline()
         header = self._header(first)
         sum, counts = hashlib.sha256(first), Counter[str]()
-        batch: list[Kept] = []
+        batch: list[TransferRow] = []
         size = 0
         for number, line in enumerate(file, start=2):
             row = self._row(line, number)
@@ -81,9 +81,9 @@ class ExportFile:
             )
         return header
 
-    def _row(self, line: bytes, number: int) -> Kept | Trailer:
+    def _row(self, line: bytes, number: int) -> TransferRow | Trailer:
         try:
-            row: Kept | Trailer = decode_row(line)
+            row: TransferRow | Trailer = decode_row(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._invalid(f"line {number} is cut off or damaged: {error}") from error
         return row

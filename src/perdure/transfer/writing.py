@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from perdure.errors import InvalidInput
-from perdure.store.contract.transfer import Kept
+from perdure.store.contract.transfer import TransferRow
 from perdure.transfer.format import (
     COMPRESSED_SUFFIX,
     EXISTS,
@@ -39,7 +39,7 @@ class ExportWriter:
     def begin(self, header: Header) -> None:
         self._write(encode(header) + b"\n")
 
-    def add(self, batch: Sequence[Kept]) -> None:
+    def add(self, batch: Sequence[TransferRow]) -> None:
         self._write(b"".join(encode(each) + b"\n" for each in batch))
         self._counts[name_of(type(batch[0]))] += len(batch)
 

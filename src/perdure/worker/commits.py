@@ -28,8 +28,8 @@ from perdure.model.outcome import (
 )
 from perdure.model.payload import Codec
 from perdure.rules.failure import describe
+from perdure.store.batching import Batches
 from perdure.store.contract import Store
-from perdure.store.gathering import Batches
 from perdure.worker.attempt import Attempt
 from perdure.worker.parking import save_checkpoint
 from perdure.worker.run_commits import RunCommits

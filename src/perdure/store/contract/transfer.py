@@ -18,18 +18,18 @@ from perdure.model.job import Status
 from perdure.model.value import Value
 
 
-class Kept(Value, tag_field="row", forbid_unknown_fields=True, omit_defaults=True):
+class TransferRow(Value, tag_field="row", forbid_unknown_fields=True, omit_defaults=True):
     """One row. Fields are named as the columns that both SQL backends have."""
 
 
-class KeptDefinition(Kept, tag="definition"):
+class DefinitionRow(TransferRow, tag="definition"):
     namespace: str
     flow: str
     version: str
     data: bytes
 
 
-class KeptRun(Kept, tag="run"):
+class RunRow(TransferRow, tag="run"):
     serial: int
     """What its events, snapshot and steps name it by, within one store and one export."""
     id: str
@@ -48,7 +48,7 @@ class KeptRun(Kept, tag="run"):
     has_cooldown: bool = False
 
 
-class KeptEvent(Kept, tag="event"):
+class EventRow(TransferRow, tag="event"):
     run_serial: int
     number: int
     at: datetime
@@ -56,13 +56,13 @@ class KeptEvent(Kept, tag="event"):
     value: bytes | None = None
 
 
-class KeptSnapshot(Kept, tag="snapshot"):
+class SnapshotRow(TransferRow, tag="snapshot"):
     run_serial: int
     number: int
     data: bytes
 
 
-class KeptWait(Kept, tag="wait"):
+class WaitRow(TransferRow, tag="wait"):
     run_id: str
     namespace: str
     key: str
@@ -75,8 +75,8 @@ class KeptWait(Kept, tag="wait"):
     deciders: tuple[str, ...] = ()
 
 
-class KeptJob(Kept, tag="job"):
-    """Nobody holds it: see :func:`let_go`."""
+class JobRow(TransferRow, tag="job"):
+    """Nobody holds it: see :func:`release_lease`."""
 
     id: str
     namespace: str
@@ -114,7 +114,7 @@ class KeptJob(Kept, tag="job"):
     output: bytes | None = None
 
 
-class KeptFailure(Kept, tag="failure"):
+class FailureRow(TransferRow, tag="failure"):
     """In the order in which they happened."""
 
     job_id: str
@@ -124,7 +124,7 @@ class KeptFailure(Kept, tag="failure"):
     worker: str | None = None
 
 
-class KeptStep(Kept, tag="step"):
+class StepRow(TransferRow, tag="step"):
     """In the order in which they were stored. Of a run, or of a plain job."""
 
     owner: str
@@ -134,7 +134,7 @@ class KeptStep(Kept, tag="step"):
     job_id: str | None = None
 
 
-class KeptLimit(Kept, tag="limit"):
+class LimitRow(TransferRow, tag="limit"):
     namespace: str
     key: str
     closed_until: datetime | None = None
@@ -142,14 +142,14 @@ class KeptLimit(Kept, tag="limit"):
     counts_until: datetime | None = None
 
 
-class KeptLimitStart(Kept, tag="limit_start"):
+class LimitStartRow(TransferRow, tag="limit_start"):
     namespace: str
     key: str
     started_at: datetime
     count: int
 
 
-class KeptQueue(Kept, tag="queue"):
+class QueueRow(TransferRow, tag="queue"):
     """A queue that is paused."""
 
     namespace: str
@@ -158,7 +158,7 @@ class KeptQueue(Kept, tag="queue"):
     paused_by: str | None = None
 
 
-class KeptSchedule(Kept, tag="schedule"):
+class ScheduleRow(TransferRow, tag="schedule"):
     namespace: str
     name: str
     revision: int
@@ -167,19 +167,19 @@ class KeptSchedule(Kept, tag="schedule"):
     due_at: datetime | None = None
 
 
-KINDS: tuple[type[Kept], ...] = (
-    KeptDefinition,
-    KeptRun,
-    KeptEvent,
-    KeptSnapshot,
-    KeptWait,
-    KeptJob,
-    KeptFailure,
-    KeptStep,
-    KeptLimit,
-    KeptLimitStart,
-    KeptQueue,
-    KeptSchedule,
+ROW_TYPES: tuple[type[TransferRow], ...] = (
+    DefinitionRow,
+    RunRow,
+    EventRow,
+    SnapshotRow,
+    WaitRow,
+    JobRow,
+    FailureRow,
+    StepRow,
+    LimitRow,
+    LimitStartRow,
+    QueueRow,
+    ScheduleRow,
 )
 """In the order in which they are dumped: what others refer to comes first."""
 
@@ -188,7 +188,7 @@ class Contents(Value):
     """What one moment's contents are, before the rows of them are read."""
 
     at: datetime
-    counts: Mapping[type[Kept], int]
+    counts: Mapping[type[TransferRow], int]
     held_until: datetime | None
     """When the last lease on a job ends; None if nobody holds any."""
 
@@ -201,8 +201,8 @@ class Dump(Protocol):
     def contents(self) -> Contents: ...
 
     @abstractmethod
-    def batches(self) -> AsyncIterator[Sequence[Kept]]:
-        """Every row, batches of one kind each, in the order of ``KINDS``."""
+    def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
+        """Every row, batches of one kind each, in the order of ``ROW_TYPES``."""
 
 
 class TransferStore(Protocol):
@@ -210,10 +210,13 @@ class TransferStore(Protocol):
 
     @abstractmethod
     def export_rows(self) -> AbstractAsyncContextManager[Dump]:
-        """One consistent view, open until the end of the block. Jobs are as ``let_go`` has them."""
+        """One consistent view, open until the end of the block.
+
+        - Jobs are as ``release_lease`` leaves them.
+        """
 
     @abstractmethod
-    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+    async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         """Write everything, all or nothing, into a store that keeps nothing yet.
 
         - Raises ``StoreNotEmpty``, and writes nothing, where there is anything but definitions.
@@ -222,7 +225,7 @@ class TransferStore(Protocol):
         """
 
 
-def let_go(job: KeptJob, lease_until: datetime | None, now: datetime) -> KeptJob:
+def release_lease(job: JobRow, lease_until: datetime | None, now: datetime) -> JobRow:
     """A job as nobody holds it, with a higher epoch: its holder can write nowhere it is moved to.
 
     One that was held goes back to the queue with its attempt, as a stopping worker gives it back;

@@ -14,19 +14,20 @@ from perdure.errors import StoreError, StoreNotEmpty
 from perdure.model.hint import Hint, HintKind
 from perdure.store.contract.refusals import LOST, REFUSED
 from perdure.store.contract.transfer import (
-    KINDS,
+    ROW_TYPES,
     Contents,
-    Kept,
-    KeptDefinition,
-    KeptFailure,
-    KeptJob,
+    DefinitionRow,
+    FailureRow,
+    JobRow,
+    TransferRow,
     TransferStore,
-    let_go,
+    release_lease,
 )
 from perdure.store.postgres.connection import Connection, Record, close_gently, connect
 from perdure.store.postgres.rows import storable
 from perdure.store.postgres.session import Session, place_in_sql
-from perdure.store.sql.kept_tables import (
+from perdure.store.sql.rows import readable_json
+from perdure.store.sql.transfer import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
     NAMES,
@@ -40,7 +41,6 @@ from perdure.store.sql.kept_tables import (
     size_of,
     types_of,
 )
-from perdure.store.sql.rows import readable_json
 
 _ROWS_AHEAD = 50
 """Rows that the server sends at once."""
@@ -60,9 +60,9 @@ class PostgresDump:
     def contents(self) -> Contents:
         return self._contents
 
-    async def batches(self) -> AsyncIterator[Sequence[Kept]]:
-        for kind in KINDS:
-            batch: list[Kept] = []
+    async def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
+        for kind in ROW_TYPES:
+            batch: list[TransferRow] = []
             size = 0
             async for row in self._rows(kind):
                 batch.append(_kept(kind, row, self._contents.at))
@@ -73,9 +73,9 @@ class PostgresDump:
             if batch:
                 yield batch
 
-    async def _rows(self, kind: type[Kept]) -> AsyncIterator[Record]:
+    async def _rows(self, kind: type[TransferRow]) -> AsyncIterator[Record]:
         columns = columns_of(kind)
-        if kind is KeptJob:
+        if kind is JobRow:
             columns = (*columns, "lease_until")
         with _losses_told(self._url):
             statement = selection(kind, self._place, columns)
@@ -115,7 +115,7 @@ class PostgresTransfer(TransferStore):
         at: datetime = self._session.moment() or await connection.fetchval("SELECT now()")
         return Contents(at=at, counts=dict(zip(TABLES, counts, strict=True)), held_until=held_until)
 
-    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+    async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         with self._refusals():
             connection = await connect(self._session.address)
         try:
@@ -149,15 +149,15 @@ class PostgresTransfer(TransferStore):
         full = [
             table.name
             for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
-            if has_rows and kind is not KeptDefinition
+            if has_rows and kind is not DefinitionRow
         ]
         if full:
             raise StoreNotEmpty(url=self._session.address.url, tables=full)
 
-    async def _load_batch(self, connection: Connection, batch: Sequence[Kept]) -> None:
+    async def _load_batch(self, connection: Connection, batch: Sequence[TransferRow]) -> None:
         kind = type(batch[0])
         rows = [_row(kind, each) for each in batch]
-        if kind is KeptDefinition:
+        if kind is DefinitionRow:
             await connection.executemany(self._session.statements["load_definition"], rows)
             return
         await connection.copy_records_to_table(
@@ -178,13 +178,15 @@ def _losses_told(url: str) -> Iterator[None]:
         raise StoreError(LOST.fault(url=url, reason=reason)) from error
 
 
-def _kept(kind: type[Kept], row: Record, now: datetime) -> Kept:
-    if kind is KeptJob:
+def _kept(kind: type[TransferRow], row: Record, now: datetime) -> TransferRow:
+    if kind is JobRow:
         *values, lease_until = row
-        return let_go(KeptJob(**dict(zip(columns_of(kind), values, strict=True))), lease_until, now)
+        return release_lease(
+            JobRow(**dict(zip(columns_of(kind), values, strict=True))), lease_until, now
+        )
     values = converted(row, types_of(kind), _READ)
     fields = dict(zip(columns_of(kind), values, strict=True))
-    if kind is KeptFailure:
+    if kind is FailureRow:
         fields["failure"] = fields["failure"].encode()
     return kind(**fields)
 
@@ -203,7 +205,7 @@ _REWRITTEN: dict[str, Convert] = {
 _NEWS = (HintKind.READY, HintKind.SCHEDULED, HintKind.DUE)
 
 
-def _row(kind: type[Kept], kept: Kept) -> list[Any]:
+def _row(kind: type[TransferRow], kept: TransferRow) -> list[Any]:
     columns = columns_of(kind)
     row = converted(attrgetter(*columns)(kept), types_of(kind), _WRITTEN)
     for at, column in enumerate(columns):

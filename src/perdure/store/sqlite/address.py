@@ -19,7 +19,7 @@ _SYNCHRONOUS = ("normal", "full")
 _SHARED = "an in-memory SQLite cannot be shared by threads and processes; use memory://name"
 
 
-class SqlitePlace(Value):
+class SqliteAddress(Value):
     """One set of tables in one file. Handles on the same place share one database."""
 
     url: str
@@ -59,7 +59,7 @@ class SqlitePlace(Value):
         return StoreUnreachable(url=self.url, reason=reason, advice=f"{advice}.")
 
 
-def place_at(url: str) -> SqlitePlace:
+def place_at(url: str) -> SqliteAddress:
     """Read ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, and the options behind it."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or parts.path[:1] not in ("", "/"):
@@ -72,7 +72,7 @@ def place_at(url: str) -> SqlitePlace:
             url=url, reason=_SHARED if path else f"it names no file, and {_SHARED}"
         )
     options = _options_in(url, parts.query)
-    return SqlitePlace(url=url, path=os.path.realpath(path), **options)
+    return SqliteAddress(url=url, path=os.path.realpath(path), **options)
 
 
 def _options_in(url: str, query: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from perdure.diagnostics import safe_repr
 from perdure.errors import InvalidInput
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.transaction import Cursor, Transaction, statements_of
@@ -26,7 +26,7 @@ _LEGACY_TRANSACTION_CONTROL = -1
 class BorrowedInsert:
     """An insert for one place that runs on connections of others."""
 
-    def __init__(self, place: SqlitePlace, clock: Clock, jobs: Sequence[NewJob]) -> None:
+    def __init__(self, place: SqliteAddress, clock: Clock, jobs: Sequence[NewJob]) -> None:
         self._place = place
         self._clock = clock
         self._jobs = jobs

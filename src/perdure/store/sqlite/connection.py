@@ -14,7 +14,7 @@ from perdure.clock import monotonic
 from perdure.diagnostics import declare
 from perdure.errors import PerdureError, SchemaMismatch, StoreError
 from perdure.store.contract.refusals import REFUSED
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 
 TOO_OLD = declare(
     "store.sqlite_too_old",
@@ -49,7 +49,7 @@ _PRAGMAS = (
 )
 
 
-def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
+def connect_writer(place: SqliteAddress) -> sqlite3.Connection:
     """The connection that writes; it makes the file if there is none."""
     if sqlite3.sqlite_version_info < SQLITE_MIN:
         raise StoreError(TOO_OLD.fault(version=sqlite3.sqlite_version, least="3.35"))
@@ -57,11 +57,11 @@ def connect_writer(place: SqlitePlace) -> sqlite3.Connection:
     return _connect(place, synchronous, seconds_max=OPEN_SECONDS_MAX)
 
 
-def connect_reader(place: SqlitePlace) -> sqlite3.Connection:
+def connect_reader(place: SqliteAddress) -> sqlite3.Connection:
     return _connect(place, "PRAGMA query_only = 1", seconds_max=inf)
 
 
-def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqlite3.Connection:
+def _connect(place: SqliteAddress, own_pragma: str, *, seconds_max: float) -> sqlite3.Connection:
     # Transactions and waiting for locks are our own business: neither the module nor SQLite
     # shall do any of it behind our back.
     connection = sqlite3.connect(
@@ -90,7 +90,7 @@ def _connect(place: SqlitePlace, own_pragma: str, *, seconds_max: float) -> sqli
     return connection
 
 
-def as_store_error(error: Exception, place: SqlitePlace) -> Exception:
+def as_store_error(error: Exception, place: SqliteAddress) -> Exception:
     """What a caller sees of an error while the store is open: ours as they are, SQLite's typed."""
     if isinstance(error, PerdureError) or not isinstance(error, sqlite3.Error):
         return error
@@ -99,7 +99,7 @@ def as_store_error(error: Exception, place: SqlitePlace) -> Exception:
     return typed
 
 
-def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
+def as_opening_error(error: Exception, place: SqliteAddress) -> Exception:
     """The same while it is being opened."""
     if not isinstance(error, sqlite3.Error):
         return error
@@ -108,7 +108,7 @@ def as_opening_error(error: Exception, place: SqlitePlace) -> Exception:
     return typed
 
 
-def _opening_error(error: sqlite3.Error, place: SqlitePlace) -> StoreError:
+def _opening_error(error: sqlite3.Error, place: SqliteAddress) -> StoreError:
     code = primary_code(error)
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaMismatch(NOT_A_DATABASE.fault(path=place.path))

@@ -12,7 +12,7 @@ from perdure.clock import Clock
 from perdure.diagnostics import declare
 from perdure.errors import StoreError
 from perdure.store.contract.refusals import CLOSED
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.transaction import statements_of
 from perdure.store.sqlite.writer import Operation, Reader, Request, Requests, Writer
 from perdure.store.wakeups import hub_of
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 class Database:
     """The threads on one place. Use :func:`open_database` and :func:`close_database`."""
 
-    def __init__(self, place: SqlitePlace) -> None:
+    def __init__(self, place: SqliteAddress) -> None:
         self.place = place
         self.users = 0
         self._process = _open  # a fork changes it; asking for the process id is a system call
@@ -132,7 +132,7 @@ def _forget_the_parents() -> None:
 os.register_at_fork(after_in_child=_forget_the_parents)
 
 
-async def open_database(place: SqlitePlace) -> Database:
+async def open_database(place: SqliteAddress) -> Database:
     """The process's database at a place, opened once; give it back with ``close_database``."""
     with _open.lock:
         database = _open.by_key.get(place.key)

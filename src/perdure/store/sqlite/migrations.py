@@ -17,7 +17,7 @@ from perdure.store.sql.migrations import (
     pending,
     require_all,
 )
-from perdure.store.sqlite.address import SqlitePlace, place_at
+from perdure.store.sqlite.address import SqliteAddress, place_at
 from perdure.store.sqlite.connection import OPEN_SECONDS_MAX, patiently
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.transaction import PACKAGE
@@ -27,7 +27,7 @@ _CREATED = re.compile(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", re.MULTILINE
 _TABLES = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
-def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
+def migrate(connection: sqlite3.Connection, place: SqliteAddress) -> None:
     """Bring the tables to this version, or raise ``SchemaMismatch``.
 
     Tables that are up to date are only read: opening waits for nobody then.
@@ -52,7 +52,7 @@ def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
 
 
 def pending_at(
-    connection: sqlite3.Connection, place: SqlitePlace, steps: Sequence[Migration]
+    connection: sqlite3.Connection, place: SqliteAddress, steps: Sequence[Migration]
 ) -> Sequence[Migration]:
     """The steps that the file still needs. It is only read."""
     ours = f"{place.prefix}migrations"
@@ -72,7 +72,7 @@ def pending_at(
     return left
 
 
-def _apply(connection: sqlite3.Connection, place: SqlitePlace, step: Migration) -> None:
+def _apply(connection: sqlite3.Connection, place: SqliteAddress, step: Migration) -> None:
     for statement in _statements_in(step.text):
         connection.execute(statement)
     connection.execute(

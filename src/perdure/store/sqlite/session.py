@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from perdure.clock import Clock, monotonic
 from perdure.diagnostics import declare
 from perdure.errors import StoreError
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.database import Database
 from perdure.store.sqlite.rows import Row
 from perdure.store.sqlite.writer import Operation
@@ -26,7 +26,7 @@ TURN_SECONDS_MAX = 0.005
 
 
 class Session:
-    def __init__(self, place: SqlitePlace, clock: Clock) -> None:
+    def __init__(self, place: SqliteAddress, clock: Clock) -> None:
         self.place = place
         self.clock = clock
         self.database: Database | None = None

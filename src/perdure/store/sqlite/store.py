@@ -9,7 +9,7 @@ from typing import Any
 from perdure.clock import Clock, system_clock
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract import Store
-from perdure.store.sqlite.address import SqlitePlace, place_at
+from perdure.store.sqlite.address import SqliteAddress, place_at
 from perdure.store.sqlite.admin import SqliteAdmin
 from perdure.store.sqlite.audit import SqliteAudit
 from perdure.store.sqlite.borrowed import BorrowedInsert
@@ -28,7 +28,7 @@ class SqliteStore(Store):
     """A handle on one file; handles of one process share its threads and connections."""
 
     def __init__(
-        self, url: str, clock: Clock | None = None, *, place: SqlitePlace | None = None
+        self, url: str, clock: Clock | None = None, *, place: SqliteAddress | None = None
     ) -> None:
         session = Session(place or place_at(url), clock or system_clock)
         self._session = session

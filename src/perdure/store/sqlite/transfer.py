@@ -18,16 +18,17 @@ from perdure.clock import Clock
 from perdure.diagnostics import declare
 from perdure.errors import StoreError, StoreNotEmpty
 from perdure.store.contract.transfer import (
-    KINDS,
+    ROW_TYPES,
     Contents,
-    Kept,
-    KeptDefinition,
-    KeptJob,
-    KeptRun,
+    DefinitionRow,
+    JobRow,
+    RunRow,
+    TransferRow,
     TransferStore,
-    let_go,
+    release_lease,
 )
-from perdure.store.sql.kept_tables import (
+from perdure.store.sql.statements import fill
+from perdure.store.sql.transfer import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
     MOMENT,
@@ -42,8 +43,7 @@ from perdure.store.sql.kept_tables import (
     size_of,
     types_of,
 )
-from perdure.store.sql.statements import fill
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.connection import (
     as_store_error,
     connect_reader,
@@ -72,13 +72,13 @@ UNMOVABLE_ROW = declare(
 Answer = TypeVar("Answer")
 
 
-Connect = Callable[[SqlitePlace], sqlite3.Connection]
+Connect = Callable[[SqliteAddress], sqlite3.Connection]
 
 
 class Aside:
     """Does what it is asked one after the other, also if whoever asked was cancelled meanwhile."""
 
-    def __init__(self, place: SqlitePlace, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, place: SqliteAddress, thread: ThreadPoolExecutor) -> None:
         self._place = place
         self._thread = thread
 
@@ -92,7 +92,7 @@ class Aside:
 
 @asynccontextmanager
 async def aside(
-    place: SqlitePlace, connect: Connect
+    place: SqliteAddress, connect: Connect
 ) -> AsyncIterator[tuple[Aside, sqlite3.Connection]]:
     """Open a connection, and close it; what was not committed is undone."""
     with ThreadPoolExecutor(1, thread_name_prefix="perdure aside") as thread:
@@ -120,9 +120,9 @@ _LARGE_INPUT = "(SELECT large.input FROM {prefix}large_inputs AS large WHERE lar
 
 
 _EXPRESSIONS = {
-    (KeptRun, "number"): LAST_NUMBER,
-    (KeptRun, "updated_at"): f"max(run.updated_at, coalesce({_LAST_EVENT_AT}, 0))",
-    (KeptJob, "input"): f"coalesce(job.input, {_LARGE_INPUT})",
+    (RunRow, "number"): LAST_NUMBER,
+    (RunRow, "updated_at"): f"max(run.updated_at, coalesce({_LAST_EVENT_AT}, 0))",
+    (JobRow, "input"): f"coalesce(job.input, {_LARGE_INPUT})",
 }
 """What is not in a column of its name."""
 
@@ -132,7 +132,7 @@ class SqliteDump:
         self,
         thread: Aside,
         connection: sqlite3.Connection,
-        place: SqlitePlace,
+        place: SqliteAddress,
         contents: Contents,
     ) -> None:
         self._thread = thread
@@ -144,14 +144,14 @@ class SqliteDump:
     def contents(self) -> Contents:
         return self._contents
 
-    async def batches(self) -> AsyncIterator[Sequence[Kept]]:
-        for kind in KINDS:
+    async def batches(self) -> AsyncIterator[Sequence[TransferRow]]:
+        for kind in ROW_TYPES:
             batches = self._read(kind)
             while batch := await self._thread.do(partial(next, batches, None)):
                 yield batch
 
-    def _read(self, kind: type[Kept]) -> Iterator[Sequence[Kept]]:
-        batch: list[Kept] = []
+    def _read(self, kind: type[TransferRow]) -> Iterator[Sequence[TransferRow]]:
+        batch: list[TransferRow] = []
         size = 0
         for row in self._connection.execute(self._statement(kind)):
             batch.append(self._kept(kind, row))
@@ -162,7 +162,7 @@ class SqliteDump:
         if batch:
             yield batch
 
-    def _kept(self, kind: type[Kept], row: Row) -> Kept:
+    def _kept(self, kind: type[TransferRow], row: Row) -> TransferRow:
         try:
             return _kept(kind, row, self._contents.at)
         except (ValueError, TypeError, OverflowError) as error:  # SQLite keeps anything anywhere
@@ -174,9 +174,9 @@ class SqliteDump:
             )
             raise StoreError(fault) from error
 
-    def _statement(self, kind: type[Kept]) -> str:
+    def _statement(self, kind: type[TransferRow]) -> str:
         columns = [_EXPRESSIONS.get((kind, column), column) for column in columns_of(kind)]
-        if kind is KeptJob:
+        if kind is JobRow:
             columns.append("lease_until")
         return fill(selection(kind, "{prefix}", columns), {"prefix": self._place.prefix})
 
@@ -197,7 +197,7 @@ class SqliteTransfer(TransferStore):
             )
             yield SqliteDump(thread, connection, place, contents)
 
-    async def import_rows(self, batches: AsyncIterable[Sequence[Kept]]) -> None:
+    async def import_rows(self, batches: AsyncIterable[Sequence[TransferRow]]) -> None:
         place = self._session.place
         async with aside(place, connect_writer) as (thread, connection):
             await thread.do(partial(_begin_writing, connection, place))
@@ -206,7 +206,7 @@ class SqliteTransfer(TransferStore):
             await thread.do(partial(connection.execute, "COMMIT"))
 
 
-def _begin_reading(connection: sqlite3.Connection, place: SqlitePlace, clock: Clock) -> Contents:
+def _begin_reading(connection: sqlite3.Connection, place: SqliteAddress, clock: Clock) -> Contents:
     def attempt() -> Contents:
         connection.execute("BEGIN")
         try:
@@ -218,7 +218,7 @@ def _begin_reading(connection: sqlite3.Connection, place: SqlitePlace, clock: Cl
     return patiently(attempt, place.path)
 
 
-def _contents(connection: sqlite3.Connection, place: SqlitePlace, now: datetime) -> Contents:
+def _contents(connection: sqlite3.Connection, place: SqliteAddress, now: datetime) -> Contents:
     # The transaction sees what was there at its first read, which is this one.
     counts = connection.execute(counting(place.prefix)).fetchone()
     [held_until] = connection.execute(f"SELECT max(lease_until) FROM {place.prefix}jobs").fetchone()
@@ -229,56 +229,56 @@ def _contents(connection: sqlite3.Connection, place: SqlitePlace, now: datetime)
     )
 
 
-def _kept(kind: type[Kept], row: Row, now: datetime) -> Kept:
+def _kept(kind: type[TransferRow], row: Row, now: datetime) -> TransferRow:
     columns = columns_of(kind)
     values = converted(row[: len(columns)], types_of(kind), _READ)
     kept = convert(dict(zip(columns, values, strict=True)), kind, builtin_types=_AS_THEY_ARE)
-    if isinstance(kept, KeptJob):
-        return let_go(kept, moment_or_none(row[-1]), now)
+    if isinstance(kept, JobRow):
+        return release_lease(kept, moment_or_none(row[-1]), now)
     return kept
 
 
 _WRITTEN: dict[Any, Convert] = {MOMENT: micros, NAMES: as_json}
 
 
-_NOT_KEPT: dict[type[Kept], set[str]] = {KeptRun: {"number"}}
+_NOT_KEPT: dict[type[TransferRow], set[str]] = {RunRow: {"number"}}
 """What the tables tell otherwise: the number of a run is that of its last event."""
 
 
-def _begin_writing(connection: sqlite3.Connection, place: SqlitePlace) -> None:
+def _begin_writing(connection: sqlite3.Connection, place: SqliteAddress) -> None:
     """Take the lock that keeps all others from writing, and see that there is nothing yet."""
     patiently(lambda: connection.execute("BEGIN IMMEDIATE"), place.path)
     found = connection.execute(emptiness(place.prefix)).fetchone()
     full = [
         table.name
         for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
-        if has_rows and kind is not KeptDefinition
+        if has_rows and kind is not DefinitionRow
     ]
     if full:
         raise StoreNotEmpty(url=place.url, tables=full)
 
 
-def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[Kept]) -> None:
+def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[TransferRow]) -> None:
     kind = type(batch[0])
     columns = [name for name in columns_of(kind) if name not in _NOT_KEPT.get(kind, ())]
     # A worker that started here first has saved its own definitions; the same version is the same.
-    verb = "INSERT OR IGNORE" if kind is KeptDefinition else "INSERT"
+    verb = "INSERT OR IGNORE" if kind is DefinitionRow else "INSERT"
     marks = ", ".join("?" * len(columns))
     connection.executemany(
         f"{verb} INTO {prefix}{TABLES[kind].name} ({', '.join(columns)}) VALUES ({marks})",
         [_row(kind, columns, each) for each in batch],
     )
-    large = [(job.id, job.input) for job in batch if isinstance(job, KeptJob) and _is_large(job)]
+    large = [(job.id, job.input) for job in batch if isinstance(job, JobRow) and _is_large(job)]
     connection.executemany(f"INSERT INTO {prefix}large_inputs (job_id, input) VALUES (?, ?)", large)
 
 
-def _row(kind: type[Kept], columns: Sequence[str], kept: Kept) -> list[Any]:
+def _row(kind: type[TransferRow], columns: Sequence[str], kept: TransferRow) -> list[Any]:
     types = dict(zip(columns_of(kind), types_of(kind), strict=True))
     row = converted(attrgetter(*columns)(kept), [types[name] for name in columns], _WRITTEN)
-    if isinstance(kept, KeptJob) and _is_large(kept):
+    if isinstance(kept, JobRow) and _is_large(kept):
         row[columns.index("input")] = None
     return row
 
 
-def _is_large(job: KeptJob) -> bool:
+def _is_large(job: JobRow) -> bool:
     return len(job.input) > INLINE_MAX_BYTES

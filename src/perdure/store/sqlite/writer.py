@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock, monotonic
 from perdure.model.hint import Hint, HintKind
-from perdure.store.sqlite.address import SqlitePlace
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.connection import (
     BYTES,
     as_opening_error,
@@ -85,7 +85,7 @@ Requests = SimpleQueue[Request | None]
 class Reader:
     """Takes requests from a queue that it shares with other readers; None ends one of them."""
 
-    def __init__(self, place: SqlitePlace, sql: Mapping[str, str], requests: Requests) -> None:
+    def __init__(self, place: SqliteAddress, sql: Mapping[str, str], requests: Requests) -> None:
         self._place = place
         self._sql = sql
         self._requests = requests
@@ -243,7 +243,7 @@ class _Undone(Exception):
 class Writer:
     """Starts at once; ``opened`` tells whether the file could be used."""
 
-    def __init__(self, place: SqlitePlace, sql: Mapping[str, str], hub: Hub) -> None:
+    def __init__(self, place: SqliteAddress, sql: Mapping[str, str], hub: Hub) -> None:
         self.opened: Future[None] = Future()
         self.closed: Future[None] = Future()
         self._place = place

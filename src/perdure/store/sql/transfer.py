@@ -12,19 +12,19 @@ import msgspec
 
 from perdure.model.value import Value
 from perdure.store.contract.transfer import (
-    Kept,
-    KeptDefinition,
-    KeptEvent,
-    KeptFailure,
-    KeptJob,
-    KeptLimit,
-    KeptLimitStart,
-    KeptQueue,
-    KeptRun,
-    KeptSchedule,
-    KeptSnapshot,
-    KeptStep,
-    KeptWait,
+    DefinitionRow,
+    EventRow,
+    FailureRow,
+    JobRow,
+    LimitRow,
+    LimitStartRow,
+    QueueRow,
+    RunRow,
+    ScheduleRow,
+    SnapshotRow,
+    StepRow,
+    TransferRow,
+    WaitRow,
 )
 
 BATCH_ROWS_MAX = 1000
@@ -38,28 +38,28 @@ class Table(Value):
     """By what its rows are read, so that a dump of the same contents is the same file."""
 
 
-TABLES: Mapping[type[Kept], Table] = {
-    KeptDefinition: Table(name="definitions", order="namespace, flow, version"),
-    KeptRun: Table(name="runs", order="serial"),
-    KeptEvent: Table(name="events", order="run_serial, number"),
-    KeptSnapshot: Table(name="snapshots", order="run_serial"),
-    KeptWait: Table(name="waits", order="run_id, namespace, key"),
-    KeptJob: Table(name="jobs", order="id"),
-    KeptFailure: Table(name="failures", order="number"),
-    KeptStep: Table(name="steps", order="number"),
-    KeptLimit: Table(name="limits", order="namespace, key"),
-    KeptLimitStart: Table(name="limit_starts", order="namespace, key, started_at, count"),
-    KeptQueue: Table(name="queues", order="namespace, name"),
-    KeptSchedule: Table(name="schedules", order="namespace, name"),
+TABLES: Mapping[type[TransferRow], Table] = {
+    DefinitionRow: Table(name="definitions", order="namespace, flow, version"),
+    RunRow: Table(name="runs", order="serial"),
+    EventRow: Table(name="events", order="run_serial, number"),
+    SnapshotRow: Table(name="snapshots", order="run_serial"),
+    WaitRow: Table(name="waits", order="run_id, namespace, key"),
+    JobRow: Table(name="jobs", order="id"),
+    FailureRow: Table(name="failures", order="number"),
+    StepRow: Table(name="steps", order="number"),
+    LimitRow: Table(name="limits", order="namespace, key"),
+    LimitStartRow: Table(name="limit_starts", order="namespace, key, started_at, count"),
+    QueueRow: Table(name="queues", order="namespace, name"),
+    ScheduleRow: Table(name="schedules", order="namespace, name"),
 }
 
 
 @cache
-def columns_of(kind: type[Kept]) -> tuple[str, ...]:
+def columns_of(kind: type[TransferRow]) -> tuple[str, ...]:
     return kind.__struct_fields__
 
 
-def selection(kind: type[Kept], place: str, columns: Iterable[str]) -> str:
+def selection(kind: type[TransferRow], place: str, columns: Iterable[str]) -> str:
     """The statement that reads a whole table, each row called what its kind is.
 
     ``place`` is what stands before the name of the table.
@@ -86,7 +86,7 @@ Convert = Callable[[Any], Any]
 
 
 @cache
-def types_of(kind: type[Kept]) -> tuple[Any, ...]:
+def types_of(kind: type[TransferRow]) -> tuple[Any, ...]:
     """The type of each field, None left aside."""
     return tuple(_without_none(field.type) for field in msgspec.structs.fields(kind))
 

@@ -117,7 +117,7 @@ class Batches(Generic[Item]):
         return batch
 
 
-class Gathering(Generic[Item, Answer]):
+class Batcher(Generic[Item, Answer]):
     """Batches whose items each wait for an answer of their own."""
 
     def __init__(
