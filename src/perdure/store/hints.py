@@ -8,75 +8,91 @@ from datetime import timedelta
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import NewJob, Status
 
+_ORDER = (
+    HintKind.ABORTING,
+    HintKind.CHANGED,
+    HintKind.READY,
+    HintKind.SCHEDULED,
+    HintKind.DUE,
+    HintKind.RUN,
+)
+"""Who has to stop is told first."""
+
 
 class WriteHints:
     """Gathers what a write did, and says what to publish once it is committed."""
 
+    __slots__ = ("_names", "_stepped")
+
     def __init__(self) -> None:
-        self._changed: set[str] = set()
-        self._stopped: set[str] = set()
-        self._ready: set[str] = set()
+        self._names: dict[HintKind, set[str] | None] = {}
+        """None instead of names means any."""
         self._stepped: set[str] = set()
-        self._moved_runs: set[str] = set()
-        self._is_scheduled = False
-        self._is_due = False
-        self._frees_limit = False
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._stepped)
 
     def queued(self, status: str, lane: str) -> None:
         """A job now waits, or will."""
         if status == Status.WAITING:
-            self._ready.add(lane)
+            self._add(HintKind.READY, lane)
         elif status == Status.SCHEDULED:
-            self._is_scheduled = True
+            self._names[HintKind.SCHEDULED] = None
 
     def moved(self, id: str, status: str, lane: str | None, *, frees_limit: bool = False) -> None:
         """A job got another status; ``frees_limit`` when it made room for others."""
-        self._changed.add(id)
-        self._frees_limit = self._frees_limit or frees_limit
+        self._add(HintKind.CHANGED, id)
+        if frees_limit:
+            self.frees_limit()
         if lane is not None:
             self.queued(status, lane)
 
     def changed(self, ids: Iterable[str]) -> None:
-        self._changed.update(ids)
+        for id in ids:
+            self._add(HintKind.CHANGED, id)
 
     def stopped(self, id: str) -> None:
         """A holder has to know: it is asked to stop, or its claim is gone."""
-        self._stopped.add(id)
+        self._add(HintKind.ABORTING, id)
 
     def frees_limit(self) -> None:
-        self._frees_limit = True
+        """Any lane may have jobs that can start now; so when a queue is no longer paused."""
+        self._names[HintKind.READY] = None
 
     def taken(self, jobs: Iterable[tuple[str, bool, bool]]) -> None:
         """Jobs were taken from their run: id, whether it was held, whether under a limit."""
         for id, was_held, was_limited in jobs:
             if was_held:
-                self._stopped.add(id)
-            self._frees_limit = self._frees_limit or was_limited
+                self.stopped(id)
+            if was_limited:
+                self.frees_limit()
 
     def stepped(self, run: str, *, is_moved: bool) -> None:
         """A run got events; ``is_moved`` when it got another status too."""
-        (self._moved_runs if is_moved else self._stepped).add(run)
+        if is_moved:
+            self._add(HintKind.RUN, run)
+        else:
+            self._stepped.add(run)
 
     def due(self) -> None:
         """A wait was opened with a time, or became due."""
-        self._is_due = True
+        self._names[HintKind.DUE] = None
+
+    def merge(self, more: WriteHints) -> None:
+        """Take over what another write did that is committed together with this one."""
+        for kind, names in more._names.items():
+            known = self._names.setdefault(kind, set())
+            if known is not None and names is not None:
+                known |= names
+            else:
+                self._names[kind] = None
+        self._stepped |= more._stepped
 
     def hints(self) -> Iterator[Hint]:
         """What every process should know."""
-        if self._stopped:
-            yield Hint(kind=HintKind.ABORTING, names=frozenset(self._stopped))
-        if self._changed:
-            yield Hint(kind=HintKind.CHANGED, names=frozenset(self._changed))
-        if self._frees_limit:
-            yield Hint(kind=HintKind.READY)
-        elif self._ready:
-            yield Hint(kind=HintKind.READY, names=frozenset(self._ready))
-        if self._is_scheduled:
-            yield Hint(kind=HintKind.SCHEDULED)
-        if self._is_due:
-            yield Hint(kind=HintKind.DUE)
-        if self._moved_runs:
-            yield Hint(kind=HintKind.RUN, names=frozenset(self._moved_runs))
+        for kind in _ORDER:
+            if kind in self._names:
+                yield Hint(kind=kind, names=frozenset(self._names[kind] or ()))
 
     def hints_nearby(self) -> Iterator[Hint]:
         """What this process alone is told: a notification for each step would cost too much.
@@ -85,6 +101,11 @@ class WriteHints:
         """
         if self._stepped:
             yield Hint(kind=HintKind.RUN, names=frozenset(self._stepped))
+
+    def _add(self, kind: HintKind, name: str) -> None:
+        names = self._names.setdefault(kind, set())
+        if names is not None:
+            names.add(name)
 
 
 def note_queued(job: NewJob, hints: WriteHints) -> None:

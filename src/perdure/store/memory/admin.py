@@ -10,7 +10,6 @@ from typing import Any
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
 from perdure.model.duration import nearest_duration
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import FINISHED, HELD, JobFilter, QueueDepth, QueueInfo, Status, StatusChange
@@ -62,12 +61,12 @@ class MemoryAdmin(AdminStore):
                 namespace=namespace, queue=queue, paused_at=transaction.now, paused_by=by
             )
             transaction.state.paused.setdefault((namespace, queue), pause)
-            transaction.hint(HintKind.DUE)
+            transaction.hints.due()
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         with self._session.transaction() as transaction:
             if transaction.state.paused.pop((namespace, queue), None) is not None:
-                transaction.hint_that_any_lane_is_ready()
+                transaction.hints.frees_limit()
 
     async def live_flows(self, namespace: str | None) -> list[FlowCount]:
         with self._session.transaction() as transaction:
@@ -129,14 +128,14 @@ class MemoryAdmin(AdminStore):
 def _abort(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status is not Status.ACTIVE:
         return transaction.move(job, Operation.ABORT, Status.CANCELLED)
-    transaction.hint(HintKind.ABORTING, job.id)
+    transaction.hints.stopped(job.id)
     return transaction.move(job, Operation.ABORT, Status.ABORTING)
 
 
 def _disable(transaction: Transaction, job: StoredJob) -> StoredJob:
     if job.status not in HELD:
         return transaction.move(job, Operation.DISABLE, Status.DISABLED)
-    transaction.hint(HintKind.ABORTING, job.id)
+    transaction.hints.stopped(job.id)
     return transaction.move(job, Operation.DISABLE, Status.DISABLED, epoch=job.epoch + 1)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, NewJob, Status
 from perdure.model.outcome import Settlement
@@ -96,7 +95,7 @@ def _go_on(transaction: Transaction, run: StoredRun, commit: RunCommit) -> Store
     )
     add_events(transaction, run.place, commit.events, commit.token)
     transaction.put(records.put_run, run.place, run, after)
-    transaction.hint(HintKind.RUN, run.id)
+    transaction.hints.stepped(run.id, is_moved=True)
     return after
 
 
@@ -174,7 +173,7 @@ def _park(transaction: Transaction, job: StoredJob) -> None:
     )
     transaction.save(parked)
     transaction.hint_at_room(job)
-    transaction.hint(HintKind.ABORTING, job.id)
+    transaction.hints.stopped(job.id)
 
 
 def _change_lanes(transaction: Transaction, run: StoredRun, version: str) -> None:
@@ -214,4 +213,4 @@ def _hold_waits(transaction: Transaction, run: StoredRun, *, holds: bool) -> Non
         if wait.is_held is not holds:
             transaction.put(records.put_wait, wait.place, wait, replace(wait, is_held=holds))
             if not holds and wait.due_at is not None:
-                transaction.hint(HintKind.DUE)
+                transaction.hints.due()

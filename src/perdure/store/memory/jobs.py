@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from perdure.errors import FingerprintTaken, JobCancelled
 from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
@@ -110,7 +109,7 @@ def _replace(transaction: Transaction, job: StoredJob, by: JobId) -> None:
         history=transaction.failed(job, failure),
     )
     if job.status in HELD:
-        transaction.hint(HintKind.ABORTING, job.id)
+        transaction.hints.stopped(job.id)
 
 
 def limit_use(transaction: Transaction, namespace: str, rule: LimitRule) -> LimitUse:
@@ -318,7 +317,7 @@ class MemoryJobs(JobStore):
             for claim, latest in progress:
                 if (job := transaction.held(claim)) is not None:
                     transaction.save(replace(job, progress=latest))
-                    transaction.hint(HintKind.CHANGED, job.id)
+                    transaction.hints.changed([job.id])
 
     async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
         with self._session.transaction() as transaction:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.model.hint import HintKind
 from perdure.model.run import RunStatus
 from perdure.model.schedule import (
     Schedule,
@@ -64,5 +63,5 @@ def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:
         inserted = insert(transaction, commit.job)
     transaction.put(schedules.put, place, before, schedule)
     if schedule.state.due_at is not None:
-        transaction.hint(HintKind.DUE)
+        transaction.hints.due()
     return ScheduleAnswer(state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from perdure.errors import RunExists
 from perdure.model.duration import nearest_duration
 from perdure.model.event import NewEvent, StoredEvent
-from perdure.model.hint import HintKind
 from perdure.model.job import HELD, NewJob
 from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
@@ -26,7 +25,7 @@ def take_away(transaction: Transaction, job: StoredJob) -> None:
     transaction.remove(job.id)
     transaction.hint_at_room(job)
     if job.status in HELD:
-        transaction.hint(HintKind.ABORTING, job.id)
+        transaction.hints.stopped(job.id)
 
 
 def remove_tree(transaction: Transaction, root: Place) -> None:
@@ -50,7 +49,7 @@ def _remove(transaction: Transaction, place: Place) -> None:
     forget_steps(transaction, place)
     transaction.put(records.put_events, place, records.events[place], None)
     transaction.put(records.put_run, place, records.runs[place], None)
-    transaction.hint(HintKind.RUN, place[1])
+    transaction.hints.stepped(place[1], is_moved=True)
 
 
 def submit(transaction: Transaction, new: NewRun) -> Submitted:
@@ -131,7 +130,7 @@ def make_due(transaction: Transaction, wait: StoredWait, **changes: bool) -> Non
     records, now = transaction.state.records, transaction.now
     due_at = now if wait.due_at is None else min(wait.due_at, now)
     transaction.put(records.put_wait, wait.place, wait, replace(wait, due_at=due_at, **changes))
-    transaction.hint(HintKind.DUE)
+    transaction.hints.due()
 
 
 def _add(transaction: Transaction, new: NewRun) -> StoredRun:
@@ -153,7 +152,7 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
     transaction.put(records.put_run, run.place, None, run)
     add_events(transaction, run.place, new.events)
     begin(transaction, run.place, new.jobs, new.waits, new.children)
-    transaction.hint(HintKind.RUN, run.id)
+    transaction.hints.stepped(run.id, is_moved=True)
     if run.is_ended:
         tell_parent(transaction, run)
     return run
@@ -177,7 +176,7 @@ def _open(transaction: Transaction, place: Place, new: NewWait) -> None:
     )
     transaction.put(records.put_wait, wait.place, before, wait)
     if wait.due_at is not None:
-        transaction.hint(HintKind.DUE)
+        transaction.hints.due()
 
 
 def _due_at(wait: NewWait, now: datetime) -> datetime | None:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from perdure.clock import Clock
 from perdure.errors import IllegalTransition
 from perdure.model.failure import Failure
-from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, HELD, Claim, FailedAttempt, Status
+from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Operation, allows
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord, State
@@ -28,8 +28,7 @@ class Transaction:
         self.state = state
         self.now = now
         self._undo: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
-        self._hints: dict[HintKind, set[str]] = {}
-        self._any_lane_is_ready = False
+        self.hints = WriteHints()
 
     def held(self, claim: Claim) -> StoredJob | None:
         """The job a claim is on, if the claim is still current."""
@@ -59,7 +58,9 @@ class Transaction:
                 implied["worker"] = None
         moved = replace(job, status=status, **implied | changes)
         self.save(moved)
-        self._hint_at(job, moved)
+        if status is not Status.ACTIVE:
+            frees_limit = bool(job.limit_keys)
+            self.hints.moved(job.id, status, moved.lane.text, frees_limit=frees_limit)
         return moved
 
     def save(self, job: StoredJob) -> None:
@@ -72,19 +73,6 @@ class Transaction:
         """The job's history with one more failure."""
         entry = FailedAttempt(attempt=job.attempt, worker=job.worker, at=self.now, failure=failure)
         return (*job.history, entry)
-
-    def hint(self, kind: HintKind, *names: str) -> None:
-        self._hints.setdefault(kind, set()).update(names)
-
-    def hints(self) -> Iterator[Hint]:
-        for kind, names in self._hints.items():
-            if not (kind is HintKind.READY and self._any_lane_is_ready):
-                yield Hint(kind=kind, names=frozenset(names))
-        if self._any_lane_is_ready:
-            yield Hint(kind=HintKind.READY)
-
-    def hint_that_any_lane_is_ready(self) -> None:
-        self._any_lane_is_ready = True
 
     def put(self, put: Callable[[Any, Any], None], place: Any, before: Any, after: Any) -> None:
         """Write what is at ``place``, so that it is as ``before`` again if this operation fails."""
@@ -112,23 +100,13 @@ class Transaction:
     def _put(self, id: JobId, job: StoredJob | None) -> None:
         self.put(self.state.put, id, self.state.jobs.get(id), job)
 
-    def _hint_at(self, before: StoredJob, after: StoredJob) -> None:
-        if after.status is Status.ACTIVE:
-            return
-        self.hint(HintKind.CHANGED, after.id)
-        self.hint_if_queued(after)
-        self.hint_at_room(before)
-
     def hint_at_room(self, before: StoredJob) -> None:
         """Tell that a job no longer counts under the limits it counted under."""
         if before.limit_keys:
-            self.hint_that_any_lane_is_ready()
+            self.hints.frees_limit()
 
     def hint_if_queued(self, job: StoredJob) -> None:
-        if job.status is Status.WAITING:
-            self.hint(HintKind.READY, job.lane.text)
-        elif job.status is Status.SCHEDULED:
-            self.hint(HintKind.SCHEDULED)
+        self.hints.queued(job.status, job.lane.text)
 
 
 class Session:
@@ -147,5 +125,5 @@ class Session:
             except BaseException:
                 transaction.undo()
                 raise
-        for hint in transaction.hints():
+        for hint in transaction.hints.hints():
             self.state.hub.publish(hint)

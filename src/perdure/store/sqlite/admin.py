@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
@@ -51,14 +50,14 @@ class SqliteAdmin(AdminStore):
         def pause(transaction: Transaction) -> None:
             row = {"namespace": namespace, "queue": queue, "by": by, "now": transaction.now}
             transaction.write("pause_queue", **row)
-            transaction.hint_any(HintKind.DUE)
+            transaction.hints.due()
 
         await self._session.write(pause)
 
     async def resume_queue(self, namespace: str, queue: str) -> None:
         def resume(transaction: Transaction) -> None:
             if transaction.write("resume_queue", namespace=namespace, queue=queue):
-                transaction.hint_any(HintKind.READY)
+                transaction.hints.frees_limit()
 
         await self._session.write(resume)
 
@@ -143,7 +142,9 @@ def _change(
     if operation is Operation.RETRY:
         numbers = as_json([job.number for job in movable])
         transaction.write("start_anew", numbers=numbers, now=transaction.now)
-    transaction.hint(HintKind.ABORTING, (job.id for job in movable if is_held(job)))
+    for job in movable:
+        if is_held(job):
+            transaction.hints.stopped(job.id)
     after = {step.job.id: step.after for step in moves}
     return [
         StatusChange(

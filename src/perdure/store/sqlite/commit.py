@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, NewJob, Status
 from perdure.model.lane import Lane
@@ -59,7 +58,7 @@ def let_go(transaction: Transaction, commit: RunCommit) -> None:
     keys = None if commit.clears else as_json(commit.drops)
     transaction.write("end_waits", **place, keys=keys)
     if transaction.write("give_up_children", **place, keys=keys, now=transaction.now):
-        transaction.hint_any(HintKind.DUE)
+        transaction.hints.due()
 
 
 def hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
@@ -68,7 +67,7 @@ def hold(transaction: Transaction, commit: RunCommit, *, is_held: bool) -> None:
     if is_held:
         _park(transaction, commit)
     else:
-        transaction.hint_any(HintKind.DUE)
+        transaction.hints.due()
         _unpark(transaction, commit)
 
 
@@ -81,7 +80,8 @@ def change_version(transaction: Transaction, commit: RunCommit, flow: str) -> No
     ]
     transaction.write_rows("change_lanes", [(job.number, lane) for job, lane in changed])
     ready = (lane for job, lane in changed if job.status == Status.WAITING)
-    transaction.hint(HintKind.READY, ready)
+    for lane in ready:
+        transaction.hints.queued(Status.WAITING, lane)
 
 
 def _park(transaction: Transaction, commit: RunCommit) -> None:
@@ -210,7 +210,7 @@ def _write(
         transaction.write(
             "replace_snapshot", serial=run.serial, number=snapshot.number, data=snapshot.data
         )
-    transaction.hint_one(HintKind.RUN, commit.run)
+    transaction.hints.stepped(commit.run, is_moved=True)
 
 
 def _change_run(transaction: Transaction, commit: RunCommit, run: RunRow) -> None:
@@ -269,7 +269,7 @@ def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:
     if job.troubles:
         transaction.run("forget_failures", (id,))
     if job.is_limited:
-        transaction.hint_any(HintKind.READY)
+        transaction.hints.frees_limit()
 
 
 def _lowest_rank(

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from perdure.errors import FingerprintTaken, IllegalTransition, JobCancelled
 from perdure.model.failure import Failure
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
@@ -98,18 +97,9 @@ def record_failures(transaction: Transaction, failed: Iterable[tuple[JobRow, Fai
 
 def hint_at_moves(transaction: Transaction, moved: Iterable[tuple[JobRow, Status]]) -> None:
     """Tell waiters, workers that look for jobs, and those that wait for room under a limit."""
-    changed: list[str] = []
-    ready: set[str] = set()
     for job, after in moved:
-        changed.append(job.id)
-        if after is Status.WAITING:
-            ready.add(job.lane)
-        elif after is Status.SCHEDULED:
-            transaction.hint_any(HintKind.SCHEDULED)
-        if job.is_limited and after not in HELD:
-            transaction.hint_any(HintKind.READY)
-    transaction.hint(HintKind.CHANGED, changed)
-    transaction.hint(HintKind.READY, ready)
+        frees_limit = bool(job.is_limited) and after not in HELD
+        transaction.hints.moved(job.id, after, job.lane, frees_limit=frees_limit)
 
 
 def is_held(job: JobRow) -> bool:
@@ -186,10 +176,8 @@ def _write(transaction: Transaction, jobs: Sequence[NewJob]) -> None:
     transaction.write_rows("insert_jobs", rows)
     large = [(job.id, job.input) for job in jobs if len(job.input) > INLINE_MAX_BYTES]
     transaction.write_rows("insert_large_inputs", large)
-    waiting = [row for row in rows if row[_STATUS] == Status.WAITING]
-    transaction.hint(HintKind.READY, (row[_LANE] for row in waiting))
-    if len(waiting) < len(rows):
-        transaction.hint_any(HintKind.SCHEDULED)
+    for row in rows:
+        transaction.hints.queued(row[_STATUS], row[_LANE])
 
 
 def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
@@ -205,7 +193,9 @@ def _cancel(transaction: Transaction, replaced: Iterable[_Replace]) -> None:
         for rival in rivals
     ]
     move(transaction, Operation.REPLACE, moves)
-    transaction.hint(HintKind.ABORTING, (rival.id for rival in rivals if is_held(rival)))
+    for rival in rivals:
+        if is_held(rival):
+            transaction.hints.stopped(rival.id)
 
 
 def _live_fingerprints(
@@ -533,7 +523,7 @@ class SqliteJobs(JobStore):
                     for claim, reached in latest.items()
                 ],
             )
-            transaction.hint(HintKind.CHANGED, (claim.id for claim in latest))
+            transaction.hints.changed(claim.id for claim in latest)
 
         await self._session.write(save)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.model.hint import HintKind
 from perdure.model.run import RunStatus
 from perdure.model.schedule import (
     Schedule,
@@ -64,7 +63,7 @@ def _commit(transaction: Transaction, commit: ScheduleCommit) -> ScheduleAnswer:
     else:
         transaction.write("update_schedule", **_row_of(schedule), expected=commit.expected)
     if schedule.state.due_at is not None:
-        transaction.hint_any(HintKind.DUE)
+        transaction.hints.due()
     return ScheduleAnswer(state=ScheduleCommitState.DONE, submitted=submitted, inserted=inserted)
 
 

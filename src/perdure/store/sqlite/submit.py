@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perdure.errors import RunExists
-from perdure.model.hint import HintKind
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import HELD
 from perdure.model.moment import nearest_storable
@@ -37,9 +36,10 @@ def take_away_jobs(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
 def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[JobRow]) -> None:
     """Tell the holders of these jobs, and those that wait for room under a limit."""
     held = [job for job in jobs if job.status in HELD]
-    transaction.hint(HintKind.ABORTING, (job.id for job in held))
+    for job in held:
+        transaction.hints.stopped(job.id)
     if any(job.is_limited for job in held):
-        transaction.hint_any(HintKind.READY)
+        transaction.hints.frees_limit()
 
 
 def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
@@ -53,7 +53,8 @@ def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
     serials = as_json([serial for serial, _ in family])
     for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):
         transaction.write(name, serials=serials)
-    transaction.hint(HintKind.RUN, ids)
+    for each in ids:
+        transaction.hints.stepped(each, is_moved=True)
 
 
 def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
@@ -109,7 +110,7 @@ def open_waits(
     ]
     transaction.write_rows("open_waits", rows)
     if any(wait.delay is not None or wait.due_at is not None for wait in waits):
-        transaction.hint_any(HintKind.DUE)
+        transaction.hints.due()
 
 
 def _due_at(wait: NewWait, now: int) -> int | None:
@@ -130,7 +131,7 @@ def child_ended(
         child=child,
         now=transaction.now,
     ):
-        transaction.hint_any(HintKind.DUE)
+        transaction.hints.due()
 
 
 def _insert(transaction: Transaction, run: NewRun) -> None:
@@ -167,7 +168,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
     insert_children(transaction, run.children)
     if parent is not None and run.status in ENDED:
         child_ended(transaction, run.namespace, run.id, parent.run, parent.key)
-    transaction.hint(HintKind.RUN, (run.id,))
+    transaction.hints.stepped(run.id, is_moved=True)
 
 
 def _find(transaction: Transaction, run: NewRun) -> Run | None:

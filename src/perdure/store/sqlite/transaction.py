@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from perdure.model.hint import Hint, HintKind
+from perdure.store.hints import WriteHints
 from perdure.store.sql.statements import fill, load_statements
 from perdure.store.sqlite.rows import (
     CLAIMED_ROW,
@@ -80,10 +80,6 @@ def with_rows(text: str, columns: int, rows: int) -> str:
     return fill(text, {"rows": ", ".join([row] * rows)})
 
 
-Hints = dict[HintKind, set[str] | None]
-"""Names by kind; None instead of the names means any."""
-
-
 class Cursor(Protocol):
     """What running a statement gives: rows, or how many were changed."""
 
@@ -105,7 +101,7 @@ class Transaction:
     def __init__(self, connection: Connection, sql: Mapping[str, str], now: int) -> None:
         self.sql = sql
         self.now = now
-        self.hints: Hints = {}
+        self.hints = WriteHints()
         self._execute = connection.execute
         self._moment: datetime | None = None
 
@@ -146,33 +142,8 @@ class Transaction:
             returned += self._execute(self._text_for(name, batch), _flat(batch)).fetchall()
         return returned
 
-    def hint(self, kind: HintKind, names: Iterable[str]) -> None:
-        if found := set(names):  # a hint without names would mean any
-            merge_hints(self.hints, {kind: found})
-
-    def hint_one(self, kind: HintKind, name: str) -> None:
-        names = self.hints.setdefault(kind, set())
-        if names is not None:
-            names.add(name)
-
-    def hint_any(self, kind: HintKind) -> None:
-        self.hints[kind] = None
-
     def _text_for(self, name: str, batch: Sequence[Row]) -> str:
         return with_rows(self.sql[name], len(batch[0]), len(batch))
-
-
-def merge_hints(hints: Hints, more: Hints) -> None:
-    for kind, names in more.items():
-        known = hints.setdefault(kind, set())
-        if known is not None and names is not None:
-            known |= names
-        else:
-            hints[kind] = None
-
-
-def as_hints(hints: Hints) -> list[Hint]:
-    return [Hint(kind=kind, names=frozenset(names or ())) for kind, names in hints.items()]
 
 
 def _flat(rows: Sequence[Row]) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from perdure.clock import Clock, monotonic
 from perdure.model.hint import Hint, HintKind
+from perdure.store.hints import WriteHints
 from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.connection import (
     BYTES,
@@ -26,7 +27,7 @@ from perdure.store.sqlite.connection import (
 )
 from perdure.store.sqlite.migrations import migrate
 from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.transaction import Connection, Hints, Transaction, as_hints, merge_hints
+from perdure.store.sqlite.transaction import Connection, Transaction
 from perdure.store.wakeups import Hub
 
 Answer = TypeVar("Answer")
@@ -46,7 +47,7 @@ class Request:
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.answer: Any = None
         self.error: Exception | None = None
-        self.hints: Hints = {}
+        self.hints = WriteHints()
 
     def run(self, connection: Connection, sql: Mapping[str, str]) -> None:
         """Do it, in the transaction that the connection is in. May be called again."""
@@ -56,7 +57,7 @@ class Request:
         self.hints, self.error = transaction.hints, None
 
     def fail(self, error: Exception) -> None:
-        self.error, self.hints = error, {}
+        self.error, self.hints = error, WriteHints()
 
 
 def reply(requests: Iterable[Request]) -> None:
@@ -279,7 +280,7 @@ class Writer:
         finally:
             self._turn.release()
         if transaction.hints and self._hub.is_heard:
-            for hint in as_hints(transaction.hints):
+            for hint in transaction.hints.hints():
                 self._hub.publish(hint)
         if self._checkpoints.are_due(self._connection):
             self.nudge()
@@ -421,8 +422,8 @@ class Writer:
     def _answer(self, group: Sequence[Request]) -> None:
         reply(group)
         if self._hub.is_heard:
-            hints: Hints = {}
+            hints = WriteHints()
             for request in group:
-                merge_hints(hints, request.hints)
-            for hint in as_hints(hints):
+                hints.merge(request.hints)
+            for hint in hints.hints():
                 self._hub.publish(hint)
