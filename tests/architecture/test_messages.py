@@ -40,17 +40,9 @@ RENDERED_AGAIN = {
     "client.flow_calls": 1,
     "client.flow_inputs": 2,
     "demo.showing": 1,
-    "nodes.config": 1,
-    "nodes.http": 2,
-    "nodes.script": 1,
-    "nodes.switch": 1,
-    "rules.condition": 1,
-    "rules.form": 1,
-    "rules.pattern": 1,
     "rules.reading": 4,
-    "rules.template": 2,
+    "rules.template": 1,
     "verify.replay": 1,
-    "worker.node_calls": 1,
 }
 
 # Module -> how often it takes apart the text of an error.

@@ -8,7 +8,8 @@ import pytest
 
 from perdure.cli.form_asking import FormAsking, given_fields, understood
 from perdure.errors import InvalidInput
-from perdure.rules.form import DOES_NOT_FIT
+from perdure.rules.form import NOT_JSON_VALUE
+from perdure.rules.form_wording import REQUIRED
 from tests.support.refusal import refused
 
 
@@ -77,7 +78,7 @@ def test_what_is_typed_is_read_by_the_type_of_its_field(
         ({"type": "boolean"}, "maybe", "form.not_yes_or_no"),
         ({"enum": ["a", "b"]}, "3", "form.not_a_choice"),
         ({"type": "object"}, "{", "form.not_json"),
-        ({"type": "string"}, "", "form.required"),
+        ({"type": "string"}, "", "form.nothing_entered"),
     ],
 )
 def test_what_cannot_be_read_is_told_and_asked_for_again(
@@ -141,15 +142,15 @@ class TestAsking:
 
         faults = asking.named_in(
             [
-                DOES_NOT_FIT.fault(("amount",), message="must be at least 1"),
-                DOES_NOT_FIT.fault(("why", 0), message="is wrong"),
+                REQUIRED.fault(("amount",)),
+                NOT_JSON_VALUE.fault(("why", 0), reason="wrong"),
             ]
         )
         asking.ask_for(["amount"], faults)
 
-        assert faults == {"amount": ["must be at least 1"], "why": ["0: is wrong"]}
+        assert faults == {"amount": ["is required"], "why": ["0: cannot be checked: wrong"]}
         assert asking.answers == {"amount": 7, "why": "fine"}
-        assert person.told == ["amount: must be at least 1"]
+        assert person.told == ["amount: is required"]
         assert person.prompts[-1] == "amount (whole number) [0]: "
 
     def test_follows_references_within_the_form(self) -> None:

@@ -16,6 +16,7 @@ from perdure.model.result import Complete, Pause, complete, paused
 from perdure.nodes.body import kind_task
 from perdure.nodes.kind import Kind, Settings
 from tests.nodes.contexts import context, paused_before
+from tests.support.refusal import refused
 
 DONE = Report(status=ReportStatus.COMPLETED, result=[1], port="late")
 
@@ -160,7 +161,7 @@ class TestAPause:
             await kind_task(Ask(), "a")({}, ctx)
 
     async def test_polling_without_a_pause_is_refused(self) -> None:
-        with pytest.raises(Permanent, match="a pause that is not there"):
+        with refused("node_type.no_pause_to_poll", Permanent, kind="ask"):
             await kind_task(Ask(), "a")({}, context(part="poll"))
 
 
@@ -170,7 +171,7 @@ class TestMethods:
             def execute(self, config: Any, ctx: Context) -> Any:
                 raise InvalidInput("too blue")
 
-        with pytest.raises(Permanent, match="kind 'wait': too blue"):
+        with pytest.raises(Permanent, match="too blue"):
             kind_task(Picky(), "a")({}, context())
 
     async def test_that_are_async_and_find_the_input_wrong_fail_for_good(self) -> None:
@@ -178,7 +179,7 @@ class TestMethods:
             async def execute(self, config: Any, ctx: Context) -> Any:
                 raise InvalidInput("too blue")
 
-        with pytest.raises(Permanent, match="kind 'ask': too blue"):
+        with pytest.raises(Permanent, match="too blue"):
             await kind_task(Picky(), "a")({}, context())
 
     def test_that_raise_anything_else_leave_it_to_the_retries(self) -> None:

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault, declare, render
+from perdure.model.path import Path
 from perdure.nodes.config import config_faults, has_template
 from perdure.nodes.http import Http
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.kind import Kind, Settings
 
 
 class Address(Settings):
     street: str
     number: int = 1
+
+
+WORST = declare("test.worst", "the worst")
 
 
 class Send(Kind):
@@ -32,17 +37,21 @@ class Send(Kind):
     def execute(self, config: Config, ctx: Context) -> Any:
         return config.copies
 
-    def faults_of(self, config: Mapping[str, Any]) -> list[str | Fault]:
+    def faults_of(self, config: Mapping[str, Any]) -> list[str | tuple[Path, str] | Fault]:
         if config.get("extra") == "bad":
-            return ["extra is bad", (("extra",), "worse")]
+            return ["extra is bad", (("extra",), "worse"), WORST.fault(("extra",))]
         return []
 
 
 FITS = {"to": {"street": "Main"}, "from": "Ann"}
 
 
-def faults(**changed: Any) -> list[Fault]:
-    return config_faults(Send(), {**FITS, **changed})
+def faults(**changed: Any) -> list[tuple[Path, str]]:
+    return told(config_faults(Send(), {**FITS, **changed}))
+
+
+def told(faults: list[Fault]) -> list[tuple[Path, str]]:
+    return [(fault.where, render(fault)) for fault in faults]
 
 
 class TestConfigFaults:
@@ -55,7 +64,15 @@ class TestConfigFaults:
             {"too": 1, "copies": "many", "to": {"street": 3, "nmber": 2}, "labels": {"a": ""}},
         )
 
-        assert found == [
+        assert [fault.code for fault in found] == [
+            "config.unknown_setting",
+            "config.unknown_setting",
+            "config.type",
+            "config.missing_setting",
+            "config.type",
+            "config.type",
+        ]
+        assert told(found) == [
             (("too",), "there is no setting 'too'; did you mean 'to'?"),
             (("to", "nmber"), "there is no setting 'nmber'; did you mean 'number'?"),
             (("to", "street"), "expected str, got int"),
@@ -99,41 +116,45 @@ class TestConfigFaults:
 
     @pytest.mark.parametrize("config", [3, [], "text", True])
     def test_what_is_no_object_is_told(self, config: Any) -> None:
-        [(where, told)] = config_faults(Send(), config)
+        [fault] = config_faults(Send(), config)
 
-        assert where == ()
-        assert "must be an object" in told
+        assert fault.where == ()
+        assert fault.code == "config.not_an_object"
 
     def test_no_config_lacks_what_is_needed(self) -> None:
-        assert config_faults(Send(), None) == [((), "needs 'to'"), ((), "needs 'from'")]
+        assert told(config_faults(Send(), None)) == [((), "needs 'to'"), ((), "needs 'from'")]
 
     def test_asks_the_kind_itself(self) -> None:
-        assert faults(extra="bad") == [((), "extra is bad"), (("extra",), "worse")]
+        assert faults(extra="bad") == [
+            ((), "extra is bad"),
+            (("extra",), "worse"),
+            (("extra",), "the worst"),
+        ]
 
     def test_asks_the_kind_about_single_settings_also_where_types_of_others_are_wrong(self) -> None:
         assert faults(extra="bad", copies="x") == [
             (("copies",), "expected int, got str"),
             (("extra",), "worse"),
+            (("extra",), "the worst"),
         ]
 
     def test_asks_the_kind_nothing_about_what_is_wrong_already(self) -> None:
         found = config_faults(Http(), {"url": 5, "timeout": -4, "headers": {"X Y": [[]]}})
 
-        assert [where for where, _ in found] == [("url",), ("headers", "X Y"), ("timeout",)]
+        assert [fault.where for fault in found] == [("url",), ("headers", "X Y"), ("timeout",)]
 
     def test_leaves_it_at_the_types_where_the_kind_relies_on_them(self) -> None:
         class Relies(Send):
-            def faults_of(self, config: Mapping[str, Any]) -> list[str | Fault]:
+            def faults_of(self, config: Mapping[str, Any]) -> list[str | tuple[Path, str] | Fault]:
                 return [(("from",), f"{len(config['to'])}")]
 
-        assert config_faults(Relies(), {"from": "Ann"}) == [((), "needs 'to'")]
+        assert told(config_faults(Relies(), {"from": "Ann"})) == [((), "needs 'to'")]
 
     def test_says_that_keys_are_no_templates(self) -> None:
         assert faults(**{"{{ key }}": 1}) == [
             (
                 ("{{ key }}",),
-                "there is no setting '{{ key }}'; known: to, from, copies, parts, labels, extra; "
-                "a key is never a template, only a value is",
+                "'{{ key }}' is a key, which is never a template: only a value is",
             )
         ]
 
@@ -142,19 +163,19 @@ class TestConfigFaults:
         assert faults(labels={404: "x"}) == [(("labels", "404"), "expected int, got str")]
 
     def test_what_json_cannot_carry_is_told(self) -> None:
-        [(where, told)] = faults(extra=object())
+        [(where, reason)] = faults(extra=object())
 
         assert where == ()
-        assert "cannot be written as JSON" in told
+        assert "cannot be written as JSON" in reason
 
     def test_survives_what_is_nested_without_end(self) -> None:
         deep: Any = "x"
         for _ in range(100_000):
             deep = [deep]
 
-        [(_, told)] = faults(extra=deep)
+        [(_, reason)] = faults(extra=deep)
 
-        assert "JSON" in told
+        assert "JSON" in reason
 
 
 class TestHasTemplate:

@@ -66,10 +66,11 @@ class TestMatch:
     def test_faults_have_their_place(self) -> None:
         config = {"conditions": [LARGE, {"property": "a", "op": "gtt", "value": "{{ x }}"}]}
 
-        [(where, told)] = config_faults(Match(), config)
+        [fault] = config_faults(Match(), config)
 
-        assert where == ("conditions", 1, "op")
-        assert "did you mean 'gt'" in told
+        assert fault.where == ("conditions", 1, "op")
+        assert fault.code == "condition.unknown_operator"
+        assert fault.args["nearest"] == ("gt",)
 
     @pytest.mark.parametrize(
         "conditions", ["{{ c }}", [{**LARGE, "value": "{{ limit }}"}], {"any": [LARGE]}]
@@ -135,9 +136,9 @@ class TestSwitch:
 
     @pytest.mark.parametrize("case", ["", "x" * 201, "{{ name }}", "\x00"])
     def test_refuses_cases_that_cannot_be_ports(self, case: Any) -> None:
-        [(where, _)] = config_faults(Switch(), {"value": 1, "cases": ["a", case]})
+        [fault] = config_faults(Switch(), {"value": 1, "cases": ["a", case]})
 
-        assert where == ("cases", 1)
+        assert fault.where == ("cases", 1)
 
     def test_ports_are_written_the_same_everywhere(self) -> None:
         assert [port_text(each) for each in (True, False, None, 1, 1.0, "x")] == [
@@ -180,14 +181,16 @@ class TestCheck:
 
     @pytest.mark.parametrize("config", [{"value": 1}, {"schema": True, "condition": LARGE}])
     def test_needs_one_thing_to_check_by(self, config: Any) -> None:
-        assert config_faults(Check(), config) == [((), "needs either 'schema' or 'condition'")]
+        [fault] = config_faults(Check(), config)
+
+        assert fault.code == "check.schema_or_condition"
         with pytest.raises(Permanent, match="needs either 'schema' or 'condition'"):
             executed(Check(), config)
 
     def test_a_schema_that_is_wrong_fails_for_good(self) -> None:
         config = {"value": 1, "schema": {"type": "nonsense"}}
 
-        assert [where for where, _ in config_faults(Check(), config)] == [("schema",)]
+        assert [fault.where for fault in config_faults(Check(), config)] == [("schema", "type")]
         with pytest.raises(Permanent, match="schema"):
             executed(Check(), config)
 
@@ -237,6 +240,6 @@ class TestOutside:
             executed(Outside(), {"for": "printer", **changed})
 
     def test_faults(self) -> None:
-        [(where, _)] = config_faults(Outside(), {"for": "{{ who }}", "deadline": "soon"})
+        [fault] = config_faults(Outside(), {"for": "{{ who }}", "deadline": "soon"})
 
-        assert where == ("deadline",)
+        assert fault.where == ("deadline",)

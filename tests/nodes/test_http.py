@@ -129,7 +129,7 @@ class TestTheRequest:
             sent(config)
 
         assert service.asked == []
-        assert [where[0] for where, _ in config_faults(Http(), config)] == ["headers"]
+        assert [fault.where[0] for fault in config_faults(Http(), config)] == ["headers"]
 
     def test_tells_no_value_of_a_header_that_it_refuses(self) -> None:
         with pytest.raises(Permanent) as caught:
@@ -449,7 +449,7 @@ class TestAddresses:
             sent({"url": url})
 
         assert service.asked == []
-        assert [where for where, _ in config_faults(Http(), {"url": url})] == [("url",)]
+        assert [fault.where for fault in config_faults(Http(), {"url": url})] == [("url",)]
 
     @pytest.mark.parametrize(
         "kind, host",

@@ -291,7 +291,7 @@ class TestFaults:
     def test_are_found_before_it_runs(self, changed: Any, where: Any) -> None:
         found = config_faults(Script(), {"command": ["echo", "{{ x }}"], **changed})
 
-        assert [place for place, _ in found] == [where]
+        assert [fault.where for fault in found] == [where]
 
     def test_are_none_in_templates(self) -> None:
         config = {"command": ["echo", "{{ a }}"], "env": {"A": "{{ b }}"}, "timeout": "{{ t }}"}

@@ -46,7 +46,7 @@ class TestIsFound:
     def test_agrees_with_re(self, flag: str, pattern: str, text: str) -> None:
         whole = flag + pattern
 
-        assert pattern_fault(whole) == ""
+        assert pattern_fault(whole) is None
         assert is_found(whole, text) is bool(re.search(whole, text))
 
     def test_is_nothing_in_a_text_that_is_too_long(self) -> None:
@@ -74,7 +74,7 @@ class TestACatastrophicPattern:
         ],
     )
     def test_ends_in_time(self, pattern: str, text: str, with_it: str) -> None:
-        assert pattern_fault(pattern) == ""
+        assert pattern_fault(pattern) is None
         assert not is_found(pattern, text)
         assert is_found(pattern, with_it)
 
@@ -102,14 +102,16 @@ class TestPatternFault:
         ],
     )
     def test_says_why_it_cannot_be_used(self, pattern: str, told: str) -> None:
-        assert told in pattern_fault(pattern)
-        assert len(pattern_fault(pattern)) < 200
+        text = str(pattern_fault(pattern))
+
+        assert told in text
+        assert len(text) < 200
 
     @pytest.mark.parametrize(
         "pattern", [r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$", r"^[a-z]{1,500}$", r"^\+?[\d ]{5,20}$", ""]
     )
     def test_is_empty_for_what_forms_use(self, pattern: str) -> None:
-        assert pattern_fault(pattern) == ""
+        assert pattern_fault(pattern) is None
 
     @given(pattern=st.text(st.sampled_from("ab()[]{}|*+?\\^$.-,012:=!<>Pi&~"), max_size=30))
     def test_or_the_pattern_works(self, pattern: str) -> None:

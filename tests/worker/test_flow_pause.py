@@ -262,7 +262,7 @@ class TestPauseInANode:
         with pytest.raises(RunFailed, match="no"):
             await (await client.submit(flow)).result(10)
 
-        assert told == ["only the work of a node can pause, not its undo"]
+        assert told == ["'undo:work' cannot pause: only the work of a node itself can"]
 
     async def test_of_a_stopped_worker_is_begun_anew(self, client: AsyncClient, hire: Hire) -> None:
         gate = Gate()
@@ -336,7 +336,7 @@ class TestReturned:
         none = Flow("none").then(judge).build()
         await hire(flows=[some, none], hold_off="0s")
 
-        with pytest.raises(RunFailed, match=r"no port 'lagre'; .*: 'large'"):
+        with pytest.raises(RunFailed, match=r"no port 'lagre'; it has 'large'"):
             await (await client.submit(some)).result(10)
         with pytest.raises(RunFailed, match="chose port 'lagre', but it has no ports"):
             await (await client.submit(none)).result(10)

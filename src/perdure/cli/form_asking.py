@@ -27,7 +27,7 @@ _DEFAULT_SHOWN_MAX = 60
 
 
 # What was typed cannot be the value of a field.
-REQUIRED = declare("form.required", "a value is required")
+NOTHING_ENTERED = declare("form.nothing_entered", "a value is required")
 NOT_A_CHOICE = declare("form.not_a_choice", "choose one of {choices}")
 NOT_YES_OR_NO = declare("form.not_yes_or_no", "enter y or n")
 NOT_AN_INTEGER = declare("form.not_an_integer", "enter a whole number")
@@ -100,7 +100,7 @@ def understood(typed: str, field: Mapping[str, Any]) -> Any:
             return _number(typed, wanted)
         case "string":
             if not typed:
-                raise InvalidInput(REQUIRED.fault())
+                raise InvalidInput(NOTHING_ENTERED.fault())
             return typed
         case "array":
             return _list(typed, field)

@@ -144,7 +144,7 @@ class Approvals:
         run_name, name = parse_approval_id(id) if isinstance(id, str) else ("", "")
         if not run_name or not name:
             shown = id if isinstance(id, str) else safe_repr(id)
-            raise ApprovalNotFound(INVALID_ID.fault(("id",)), approval_id=shown)
+            raise ApprovalNotFound(INVALID_ID.fault(("id",), name="id"), approval_id=shown)
         try:
             run = await self._acts.found(run_id(run_name))
         except RunNotFound as error:

@@ -17,7 +17,7 @@ from perdure.client.flow_settings import (
     undo_call,
 )
 from perdure.client.flow_steps import Named, Step, id_or
-from perdure.diagnostics import declare
+from perdure.diagnostics import declare, render
 from perdure.errors import InvalidInput
 from perdure.model.graph import TaskNode
 from perdure.model.path import path_text
@@ -69,8 +69,9 @@ class UseStep(Step):
         inputs = told_inputs(assembly, id, self.options)
         config = config_told(assembly, label, self.config) or {}
         faults = [] if kind is _UNKNOWN else config_faults(kind, config)
-        for where, reason in faults:
-            assembly.fault(label, f"config{f' {path_text(where)!r}' if where else ''}: {reason}")
+        for fault in faults:
+            place = f" {path_text(fault.where)!r}" if fault.where else ""
+            assembly.fault(label, f"config{place}: {render(fault)}")
         settings = task_settings(assembly, label, self.options)
         if faults:
             assembly.unread(id, inputs.names)

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Iterable
 from functools import cached_property
 
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
 
 EVERYTHING = "*"
@@ -52,6 +53,12 @@ _NOT_PUBLIC_6 = [
 ]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _ISATAP = 0x5EFE
+
+NOT_ALLOWABLE = declare(
+    "http.not_allowable",
+    "{found} cannot be allowed",
+    "Give an address, a network such as 10.0.0.0/8, a host name, or '*'",
+)
 
 
 class Allowed:
@@ -109,8 +116,5 @@ def _checked(entry: str) -> str | _Network:
     except ValueError:
         pass
     if not text or any(sign in text for sign in "/:@ ,"):
-        raise InvalidInput(
-            f"{entry!r} cannot be allowed: give an address, a network such as 10.0.0.0/8, a host "
-            f"name, or {EVERYTHING!r}"
-        )
+        raise InvalidInput(NOT_ALLOWABLE.fault(("allow",), name="allow", found=safe_repr(entry)))
     return text.rstrip(".")

@@ -9,6 +9,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from perdure.diagnostics import declare, render
 from perdure.errors import PerdureError, Permanent, RetryLater
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json
@@ -29,6 +30,11 @@ _TOLD_MAX = 200
 """How many characters of an answer an error tells."""
 
 
+REQUEST_FAILED = declare(
+    "http.request_failed", "{request} was answered with {status}[: {beginning}]"
+)
+
+
 class HttpFailed(PerdureError):
     """The service could not do it this time: the node's retries decide what follows."""
 
@@ -44,16 +50,18 @@ def result_of(answer: Answer, ports: Mapping[str, str], what: str) -> Complete:
 
 
 def _failure(answer: Answer, what: str) -> PerdureError:
-    told = f"{what} was answered with {answer.status}"
     body, encoding = _body(answer)
+    text = ""
     if answer.body and encoding != "base64":
         text = body if isinstance(body, str) else answer.body.decode(errors="replace")
-        told += f": {beginning(text, _TOLD_MAX)}"
+    fault = REQUEST_FAILED.fault(
+        request=what, status=answer.status, beginning=beginning(text, _TOLD_MAX)
+    )
     if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
-        return RetryLater(told, after=min(delay, RETRY_AFTER_MAX))
+        return RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
     if answer.status in _TRANSIENT or answer.status >= 500:
-        return HttpFailed(told)
-    return Permanent(told)
+        return HttpFailed(fault)
+    return Permanent(fault)
 
 
 def _retry_after(answer: Answer) -> timedelta | None:

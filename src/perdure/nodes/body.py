@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.client.context import Context
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.report import Report
 from perdure.model.result import Pause
@@ -20,6 +21,18 @@ from perdure.nodes.kind import Kind
 
 POLL_PART = "poll"
 """The part of a node's key under which its outside party is asked."""
+
+RETURNED_COROUTINE = declare(
+    "node_type.returned_coroutine",
+    "kind {kind!r}: {method}() returned a coroutine, but is not async itself",
+    "Write 'async def'",
+)
+NO_PAUSE_TO_POLL = declare(
+    "node_type.no_pause_to_poll", "kind {kind!r} was polled, but its node is not paused"
+)
+INVALID_POLL_RESULT = declare(
+    "node_type.invalid_poll_result", "kind {kind!r}: poll() returns a Report or None, not {found}"
+)
 
 
 def kind_task(kind: Kind, name: str) -> Task[..., Any]:
@@ -46,7 +59,7 @@ def _async_body(kind: Kind) -> Callable[..., Any]:
                 if inspect.isawaitable(found):
                     found = await found
         except InvalidInput as error:
-            raise _permanent(kind, error) from error
+            raise Permanent(*error.faults) from error  # a retry would not help
         return _result(kind, found, ctx)
 
     return body
@@ -58,13 +71,10 @@ def _thread_body(kind: Kind) -> Callable[..., Any]:
         try:
             found = call()
         except InvalidInput as error:
-            raise _permanent(kind, error) from error
+            raise Permanent(*error.faults) from error  # a retry would not help
         if inspect.iscoroutine(found):
             found.close()
-            raise Permanent(
-                f"kind {kind.name!r}: {call.func.__name__}() returned a coroutine, but is not "
-                "async itself: write 'async def'"
-            )
+            raise Permanent(RETURNED_COROUTINE.fault(kind=kind.name, method=call.func.__name__))
         return _result(kind, found, ctx)
 
     return body
@@ -75,24 +85,17 @@ def _call(kind: Kind, config: Any, ctx: Context) -> partial[Any]:
     pause = ctx.last_pause
     if ctx.part == POLL_PART:
         if pause is None:
-            raise Permanent(f"kind {kind.name!r} cannot be asked about a pause that is not there")
+            raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
         return partial(kind.poll, pause.checkpoint, ctx)
     if pause is not None:
         return partial(kind.resume, pause.checkpoint, pause.report, ctx)
     return partial(kind.execute, as_config(kind, config), ctx)
 
 
-def _permanent(kind: Kind, error: InvalidInput) -> Permanent:
-    """What cannot be used now never will be, however often it is tried."""
-    return Permanent(f"kind {kind.name!r}: {error}")
-
-
 def _result(kind: Kind, found: Any, ctx: Context) -> Any:
     if ctx.part == POLL_PART:
         if found is not None and not isinstance(found, Report):
-            raise Permanent(
-                f"kind {kind.name!r}: poll() returns a Report or None, not {type(found).__name__}"
-            )
+            raise Permanent(INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__))
         return msgspec.to_builtins(found)
     if isinstance(found, Pause) and found.poll is None and kind.has_poll:
         return msgspec.structs.replace(found, poll=kind.poll_every)

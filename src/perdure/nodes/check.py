@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
 from perdure.model.result import Complete, complete
 from perdure.nodes.config import has_template
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.kind import Kind, Settings
 from perdure.rules.condition import (
     condition_faults,
     condition_properties,
@@ -22,7 +23,7 @@ from perdure.rules.form import by_field, check_schema, faults_of
 
 PASS, FAIL = "pass", "fail"
 
-_ONE_OF = "needs either 'schema' or 'condition'"
+SCHEMA_OR_CONDITION = declare("check.schema_or_condition", "needs either 'schema' or 'condition'")
 
 
 class Check(Kind):
@@ -40,13 +41,13 @@ class Check(Kind):
 
         def __post_init__(self) -> None:
             if (self.schema is None) == (self.condition is None):
-                raise InvalidInput(_ONE_OF)
+                raise InvalidInput(SCHEMA_OR_CONDITION.fault())
 
     def execute(self, config: Config, ctx: Context) -> Complete:
         value = ctx.inputs if config.value is msgspec.UNSET else config.value
         if config.schema is not None:
             if broken := check_schema(config.schema):
-                raise InvalidInput(f"schema: {broken[0]}")
+                raise InvalidInput(broken[0].under("schema"))
             faults = by_field(faults_of(config.schema, value))
         else:
             unmet = explain_failure(parse_condition(config.condition), value)
@@ -56,14 +57,14 @@ class Check(Kind):
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
         schema, condition = config.get("schema"), config.get("condition")
         if (schema is None) == (condition is None):
-            return [((), _ONE_OF)]
+            return [SCHEMA_OR_CONDITION.fault()]
         if schema is not None:
             broken = [] if has_template(schema) else check_schema(schema)
-            return [(("schema",), fault) for fault in broken]
+            return [fault.under("schema") for fault in broken]
         if isinstance(condition, str):
             return []
         found = condition_faults(condition, has_templates=True)
-        return [(("condition", *where), fault) for where, fault in found]
+        return [fault.under("condition") for fault in found]
 
     def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
         condition = config.get("condition")

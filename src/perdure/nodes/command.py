@@ -20,6 +20,7 @@ from typing import IO
 
 from perdure import clock
 from perdure.client.context import AbortSignal
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.showing import cut
 from perdure.model.value import Value
@@ -36,6 +37,15 @@ _FLEETING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, e
 _CHUNK = 65_536
 _REST_CHUNKS_MAX = 32
 _WAIT_MAX_SECONDS = 3_600.0
+
+INVALID_VARIABLE = declare(
+    "script.invalid_variable", "env {variable!r} is not a variable that a command can be given"
+)
+NOT_POSIX = declare("script.not_posix", "commands are executed on POSIX systems only")
+ZERO_CHARACTER = declare(
+    "script.zero_character", "{command} cannot be started: there is a zero character in it"
+)
+NOT_STARTED = declare("script.not_started", "{command} cannot be started: {reason}")
 
 
 class Command(Value):
@@ -69,7 +79,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     for name, value in own.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InvalidInput(f"env {cut(name)!r} is not a variable that a command can be given")
+            raise InvalidInput(INVALID_VARIABLE.fault(("env", name), name=name, variable=cut(name)))
     return {**kept, **own}
 
 
@@ -84,9 +94,9 @@ def execute(command: Command, abort: AbortSignal) -> Ending:
 
 def _started(command: Command) -> subprocess.Popen[bytes]:
     if os.name != "posix":
-        raise Permanent("commands are executed on POSIX systems only")
+        raise Permanent(NOT_POSIX.fault())
     if "\0" in "".join([*command.argv, command.cwd or ""]):
-        raise Permanent(f"{command.shown} cannot be started: there is a zero character in it")
+        raise Permanent(ZERO_CHARACTER.fault(command=command.shown))
     try:
         return subprocess.Popen(
             command.argv,
@@ -101,7 +111,7 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _FLEETING:
             raise
-        raise Permanent(f"{command.shown} cannot be started: {error}") from error
+        raise Permanent(NOT_STARTED.fault(command=command.shown, reason=str(error))) from error
 
 
 class _Running:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput, Permanent
 from perdure.model import check
 from perdure.model.duration import DURATION_MAX
 from perdure.model.path import Path, path_text
 from perdure.model.payload import as_type
 from perdure.model.showing import cut, type_name
-from perdure.nodes.kind import Fault, Kind
-from perdure.rules.graph_check import nearest
+from perdure.nodes.kind import Kind
 
 Span = str | int | float
 """A duration in a config, as ``as_duration`` reads it."""
@@ -28,6 +29,25 @@ DEPTH_MAX = 100
 _TEMPLATE = "{{"
 _PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
 _PART = re.compile(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]]+)")
+
+DOES_NOT_FIT = declare("config.does_not_fit", "config[ {setting!r}] of kind {kind!r}: {reason}")
+NOT_SERIALIZABLE = declare("config.not_serializable", "cannot be written as JSON: {reason}")
+WRONG_TYPE = declare("config.type", "{reason}")
+NOT_AN_OBJECT = declare("config.not_an_object", "must be an object, not {found}")
+UNKNOWN_SETTING = declare(
+    "config.unknown_setting",
+    "there is no setting {setting!r}[; did you mean {nearest:or}?][; known: {known}]"
+    "[; {no_settings}]",
+)
+MISSING_SETTING = declare("config.missing_setting", "needs {setting!r}")
+INVALID_SETTING = declare("config.invalid", "{message}")
+TEMPLATE_IN_KEY = declare(
+    "config.template_in_key", "{key!r} is a key, which is never a template: only a value is"
+)
+TEMPLATE_IN_PORT = declare(
+    "config.template_in_port",
+    "has a template in it, but ports are known before templates are filled in",
+)
 
 
 def as_config(kind: Kind, config: Any) -> Any:
@@ -41,9 +61,10 @@ def as_config(kind: Kind, config: Any) -> Any:
         # A template inside a text leaves a text, also where a number is meant.
         return msgspec.convert(given, kind.Config, strict=False, str_keys=True)
     except ValueError:
-        where, reason = _told(refusal)
-        field = f" {path_text(where)!r}" if where else ""
-        raise Permanent(f"config{field} of kind {kind.name!r}: {reason}") from refusal
+        where, reason = _place_and_reason(refusal)
+        raise Permanent(
+            DOES_NOT_FIT.fault(setting=path_text(where), kind=kind.name, reason=reason)
+        ) from refusal
 
 
 def config_faults(kind: Kind, config: Any) -> list[Fault]:
@@ -54,12 +75,17 @@ def config_faults(kind: Kind, config: Any) -> list[Fault]:
     try:
         plain = {} if config is None else msgspec.to_builtins(config, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        return [((), f"cannot be written as JSON: {error}")]
+        return [NOT_SERIALIZABLE.fault(reason=str(error))]
     if has_template(plain) and isinstance(plain, str):
         return []
     faults = list(_faults(kind.Config, plain, ()))
-    faults += _own_faults(kind, plain, {where[:1] for where, _ in faults})
-    return [(where, f"{reason}{_about_key(where)}") for where, reason in faults]
+    faults += _own_faults(kind, plain, {fault.where[:1] for fault in faults})
+    return [
+        TEMPLATE_IN_KEY.fault(fault.where, key=cut(str(fault.where[-1])))
+        if fault.where and has_template(fault.where[-1])
+        else fault
+        for fault in faults
+    ]
 
 
 def has_template(value: Any, depth: int = 0) -> bool:
@@ -75,10 +101,7 @@ def has_template(value: Any, depth: int = 0) -> bool:
 
 def seconds_of(given: Span, name: str, most: timedelta = DURATION_MAX) -> float:
     """A time to wait, in seconds: more than nothing, and ``most`` at most."""
-    duration = check.span(given, name)
-    if not timedelta(0) < duration <= most:
-        raise InvalidInput(f"{name}={given!r} must be more than 0 and at most {most}")
-    return duration.total_seconds()
+    return check.span(given, name, is_positive=True, most=most).total_seconds()
 
 
 def duration_faults(
@@ -91,29 +114,41 @@ def duration_faults(
     try:
         seconds_of(given, field, most)
     except InvalidInput as error:
-        return [((field,), str(error))]
+        return list(error.faults)
     return []
 
 
-def _about_key(where: Path) -> str:
-    is_template = bool(where) and has_template(where[-1])
-    return "; a key is never a template, only a value is" if is_template else ""
+def port_faults(port: Any, *place: str | int) -> list[Fault]:
+    """Whether what a config names as a port, at this place, can be one."""
+    if has_template(port):
+        return [TEMPLATE_IN_PORT.fault(place)]
+    try:
+        check.name(port, "port")
+    except InvalidInput as error:
+        return [replace(fault, where=place) for fault in error.faults]
+    return []
 
 
 def _own_faults(kind: Kind, config: Any, wrong: set[Path]) -> list[Fault]:
     """What the kind itself finds. Of a config whose types are wrong it is shown the rest, and of
     what it says, only that counts which is about a single setting."""
     if not wrong:
-        own = kind.faults_of(config)
-        return [((), each) if isinstance(each, str) else each for each in own]
+        return [_own_fault(each) for each in kind.faults_of(config)]
     if not isinstance(config, Mapping):
         return []
     rest = {name: value for name, value in config.items() if (name,) not in wrong}
     try:
-        own = kind.faults_of(rest)
+        own = [_own_fault(each) for each in kind.faults_of(rest)]
     except Exception:  # it may rely on what is missing or was left out
         return []
-    return [each for each in own if not isinstance(each, str) and each[0]]
+    return [each for each in own if each.where]
+
+
+def _own_fault(told: str | tuple[Path, str] | Fault) -> Fault:
+    if isinstance(told, Fault):
+        return told
+    where, message = ((), told) if isinstance(told, str) else told
+    return INVALID_SETTING.fault(where, message=message)
 
 
 def _faults(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
@@ -132,30 +167,36 @@ def _faults(wanted: Any, value: Any, where: Path) -> Iterator[Fault]:
         try:
             as_type(value, wanted)
         except ValueError as error:
-            inside, reason = _told(error)
-            yield (*where, *inside), reason
+            inside, reason = _place_and_reason(error)
+            yield WRONG_TYPE.fault((*where, *inside), reason=reason)
     elif origin is typing.Annotated:
         yield from _faults(of[0], value, where)
 
 
 def _struct_faults(wanted: type[msgspec.Struct], value: Any, where: Path) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
-        yield where, f"must be an object, not {type_name(value)}"
+        yield NOT_AN_OBJECT.fault(where, found=type_name(value))
         return
     fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
     for key in value:
         if key not in fields:
-            known = f"; known: {', '.join(fields)}" if fields else "; there is nothing to set"
-            near = nearest(cut(str(key)), fields)
-            yield (*where, key), f"there is no setting {cut(str(key))!r}{near or known}"
+            name = cut(str(key))
+            nearest = near(name, fields, 1)
+            yield UNKNOWN_SETTING.fault(
+                (*where, key),
+                setting=name,
+                nearest=nearest,
+                known="" if nearest else ", ".join(fields),
+                no_settings="" if fields else "there is nothing to set",
+            )
     for name, field in fields.items():
         if name in value:
             yield from _faults(field.type, value[name], (*where, name))
         elif field.required:
-            yield where, f"needs {name!r}"
+            yield MISSING_SETTING.fault(where, setting=name)
 
 
-def _told(error: ValueError) -> Fault:
+def _place_and_reason(error: ValueError) -> tuple[Path, str]:
     """The place and the reason that msgspec gives in one text."""
     text = str(error)
     found = _PLACE.search(text)

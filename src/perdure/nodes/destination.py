@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
+from perdure.diagnostics import Code, declare
 from perdure.errors import InvalidInput
 from perdure.model.showing import cut, shown, type_name
 from perdure.model.value import Value
@@ -20,6 +21,22 @@ _PORTS = {"http": 80, "https": 443}
 _MISLEADING = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]+", re.IGNORECASE)
 _UNQUOTED = "%/:=&?~+!$,;'@()*[]"
+
+URL_TOO_LONG = declare("http.url_too_long", "url has more than {most} characters")
+URL_CHARACTERS = declare(
+    "http.url_characters", "url has a space, a backslash or a control character in it"
+)
+URL_SCHEME = declare("http.url_scheme", "url must begin with http:// or https://")
+URL_CREDENTIALS = declare(
+    "http.url_credentials", "url has a user or password before the host; use a header for them"
+)
+URL_UNREADABLE = declare("http.url_unreadable", "url cannot be read: its host is not one")
+URL_HOST = declare("http.url_host", "url has no usable host")
+URL_PORT = declare("http.url_port", "url has a port that is not one of 1 to 65535")
+TARGET_TOO_LONG = declare(
+    "http.target_too_long", "url and query come to more than {most} characters"
+)
+QUERY_TYPE = declare("http.query_type", "query {parameter!r} is {found}; use texts and numbers")
 
 
 class Destination(Value):
@@ -45,14 +62,14 @@ class Destination(Value):
 def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination:
     """Read a URL; ``InvalidInput`` says what is wrong with it, not what it is."""
     if len(url) > URL_MAX:
-        raise InvalidInput(f"url has more than {URL_MAX} characters")
+        raise _refusal(URL_TOO_LONG, most=URL_MAX)
     if _MISLEADING.search(url):
-        raise InvalidInput("url has a space, a backslash or a control character in it")
+        raise _refusal(URL_CHARACTERS)
     parts = _parts(url)
     if parts.scheme not in _PORTS:
-        raise InvalidInput("url must begin with http:// or https://")
+        raise _refusal(URL_SCHEME)
     if "@" in parts.netloc:
-        raise InvalidInput("url has a user or password before the host; use a header for them")
+        raise _refusal(URL_CREDENTIALS)
     return Destination(
         scheme=parts.scheme,
         host=_host(parts),
@@ -61,11 +78,15 @@ def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination
     )
 
 
+def _refusal(code: Code, **args: Any) -> InvalidInput:
+    return InvalidInput(code.fault(("url",), name="url", **args))
+
+
 def _parts(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise InvalidInput("url cannot be read: its host is not one") from error
+        raise _refusal(URL_UNREADABLE) from error
 
 
 def _host(parts: SplitResult) -> str:
@@ -74,10 +95,10 @@ def _host(parts: SplitResult) -> str:
         if not host.isascii() and len(host) <= HOST_MAX:
             host = host.encode("idna").decode()
     except UnicodeError as error:
-        raise InvalidInput("url has no usable host") from error
+        raise _refusal(URL_HOST) from error
     host = host.removesuffix(".")
     if not host or len(host) > HOST_MAX or not _HOST.fullmatch(host):
-        raise InvalidInput("url has no usable host")
+        raise _refusal(URL_HOST)
     return host.lower()
 
 
@@ -87,7 +108,7 @@ def _port(parts: SplitResult) -> int:
     except ValueError:
         port = 0
     if port == 0:
-        raise InvalidInput("url has a port that is not one of 1 to 65535")
+        raise _refusal(URL_PORT)
     return _PORTS[parts.scheme] if port is None else port
 
 
@@ -97,7 +118,7 @@ def _target(parts: SplitResult, query: Mapping[str, Any]) -> str:
     path = quote(parts.path or "/", safe=_UNQUOTED)
     target = f"{path}?{asked}" if asked else path
     if len(target) > URL_MAX:
-        raise InvalidInput(f"url and query come to more than {URL_MAX} characters")
+        raise _refusal(TARGET_TOO_LONG, most=URL_MAX)
     return target
 
 
@@ -115,4 +136,8 @@ def _query_text(name: str, value: Any) -> str:
         case bool() | int() | float():
             return shown(value)
         case _:
-            raise InvalidInput(f"query {cut(name)!r} is {type_name(value)}; use texts and numbers")
+            raise InvalidInput(
+                QUERY_TYPE.fault(
+                    ("query", name), name=name, parameter=cut(name), found=type_name(value)
+                )
+            )

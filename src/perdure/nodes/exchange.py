@@ -18,6 +18,7 @@ from typing import Any
 
 from perdure import clock
 from perdure.client.context import AbortSignal
+from perdure.diagnostics import declare
 from perdure.errors import Permanent
 from perdure.model.value import Value
 from perdure.nodes.addresses import Address, Allowed
@@ -25,6 +26,16 @@ from perdure.nodes.destination import Destination
 
 _CHUNK = 65_536
 _HAVE_BODIES = ("POST", "PUT", "PATCH")
+
+NOT_PUBLIC = declare(
+    "http.not_public",
+    "{url} leads to {address}, which is not a public address",
+    "Allow it on the worker if it is meant: PERDURE_HTTP_ALLOW, or Http(allow=...)",
+)
+RESPONSE_TOO_LARGE = declare(
+    "http.response_too_large",
+    "the answer of {url} has more than {most} bytes; raise max_bytes if that is meant",
+)
 
 
 class Request(Value):
@@ -157,10 +168,7 @@ def _checked_addresses(to: Destination, allowed: Allowed, deadline: _Deadline) -
     addresses = _resolved(to, deadline)
     for address in addresses:
         if not allowed.permits(to.host, address):
-            raise Permanent(
-                f"{to.shown} leads to {address}, which is not a public address. Allow it on the "
-                "worker if it is meant: PERDURE_HTTP_ALLOW, or Http(allow=[...])"
-            )
+            raise Permanent(NOT_PUBLIC.fault(url=to.shown, address=str(address)))
     return addresses
 
 
@@ -226,10 +234,7 @@ def _answer(wire: _Wire, request: Request, body_max: int) -> Answer:
 
 
 def _body(response: HTTPResponse, request: Request, body_max: int) -> bytes:
-    too_much = Permanent(
-        f"the answer of {request.to.shown} has more than {body_max} bytes; raise max_bytes if "
-        "that is meant"
-    )
+    too_much = Permanent(RESPONSE_TOO_LARGE.fault(url=request.to.shown, most=body_max))
     if response.length is not None and response.length > body_max:
         raise too_much
     body = bytearray()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
 from perdure.model.payload import to_json
 from perdure.model.showing import cut
@@ -41,23 +42,38 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _KEPT_IN_KEYS = ":/[]~@+,=;!*'()"
 
+HEADER_NAME = declare("http.header_name", "{header!r} is not the name of a header")
+HEADER_RESERVED = declare(
+    "http.header_reserved", "{header!r} cannot be set: it follows from the request"
+)
+HEADER_CONTROL_CHARACTER = declare(
+    "http.header_control_character",
+    "{header!r} has a line break or another control character in it",
+)
+HEADER_TOO_LONG = declare("http.header_too_long", "{header!r} has more than {most} characters")
+HEADER_CHARACTERS = declare(
+    "http.header_characters", "{header!r} has characters that headers cannot carry"
+)
+TOO_MANY_HEADERS = declare("http.too_many_headers", "there are more than {most} headers")
 
-def header_fault(name: str, value: HeaderValue) -> str:
-    """Why this header cannot be sent; empty if it can. Values are not told: keys are in them."""
+
+def header_fault(name: str, value: HeaderValue) -> Fault | None:
+    """Why this header cannot be sent, if it cannot. Values are not told: keys are in them."""
+    where = ("headers", name)
     if not _NAME.fullmatch(name):
-        return f"{cut(name)!r} is not the name of a header"
+        return HEADER_NAME.fault(where, header=cut(name))
     if name.lower() in _OURS:
-        return f"{name!r} cannot be set: it follows from the request"
+        return HEADER_RESERVED.fault(where, header=name)
     text = header_text(value)
     if _UNSENDABLE.search(text):
-        return f"{name!r} has a line break or another control character in it"
+        return HEADER_CONTROL_CHARACTER.fault(where, header=name)
     if len(text) > VALUE_MAX:
-        return f"{name!r} has more than {VALUE_MAX} characters"
+        return HEADER_TOO_LONG.fault(where, header=name, most=VALUE_MAX)
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:
-        return f"{name!r} has characters that headers cannot carry"
-    return ""
+        return HEADER_CHARACTERS.fault(where, header=name)
+    return None
 
 
 def header_text(value: HeaderValue) -> str:
@@ -75,10 +91,10 @@ def request_headers(
 ) -> tuple[tuple[str, str], ...]:
     """All headers but the length, which goes with the body. A header that is null is left out."""
     if len(given) > HEADERS_MAX:
-        raise InvalidInput(f"there are more than {HEADERS_MAX} headers")
+        raise InvalidInput(TOO_MANY_HEADERS.fault(("headers",), most=HEADERS_MAX))
     for name, value in given.items():
         if fault := header_fault(name, value):
-            raise InvalidInput(f"headers: {fault}")
+            raise InvalidInput(fault)
     headers = {"Host": to.host_header, "Connection": "close", "User-Agent": "perdure"}
     if content_type:
         headers["Content-Type"] = content_type

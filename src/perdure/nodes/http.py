@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, field
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError
-from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT
 from perdure.model.payload import to_json
 from perdure.model.result import Complete
-from perdure.nodes.config import Span, duration_faults, has_template, seconds_of
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
+from perdure.nodes.kind import Kind, Settings
 
 if TYPE_CHECKING:
     import ssl
@@ -34,6 +34,10 @@ BODY_MAX_BYTES = 64 * 1024 * 1024
 TIMEOUT_MAX = timedelta(days=1)
 
 _STATUS = re.compile(r"[1-5](?:[0-9][0-9]|xx)")
+
+INVALID_STATUS = declare(
+    "http.invalid_status", "{status!r} is not a status such as 404, or a class such as 4xx"
+)
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -97,18 +101,20 @@ class Http(Kind):
         if isinstance(headers, Mapping):
             for name, value in headers.items():
                 if fault := header_fault(name, None if has_template(value) else value):
-                    faults.append((("headers", name), fault))
+                    faults.append(fault)
         status = config.get("status", {})
         if isinstance(status, Mapping):
             for name, port in status.items():
-                if fault := _status_fault(name, port):
-                    faults.append((("status", name), fault))
+                if not _STATUS.fullmatch(name):
+                    faults.append(INVALID_STATUS.fault(("status", name), status=name))
+                else:
+                    faults += port_faults(port, "status", name)
         url = config.get("url")
         if url is not None and not has_template(url):
             try:
                 destination(url)
             except InvalidInput as error:
-                faults.append((("url",), str(error)))
+                faults += error.faults
         return faults
 
     def _allowed(self) -> Allowed:
@@ -144,15 +150,3 @@ def _sent(body: Any) -> tuple[bytes | None, str]:
             return body.encode(), "text/plain; charset=utf-8"
         case _:
             return to_json(body, "body", BODY_MAX_BYTES), "application/json"
-
-
-def _status_fault(name: str, port: Any) -> str:
-    if not _STATUS.fullmatch(name):
-        return f"{name!r} is not a status such as 404, or a class such as 4xx"
-    if has_template(port):
-        return "has a template in it, but ports are known before templates are filled in"
-    try:
-        check.name(port, "port")
-    except InvalidInput as error:
-        return str(error)
-    return ""

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault
 from perdure.errors import OutsideFailed
 from perdure.model.path import Path
 from perdure.model.report import Report, ReportStatus
@@ -31,9 +32,6 @@ from perdure.model.result import complete
 
 POLL_DEFAULT = timedelta(minutes=5)
 """How long an outside party may be silent before it is asked."""
-
-Fault = tuple[Path, str]
-"""A place in a config, and what is wrong there."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -80,9 +78,10 @@ class Kind:
         """The config of a node whose ``next`` names these ports, if that says more about it."""
         return config
 
-    def faults_of(self, config: Any) -> Sequence[str | Fault]:
+    def faults_of(self, config: Any) -> Sequence[str | tuple[Path, str] | Fault]:
         """What is wrong with a config beyond its types, before templates are filled in.
 
+        A fault with a code, or a sentence, with the path of the setting if it is about one.
         Settings of the wrong type are left out of it, and what is required may be missing.
         """
         return []

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault
 from perdure.model.condition import AllOf, AnyOf, Condition
 from perdure.model.result import Complete, complete
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.kind import Kind, Settings
 from perdure.rules.condition import (
     condition_faults,
     condition_properties,
@@ -40,7 +41,7 @@ class Match(Kind):
         if conditions is None or isinstance(conditions, str):
             return []
         found = condition_faults(conditions, has_templates=True)
-        return [(("conditions", *where), fault) for where, fault in found]
+        return [fault.under("conditions") for fault in found]
 
     def reads_of(self, config: Mapping[str, Any]) -> list[tuple[str, ...]]:
         if self.faults_of(config) or isinstance(config["conditions"], str):

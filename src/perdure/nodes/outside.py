@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault
 from perdure.model.result import Pause, paused
 from perdure.model.task import NAME_MAX
 from perdure.nodes.config import Span, duration_faults
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.kind import Kind, Settings
 
 
 class Outside(Kind):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput, UnknownKind
 from perdure.model import check
 from perdure.model.value import Value
@@ -18,7 +19,35 @@ from perdure.nodes.schema import schema_of
 STRUCTURAL = ("task", "route", "map", "loop", "delay", "signal", "approval", "flow")
 """Kinds of nodes that the engine knows by itself: no kind may take their names."""
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+NAME_MAX = 100
+
+_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NAME_MAX - 1}}}")
+
+DUPLICATE = declare(
+    "node_type.duplicate", "there is a kind {kind!r} already", "Choose another name"
+)
+INVALID_NAME = declare(
+    "node_type.invalid_name",
+    "kind {type} has the name {found}; a name is a letter, then letters, digits, '_', '-' and "
+    "'.', {most} at most",
+)
+RESERVED_NAME = declare(
+    "node_type.reserved_name",
+    "kind {type} cannot be named {kind!r}: nodes of that kind are built in",
+)
+INVALID_SETTINGS = declare(
+    "node_type.invalid_settings", "Config of kind {kind!r} must be a class made from Settings"
+)
+UNUSABLE_SETTINGS = declare(
+    "node_type.unusable_settings", "Config of kind {kind!r} cannot be used: {reason}"
+)
+NO_EXECUTE = declare("node_type.no_execute", "kind {kind!r} has no execute()")
+NEEDS_INSTANCE = declare(
+    "node_type.needs_instance", "{type} must be given as an instance: {reason}"
+)
+NOT_A_KIND = declare(
+    "node_type.invalid", "{found} is not a kind", "Make a class from perdure.nodes.kind.Kind"
+)
 
 
 class KindDescription(Value):
@@ -44,7 +73,7 @@ class Kinds(Mapping[str, Kind]):
             kind = _checked(given)
             there = self._kinds.get(kind.name)
             if kind.name in added or (there is not None and not isinstance(kind, type(there))):
-                raise InvalidInput(f"there is a kind {kind.name!r} already; choose another name")
+                raise InvalidInput(DUPLICATE.fault(("kinds",), kind=kind.name))
             added.add(kind.name)
             self._kinds[kind.name] = kind
 
@@ -94,18 +123,17 @@ def _checked(given: Any) -> Kind:
     kind = _instance(given)
     name: Any = getattr(kind, "name", None)
     settings: Any = kind.Config
-    label = f"kind {type(kind).__name__}"
+    type_name = type(kind).__name__
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{label} has the name {name!r}; a name is a letter, then letters, digits, '_', '-' "
-            "and '.', 100 at most"
+            INVALID_NAME.fault(("kinds",), type=type_name, found=safe_repr(name), most=NAME_MAX)
         )
     if name in STRUCTURAL:
-        raise InvalidInput(f"{label} cannot be named {name!r}: nodes of that kind are built in")
+        raise InvalidInput(RESERVED_NAME.fault(("kinds",), type=type_name, kind=name))
     if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
-        raise InvalidInput(f"Config of kind {name!r} must be a class made from Settings")
+        raise InvalidInput(INVALID_SETTINGS.fault(("kinds",), kind=name))
     if type(kind).execute is Kind.execute:
-        raise InvalidInput(f"kind {name!r} has no execute()")
+        raise InvalidInput(NO_EXECUTE.fault(("kinds",), kind=name))
     _check_types(kind)
     return kind
 
@@ -115,9 +143,11 @@ def _instance(given: Any) -> Kind:
         try:
             return given()
         except TypeError as error:
-            raise InvalidInput(f"{given.__name__} must be given as an instance: {error}") from error
+            raise InvalidInput(
+                NEEDS_INSTANCE.fault(("kinds",), type=given.__name__, reason=str(error))
+            ) from error
     if not isinstance(given, Kind):
-        raise InvalidInput(f"{given!r} is not a kind: make a class from perdure.nodes.kind.Kind")
+        raise InvalidInput(NOT_A_KIND.fault(("kinds",), found=safe_repr(given)))
     return given
 
 
@@ -125,4 +155,6 @@ def _check_types(kind: Kind) -> None:
     try:
         msgspec.json.Decoder(kind.Config)
     except (TypeError, NameError) as error:
-        raise InvalidInput(f"Config of kind {kind.name!r} cannot be used: {error}") from error
+        raise InvalidInput(
+            UNUSABLE_SETTINGS.fault(("kinds",), kind=kind.name, reason=str(error))
+        ) from error

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, field
 
 from perdure.client.context import Context
-from perdure.errors import InvalidInput, PerdureError, Permanent
-from perdure.model import check
+from perdure.diagnostics import Fault, declare
+from perdure.errors import PerdureError, Permanent
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.result import Complete, complete
 from perdure.nodes import excerpt
-from perdure.nodes.config import Span, duration_faults, has_template, seconds_of
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.config import Span, duration_faults, port_faults, seconds_of
+from perdure.nodes.kind import Kind, Settings
 
 if TYPE_CHECKING:
     from perdure.nodes.command import Command, Ending
@@ -26,6 +26,17 @@ _TOLD_MAX = 1_000
 """How many characters of stderr an error tells."""
 
 Word = str | int | float
+
+NOT_ALLOWED = declare(
+    "script.not_allowed",
+    "this worker does not execute commands; allow it if you trust every flow that it is given: "
+    "Worker(..., allow_scripts=True)",
+)
+KILLED = declare("script.killed", "{command} was killed by signal {signal}[: {stderr}]")
+COMMAND_FAILED = declare("script.failed", "{command} ended with exit code {exit_code}[: {stderr}]")
+INVALID_EXIT_CODE = declare(
+    "script.invalid_exit_code", "{exit_code!r} is not an exit code from 0 to 255"
+)
 
 
 class CommandFailed(PerdureError):
@@ -58,10 +69,7 @@ class Script(Kind):
 
     def execute(self, config: Config, ctx: Context) -> Complete:
         if not ctx.allows_scripts:
-            raise Permanent(
-                "this worker does not execute commands; allow it if you trust every flow that it "
-                "is given: Worker(..., allow_scripts=True)"
-            )
+            raise Permanent(NOT_ALLOWED.fault())
         from perdure.nodes.command import execute
 
         command = _command(config)
@@ -72,7 +80,7 @@ class Script(Kind):
         port = config.exit.get(str(ending.exit_code))
         if port is None:
             if ending.exit_code != 0:
-                raise CommandFailed(_told(command, ending))
+                raise CommandFailed(_failure(command, ending))
             port = ORDINARY
         return complete(_output(ending), ORDINARY if port == DEFAULT_PORT else port)
 
@@ -86,8 +94,11 @@ class Script(Kind):
         codes = config.get("exit", {})
         if isinstance(codes, Mapping):
             for code, port in codes.items():
-                if fault := _exit_fault(code, port):
-                    faults.append((("exit", code), fault))
+                is_code = code.isascii() and code.isdecimal() and len(code) <= 3
+                if not is_code or int(code) > 255:
+                    faults.append(INVALID_EXIT_CODE.fault(("exit", code), exit_code=code))
+                else:
+                    faults += port_faults(port, "exit", code)
         return faults
 
 
@@ -135,23 +146,8 @@ def _object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _told(command: Command, ending: Ending) -> str:
-    how = (
-        f"was killed by signal {-ending.exit_code}"
-        if ending.exit_code < 0
-        else f"ended with exit code {ending.exit_code}"
-    )
-    last_words = excerpt.ending(ending.stderr.text.strip(), _TOLD_MAX)
-    return f"{command.shown} {how}: {last_words}" if last_words else f"{command.shown} {how}"
-
-
-def _exit_fault(code: str, port: Any) -> str:
-    if not (code.isascii() and code.isdecimal() and int(code[:4]) <= 255 and len(code) <= 3):
-        return f"{code!r} is not an exit code from 0 to 255"
-    if has_template(port):
-        return "has a template in it, but ports are known before templates are filled in"
-    try:
-        check.name(port, "port")
-    except InvalidInput as error:
-        return str(error)
-    return ""
+def _failure(command: Command, ending: Ending) -> Fault:
+    stderr = excerpt.ending(ending.stderr.text.strip(), _TOLD_MAX)
+    if ending.exit_code < 0:
+        return KILLED.fault(command=command.shown, signal=-ending.exit_code, stderr=stderr)
+    return COMMAND_FAILED.fault(command=command.shown, exit_code=ending.exit_code, stderr=stderr)

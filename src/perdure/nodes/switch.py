@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perdure.client.context import Context
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.result import Complete, Fail, complete, failed
 from perdure.model.showing import shown, type_name
-from perdure.nodes.config import has_template
-from perdure.nodes.kind import Fault, Kind, Settings
+from perdure.nodes.config import TEMPLATE_IN_PORT, has_template
+from perdure.nodes.kind import Kind, Settings
 
 _LISTED_MAX = 20
 """How many cases a message names."""
+
+NOT_A_CASE = declare("switch.invalid_case", "{found} cannot be a case, only a text or a number")
 
 
 class Switch(Kind):
@@ -49,7 +53,7 @@ class Switch(Kind):
         cases = config.get("cases")
         if not isinstance(cases, list | tuple):
             return ()
-        ports = [port_text(case) for case in cases if not _fault(case)]
+        ports = [port_text(case) for case in cases if not _faults(case)]
         return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
 
     def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
@@ -62,8 +66,11 @@ class Switch(Kind):
         cases = config.get("cases")
         if not isinstance(cases, list | tuple):
             return []
-        faults = [(("cases", at), _fault(case)) for at, case in enumerate(cases)]
-        return [(where, fault) for where, fault in faults if fault]
+        return [
+            replace(fault, where=("cases", at))
+            for at, case in enumerate(cases)
+            for fault in _faults(case)
+        ]
 
 
 def port_text(value: Any) -> str:
@@ -80,17 +87,17 @@ def port_text(value: Any) -> str:
         case str():
             return check.name(value, "case")
         case _:
-            raise InvalidInput(f"{type_name(value)} cannot be a case, only a text or a number")
+            raise InvalidInput(NOT_A_CASE.fault(found=type_name(value)))
 
 
-def _fault(case: Any) -> str:
+def _faults(case: Any) -> tuple[Fault, ...]:
     if has_template(case):
-        return "has a template in it, but ports are known before templates are filled in"
+        return (TEMPLATE_IN_PORT.fault(),)
     try:
         port_text(case)
     except InvalidInput as error:
-        return str(error)
-    return ""
+        return error.faults
+    return ()
 
 
 def _listed(ports: set[str]) -> str:

@@ -43,6 +43,7 @@ from perdure.rules.decision import Following, ms
 from perdure.rules.ending import complete, fail
 from perdure.rules.failure import failure_of
 from perdure.rules.form import faults_of, with_defaults
+from perdure.rules.form_wording import UNKNOWN_FIELD
 
 ANONYMOUS_ANSWER = declare(
     "approval.anonymous_answer",
@@ -55,7 +56,6 @@ UNKNOWN_ANSWER = declare(
     "approval.unknown_answer", "{decision!r} is not one of its answers: {choices}"
 )
 NOT_AN_OBJECT = declare("form.not_an_object", "data must be an object with the fields of the form")
-UNKNOWN_FIELD = declare("form.unknown_field", "is not a field of the form")
 
 _NOBODY = ApprovalState()
 _OPEN_FORM = frozenset(

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never, get_args
 
+from perdure.diagnostics import Code, Fault, declare, near
 from perdure.errors import InvalidInput
 from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation, Operator
 from perdure.model.path import MISSING, Path, parse_path, path_text, value_at
 from perdure.model.showing import cut, shown, type_name
-from perdure.rules.graph_check import nearest
 from perdure.rules.pattern import TEXT_MAX, is_found, pattern_fault
 from perdure.rules.sameness import is_number, is_same
 
@@ -33,6 +33,28 @@ CONDITIONS_MAX = 1_000
 DEPTH_MAX = 100
 """How deep lists and objects of conditions may be nested."""
 OPERATORS: tuple[str, ...] = get_args(Operator)
+
+NOT_A_CONDITION = declare("condition.type", "must be an object or a list, not {found}")
+TOO_MUCH = declare(
+    "condition.too_much", "has more than {most} conditions, or is nested over {deepest} deep"
+)
+JOIN_NOT_ALONE = declare(
+    "condition.join_not_alone", "{join!r} stands alone, but here are also {others}"
+)
+NOT_A_LIST = declare("condition.not_a_list", "must be a list, not {found}")
+UNKNOWN_FIELD = declare(
+    "condition.unknown_field",
+    "has no field {field!r}[; did you mean {nearest:or}?][; {allowed}]",
+)
+NEEDS_OPERATOR = declare("condition.needs_operator", "needs 'op', one of {known}")
+UNKNOWN_OPERATOR = declare(
+    "condition.unknown_operator",
+    "{found} is not an operator[; did you mean {nearest:or}?][; known: {known}]",
+)
+NEEDS_PROPERTY = declare("condition.needs_property", "needs 'property', a path such as order.total")
+NOT_A_PATH = declare("condition.not_a_path", "must be a path such as order.total, not {found}")
+NEEDS_VALUE = declare("condition.needs_value", "needs 'value' to compare with by {op!r}")
+WRONG_VALUE = declare("condition.value", "must be {expected} for {op!r}, not {found}")
 
 _FIELDS = ("property", "op", "value")
 _JOINS = ("all", "any", "not")
@@ -49,13 +71,12 @@ def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
     reading = _Reading(has_templates=has_templates)
     condition = reading.condition(data, ())
     if reading.faults:
-        told = "; ".join(_fault_text(where, fault) for where, fault in reading.faults)
-        raise InvalidInput(f"this is not a condition: {told}")
+        raise InvalidInput(*reading.faults)
     return condition
 
 
-def condition_faults(data: Any, *, has_templates: bool = False) -> list[tuple[Path, str]]:
-    """What is wrong with a condition as data: the place and the reason of each fault."""
+def condition_faults(data: Any, *, has_templates: bool = False) -> list[Fault]:
+    """What is wrong with a condition as data, each fault with its place in it."""
     reading = _Reading(has_templates=has_templates)
     reading.condition(data, ())
     return reading.faults
@@ -206,7 +227,7 @@ class _Reading:
     """Reads one condition and gathers its faults; what could not be read stands as never true."""
 
     def __init__(self, *, has_templates: bool) -> None:
-        self.faults: list[tuple[Path, str]] = []
+        self.faults: list[Fault] = []
         self._has_templates = has_templates
         self._left = CONDITIONS_MAX
 
@@ -217,24 +238,25 @@ class _Reading:
         if isinstance(data, list | tuple):
             return AllOf(parts=self._parts(data, where))
         if not isinstance(data, Mapping):
-            return self._fault(where, f"must be an object or a list, not {type_name(data)}")
+            return self._refuse(NOT_A_CONDITION, where, found=type_name(data))
         joins = [key for key in _JOINS if key in data]
         return self._joined(data, joins, where) if joins else self._comparison(data, where)
 
     def _too_much(self) -> Condition:
-        fault = f"has more than {CONDITIONS_MAX} conditions, or is nested over {DEPTH_MAX} deep"
-        return AnyOf(parts=()) if ((), fault) in self.faults else self._fault((), fault)
+        if any(fault.code == TOO_MUCH.name for fault in self.faults):
+            return AnyOf(parts=())
+        return self._refuse(TOO_MUCH, (), most=CONDITIONS_MAX, deepest=DEPTH_MAX)
 
     def _joined(self, data: Mapping[Any, Any], joins: list[str], where: Path) -> Condition:
         [join, *_] = joins
         if len(data) > 1:
             others = ", ".join(cut(repr(key)) for key in list(data)[:5] if key != join)
-            return self._fault(where, f"{join!r} stands alone, but here are also {others}")
+            return self._refuse(JOIN_NOT_ALONE, where, join=join, others=others)
         inside = data[join]
         if join == "not":
             return Negation(part=self.condition(inside, (*where, join)))
         if not isinstance(inside, list | tuple):
-            return self._fault((*where, join), f"must be a list, not {type_name(inside)}")
+            return self._refuse(NOT_A_LIST, (*where, join), found=type_name(inside))
         parts = self._parts(inside, (*where, join))
         return AllOf(parts=parts) if join == "all" else AnyOf(parts=parts)
 
@@ -245,65 +267,69 @@ class _Reading:
     def _comparison(self, data: Mapping[Any, Any], where: Path) -> Condition:
         for key in data:
             if key not in _FIELDS:
-                near = nearest(cut(str(key)), [*_FIELDS, *_JOINS])
-                self._fault(where, f"has no field {cut(str(key))!r}{near or _WANTED}")
+                field = cut(str(key))
+                nearest = near(field, [*_FIELDS, *_JOINS], 1)
+                allowed = "" if nearest else _ALLOWED
+                self._refuse(UNKNOWN_FIELD, where, field=field, nearest=nearest, allowed=allowed)
         path = self._property(data.get("property", MISSING), where)
         op = data.get("op", MISSING)
         if op is MISSING:
-            return self._fault(where, f"needs 'op', one of {', '.join(OPERATORS)}")
+            return self._refuse(NEEDS_OPERATOR, where, known=_OPERATORS_TEXT)
         if not isinstance(op, str) or op not in OPERATORS:
-            near = nearest(op, OPERATORS) if isinstance(op, str) and len(op) < 40 else ""
-            known = f"; known: {', '.join(OPERATORS)}"
-            return self._fault((*where, "op"), f"{shown(op)} is not an operator{near or known}")
+            nearest = near(op, OPERATORS, 1) if isinstance(op, str) and len(op) < 40 else ()
+            known = "" if nearest else _OPERATORS_TEXT
+            place = (*where, "op")
+            return self._refuse(
+                UNKNOWN_OPERATOR, place, found=shown(op), nearest=nearest, known=known
+            )
         value = self._value(op, data.get("value", MISSING), (*where, "value"))
         return Comparison(property=path, op=_OPERATOR[op], value=value)
 
     def _property(self, given: Any, where: Path) -> tuple[str, ...]:
         if given is MISSING:
-            self._fault(where, "needs 'property', a path such as order.total")
+            self._refuse(NEEDS_PROPERTY, where)
         elif not isinstance(given, str):
-            told = f"must be a path such as order.total, not {type_name(given)}"
-            self._fault((*where, "property"), told)
+            self._refuse(NOT_A_PATH, (*where, "property"), found=type_name(given))
         else:
             try:
                 return parse_path(given)
             except InvalidInput as error:
-                self._fault((*where, "property"), str(error))
+                self.faults += (fault.under(*where, "property") for fault in error.faults)
         return ()
 
     def _value(self, op: str, value: Any, where: Path) -> Any:
         if op == "exists" and value is MISSING:
             return True
         if value is MISSING:
-            self._fault(where[:-1], f"needs 'value' to compare with by {op!r}")
+            self._refuse(NEEDS_VALUE, where[:-1], op=op)
         elif not (self._has_templates and isinstance(value, str) and "{{" in value):
-            reason = _value_fault(op, value)
-            if reason:
-                self._fault(where, reason)
+            fault = _value_fault(op, value)
+            if fault is not None:
+                self.faults.append(fault.under(*where))
         return value
 
-    def _fault(self, where: Path, reason: str) -> Condition:
-        self.faults.append((where, reason))
+    def _refuse(self, code: Code, where: Path, **args: Any) -> Condition:
+        self.faults.append(code.fault(where, **args))
         return AnyOf(parts=())
 
 
 _OPERATOR: dict[str, Operator] = {name: name for name in get_args(Operator)}
-_WANTED = "; it takes property, op and value, or one of all, any and not"
+_OPERATORS_TEXT = ", ".join(OPERATORS)
+_ALLOWED = "it takes property, op and value, or one of all, any and not"
 
 
-def _value_fault(op: str, value: Any) -> str:
-    if op == "exists" and not isinstance(value, bool):
-        return f"must be true or false for 'exists', not {type_name(value)}"
-    if op == "in" and not isinstance(value, list | tuple):
-        return f"must be a list for 'in', not {type_name(value)}"
-    if op in ("lt", "le", "gt", "ge") and not (is_number(value) or isinstance(value, str)):
-        return f"must be a number or a text for {op!r}, not {type_name(value)}"
-    if op == "matches":
-        if not isinstance(value, str):
-            return f"must be a pattern for 'matches', not {type_name(value)}"
-        return pattern_fault(value)
-    return ""
-
-
-def _fault_text(where: Path, fault: str) -> str:
-    return f"{path_text(where)}: {fault}" if where else fault
+def _value_fault(op: str, value: Any) -> Fault | None:
+    match op:
+        case "exists" if not isinstance(value, bool):
+            expected = "true or false"
+        case "in" if not isinstance(value, list | tuple):
+            expected = "a list"
+        case "lt" | "le" | "gt" | "ge" if not (is_number(value) or isinstance(value, str)):
+            expected = "a number or a text"
+        case "matches" if not isinstance(value, str):
+            expected = "a pattern"
+        case "matches":
+            return pattern_fault(value)
+        case _:
+            return None
+    return WRONG_VALUE.fault(expected=expected, op=op, found=type_name(value))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from perdure.diagnostics import Fault, declare, render
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, fault_text
 from perdure.model.path import Path, path_text
 from perdure.model.payload import from_json, to_json
 from perdure.model.showing import cut, shown, type_name
 from perdure.model.value import Value
 from perdure.rules.form_validator import TooMuchWork, errors_of, schema_validator, validator_of
-from perdure.rules.form_wording import told
+from perdure.rules.form_wording import fault_of
 from perdure.rules.pattern import pattern_fault
 
 if TYPE_CHECKING:
@@ -50,22 +50,41 @@ _REFUSED = {
     "unevaluatedProperties": "write additionalProperties",
     "unevaluatedItems": "write items",
 }
-_TOO_MUCH = "takes too much work to check: the form or the value is too large, or nested too deep"
-
-
-def check_schema(schema: Any) -> list[str]:
-    """What is wrong with the schema itself, each fault with its place in it."""
-    try:
-        data = _schema_json(schema)
-    except InvalidInput as error:
-        return [str(error)]
-    return list(_compiled(data).faults)
-
 
 INVALID_FORM = declare(
     "form.invalid", "cannot be checked, since the form itself is wrong: {reason}"
 )
-DOES_NOT_FIT = declare("form.does_not_fit", "{message}")
+TOO_MUCH_WORK = declare(
+    "form.too_much_work",
+    "takes too much work to check: the form or the value is too large, or nested too deep",
+)
+NOT_JSON_VALUE = declare("form.not_checkable", "cannot be checked: {reason}")
+TOO_MANY_DEFAULTS = declare(
+    "form.too_many_defaults", "the form has more than {most} defaults to fill in"
+)
+NOT_A_SCHEMA = declare("schema.not_an_object", "a schema is an object, not {found}")
+TOO_DEEP = declare("schema.too_deep", "is nested deeper than {most} levels")
+TOO_MANY_SCHEMAS = declare("schema.too_many", "is made of more than {most} schemas")
+REFUSED_KEYWORD = declare("schema.refused_keyword", "{keyword} cannot be used in a form; {instead}")
+BROKEN_REFERENCE = declare(
+    "schema.broken_reference",
+    "$ref {reference!r} leads nowhere: it may be '#', or '#/$defs/NAME' with a NAME that is "
+    "defined under $defs in this schema",
+)
+ONLY_AT_TOP = declare("schema.only_at_top", "{keyword} may stand only at the top")
+UNKNOWN_DIALECT = declare(
+    "schema.unknown_dialect", "$schema {dialect} is not known; leave it out, or use {known}"
+)
+UNUSABLE_PATTERN = declare("schema.pattern", "{pattern!r} {reason}")
+
+
+def check_schema(schema: Any) -> list[Fault]:
+    """What is wrong with the schema itself, each fault with its place in it."""
+    try:
+        data = _schema_json(schema)
+    except InvalidInput as error:
+        return list(error.faults)
+    return list(_compiled(data).faults)
 
 
 def faults_of(schema: Any, data: Any) -> list[Fault]:
@@ -74,9 +93,8 @@ def faults_of(schema: Any, data: Any) -> list[Fault]:
     Empty if it fits. Nothing fits a schema that is wrong itself.
     """
     if own := check_schema(schema):
-        return [INVALID_FORM.fault(reason=own[0])]
-    found = _told_about(_compiled(_schema_json(schema)).validator, data)
-    return [DOES_NOT_FIT.fault(path, message=text) for path, text in dict.fromkeys(found)]
+        return [INVALID_FORM.fault(reason=fault_text(own[0]))]
+    return _without_repeats(_faults(_compiled(_schema_json(schema)).validator, data))
 
 
 def by_field(faults: Iterable[Fault]) -> dict[str, list[str]]:
@@ -100,12 +118,12 @@ class _Form(Value, gc=True):
     """A schema ready to check with, or what is wrong with it."""
 
     validator: Any
-    faults: tuple[str, ...]
+    faults: tuple[Fault, ...]
 
 
 def _schema_json(schema: Any) -> bytes:
     if not isinstance(schema, Mapping | bool):
-        raise InvalidInput(f"a schema is an object, not {type_name(schema)}")
+        raise InvalidInput(NOT_A_SCHEMA.fault(found=type_name(schema)))
     return to_json(schema, "the schema", SCHEMA_MAX_BYTES)
 
 
@@ -119,18 +137,19 @@ def _compiled(schema_json: bytes) -> _Form:
     return _Form(validator=None if faults else validator_of(schema), faults=faults)
 
 
-def _schema_faults(schema: Any) -> Iterator[str]:
+def _schema_faults(schema: Any) -> Iterator[Fault]:
     for count, (where, subschema) in enumerate(_subschemas(schema)):
         if len(where) > SCHEMA_DEPTH_MAX:
-            yield f"is nested deeper than {SCHEMA_DEPTH_MAX} levels"
+            yield TOO_DEEP.fault(most=SCHEMA_DEPTH_MAX)
             return
         if count >= SUBSCHEMAS_MAX:
-            yield f"is made of more than {SUBSCHEMAS_MAX} schemas"
+            yield TOO_MANY_SCHEMAS.fault(most=SUBSCHEMAS_MAX)
             return
-        for fault in _faults_at(subschema, schema):
-            yield f"{_prefix(where)}{fault}"
-        for at, fault in _told_about(schema_validator(), _alone(subschema)):
-            yield f"{_prefix((*where, *at))}{fault}"
+        for fault in (
+            *_faults_at(subschema, schema),
+            *_faults(schema_validator(), _alone(subschema)),
+        ):
+            yield fault.under(*where)
 
 
 def _subschemas(schema: Any) -> Iterator[tuple[Path, Any]]:
@@ -170,27 +189,24 @@ def _alone(schema: Any) -> Any:
     return alone
 
 
-def _faults_at(subschema: Any, root: Any) -> Iterator[str]:
+def _faults_at(subschema: Any, root: Any) -> Iterator[Fault]:
     """What JSON Schema allows and a form may not have."""
     if not isinstance(subschema, dict):
         return
     for keyword, instead in _REFUSED.items():
         if keyword in subschema:
-            yield f"{keyword} cannot be used in a form; {instead}"
+            yield REFUSED_KEYWORD.fault(keyword=keyword, instead=instead)
     reference = subschema.get("$ref")
     if isinstance(reference, str) and _referred(reference, root) is None:
-        yield (
-            f"$ref {cut(reference)!r} leads nowhere: it may be '#', or '#/$defs/NAME' with a NAME "
-            "that is defined under $defs in this schema"
-        )
+        yield BROKEN_REFERENCE.fault(reference=cut(reference))
     for keyword in ("$schema", "$id"):
         if keyword in subschema and subschema is not root:
-            yield f"{keyword} may stand only at the top"
+            yield ONLY_AT_TOP.fault(keyword=keyword)
     if subschema.get("$schema", DIALECT) != DIALECT and subschema is root:
-        yield f"$schema {shown(subschema['$schema'])} is not known; leave it out, or use {DIALECT}"
+        yield UNKNOWN_DIALECT.fault(dialect=shown(subschema["$schema"]), known=DIALECT)
     for pattern in (subschema.get("pattern"), *_keys(subschema.get("patternProperties"))):
         if isinstance(pattern, str) and (fault := pattern_fault(pattern)):
-            yield f"{cut(pattern)!r} {fault}"
+            yield UNUSABLE_PATTERN.fault(pattern=cut(pattern), reason=render(fault))
 
 
 def _keys(value: Any) -> list[str]:
@@ -209,17 +225,18 @@ def _referred(reference: str, root: Any) -> Any:
     return None
 
 
-def _told_about(validator: Validator, data: Any) -> list[tuple[Path, str]]:
+def _faults(validator: Validator, data: Any) -> list[Fault]:
     try:
-        return [told(error) for error in errors_of(validator, data, FAULTS_MAX)]
+        return [fault_of(error) for error in errors_of(validator, data, FAULTS_MAX)]
     except (RecursionError, TooMuchWork):
-        return [((), _TOO_MUCH)]
+        return [TOO_MUCH_WORK.fault()]
     except ValueError as error:  # what is no JSON: infinities, objects, integers without end
-        return [((), f"cannot be checked: {cut(str(error))}")]
+        return [NOT_JSON_VALUE.fault(reason=cut(str(error)))]
 
 
-def _prefix(where: Path) -> str:
-    return f"{path_text(where)}: " if where else ""
+def _without_repeats(faults: list[Fault]) -> list[Fault]:
+    """Two keywords may find the same fault. Arguments cannot be hashed, so by what is told."""
+    return list({(fault.where, render(fault)): fault for fault in faults}.values())
 
 
 class _Defaults:
@@ -254,7 +271,7 @@ class _Defaults:
     def _default(self, default: Any) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise InvalidInput(f"the form has more than {DEFAULTS_MAX} defaults to fill in")
+            raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
         return from_json(to_json(default, "a default"))  # a copy: what is filled in may be changed
 
     def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:

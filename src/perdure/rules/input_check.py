@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.diagnostics import render
 from perdure.errors import InvalidInput
 from perdure.model.graph import (
     ApprovalNode,
@@ -109,8 +110,8 @@ def _source_fault(node: Node, each: Input, known: Set[str], upstream: Upstream) 
 def _node_faults(node: Node, reads: Set[str]) -> Iterator[str]:
     names = [each.name for each in inputs_of(node)]
     for option, config in _templates(node):
-        for where, reason in template_faults(config):
-            yield f"{_place(option, where)}: {reason}"
+        for malformed in template_faults(config):
+            yield f"{_place(option, malformed.where)}: {render(malformed)}"
         for use in _uses(config):
             if fault := _use_fault(node, use, names):
                 yield f"template {use.text!r} in {_place(option, use.where)}: {fault}"

@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from perdure.diagnostics import Fault, declare
 from perdure.model.showing import cut
 from perdure.rules.automaton import Automaton, Place, State
 
@@ -42,20 +43,39 @@ _REFUSED = {
 }
 
 
+TOO_LONG = declare(
+    "pattern.too_long", "is a pattern of {length} characters, more than the {most} allowed"
+)
+TOO_MANY_GROUPS = declare("pattern.too_many_groups", "is a pattern of more than {most} groups")
+NOT_A_PATTERN = declare("pattern.invalid", "is not a pattern: {reason}")
+TOO_LARGE = declare(
+    "pattern.too_large",
+    "is a pattern that is too large with its repeats written out (over {most} parts)",
+)
+UNBOUNDED = declare(
+    "pattern.unbounded",
+    "is a pattern that {what}, for which there is no bound on the time it takes",
+)
+UNKNOWN_PART = declare(
+    "pattern.unknown_part", "is a pattern that uses {part}, which is not known here"
+)
+
+
 class _Unusable(Exception):
-    """Why a pattern cannot be used."""
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
 
 
-def pattern_fault(pattern: str) -> str:
-    """Why the pattern cannot be used, or nothing."""
+def pattern_fault(pattern: str) -> Fault | None:
+    """Why the pattern cannot be used, if it cannot."""
     found = _automaton(pattern)
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, Fault) else None
 
 
 def is_found(pattern: str, text: str) -> bool:
     """Whether the pattern is somewhere in the text; never in one that is too long."""
     found = _automaton(pattern)
-    if isinstance(found, str) or len(text) > TEXT_MAX:
+    if isinstance(found, Fault) or len(text) > TEXT_MAX:
         return False
     return found.is_found(text)
 
@@ -63,29 +83,29 @@ def is_found(pattern: str, text: str) -> bool:
 def search_cost(pattern: str, text: str) -> int:
     """How much work a search may be, in units that stand for some microseconds."""
     found = _automaton(pattern)
-    size = 0 if isinstance(found, str) else len(found.states)
+    size = 0 if isinstance(found, Fault) else len(found.states)
     return 1 + min(len(text), TEXT_MAX) * size // _COST_UNIT
 
 
-def _automaton(pattern: str) -> Automaton | str:
+def _automaton(pattern: str) -> Automaton | Fault:
     """The automaton, or why there is none."""
     if len(pattern) > PATTERN_MAX:
-        return f"is a pattern of {len(pattern)} characters, more than the {PATTERN_MAX} allowed"
+        return TOO_LONG.fault(length=len(pattern), most=PATTERN_MAX)
     return _built(pattern)
 
 
 @lru_cache(maxsize=_KEPT_MAX)
-def _built(pattern: str) -> Automaton | str:
+def _built(pattern: str) -> Automaton | Fault:
     if pattern.count("(") > _GROUPS_MAX:
-        return f"is a pattern of more than {_GROUPS_MAX} groups"
+        return TOO_MANY_GROUPS.fault(most=_GROUPS_MAX)
     try:
         parsed = _parser.parse(pattern)
         return _Building().automaton(parsed)
     # A pattern that Python warns about today means something else tomorrow.
     except (re.error, OverflowError, RecursionError, Warning) as error:
-        return f"is not a pattern: {cut(str(error))}"
-    except _Unusable as reason:
-        return f"is a pattern that {reason}"
+        return NOT_A_PATTERN.fault(reason=cut(str(error)))
+    except _Unusable as error:
+        return error.fault
 
 
 class _Building:
@@ -123,7 +143,7 @@ class _Building:
         """Also counts what makes no state, since an empty group can be repeated for ever."""
         self._size += 1
         if self._size > SIZE_MAX:
-            raise _Unusable(f"is too large with its repeats written out (over {SIZE_MAX} parts)")
+            raise _Unusable(TOO_LARGE.fault(most=SIZE_MAX))
 
     def _item(self, name: str, argument: Any, kind: tuple[Any, int], following: int) -> int:
         operation, flags = kind
@@ -146,7 +166,7 @@ class _Building:
                 return self._state(following, asks=place)
             case _:
                 what = _REFUSED.get(name, f"uses {name.lower()}")
-                raise _Unusable(f"{what}, for which there is no bound on the time it takes")
+                raise _Unusable(UNBOUNDED.fault(what=what))
 
     def _repeat(self, argument: Any, flags: int, following: int) -> int:
         least, most, inside = argument
@@ -192,7 +212,7 @@ def _place(name: str, flags: int) -> Place:
         case "AT_NON_BOUNDARY":
             return lambda text, index: not _is_boundary(text, index, flags)
         case _:
-            raise _Unusable(f"uses {name.lower()}, which is not known here")
+            raise _Unusable(UNKNOWN_PART.fault(part=name.lower()))
 
 
 def _is_boundary(text: str, index: int, flags: int) -> bool:

@@ -12,6 +12,7 @@ from perdure.model.graph import CONTINUE, FAIL, ORDINARY, Call, LoopNode, MapNod
 from perdure.model.happening import Paused, Reported
 from perdure.model.key import Key
 from perdure.model.report import LAST, Report, ReportStatus
+from perdure.model.result import CANNOT_PAUSE, UNKNOWN_PORT
 from perdure.model.run import LiveKind, NewWait, NodeStatus, WaitKind
 from perdure.rules.deciding import Deciding
 from perdure.rules.decision import NULL, Following, ms
@@ -19,10 +20,6 @@ from perdure.rules.ending import complete, fail
 from perdure.rules.failure import failure_of
 from perdure.rules.resuming import resumption_of
 
-UNKNOWN_PORT = declare("node.unknown_port", "node {node!r} has no port {port!r}[; it has {known}]")
-CANNOT_PAUSE = declare(
-    "node.cannot_pause", "{key!r} cannot pause: only the work of a node itself can"
-)
 NO_REPORT = declare("node.no_report", "nobody reported on node {key!r} in time")
 INVALID_POLL = declare("node.invalid_poll", "poll() must return a Report or None: {reason}")
 

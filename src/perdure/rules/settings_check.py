@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perdure.diagnostics import render
+from perdure.errors import fault_text
 from perdure.model.graph import (
     DEFAULT_PORT,
     ORDINARY,
@@ -52,12 +54,12 @@ def name_faults(what: str, names: Sequence[str]) -> Iterator[str]:
 
 def _schema_faults(option: str, schema: Any) -> Iterator[str]:
     if schema is not None:
-        yield from (f"{option}: {fault}" for fault in check_schema(schema))
+        yield from (f"{option}: {fault_text(fault)}" for fault in check_schema(schema))
 
 
 def _condition_faults(option: str, data: Any, *, has_templates: bool = False) -> Iterator[str]:
     if data is None:
         return
-    for where, fault in condition_faults(data, has_templates=has_templates):
-        place = f" at {path_text(where)}" if where else ""
-        yield f"{option}{place}: {fault}"
+    for fault in condition_faults(data, has_templates=has_templates):
+        place = f" at {path_text(fault.where)}" if fault.where else ""
+        yield f"{option}{place}: {render(fault)}"

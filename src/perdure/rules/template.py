@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, TemplateMissing
 from perdure.model.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
 from perdure.model.payload import to_json
@@ -30,6 +31,25 @@ _OPEN, _CLOSE = "{{", "}}"
 _LITERAL_OPEN = _OPEN * 2
 # Parts cannot contain a dot, so there is one way only to match: no backtracking.
 _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+NOT_CLOSED = declare(
+    "template.not_closed", "{template!r} has no closing '}}'; write '{{{{' for a literal '{{'"
+)
+EMPTY = declare("template.empty", "{template!r} is empty; name an input, as in {{ order.total }}")
+MALFORMED = declare(
+    "template.malformed",
+    "{template!r} is not a template: only names of letters, digits, '_' and '-' with single dots "
+    "between them, as in {{ order.total }}; no calls, filters or arithmetic",
+)
+TOO_LONG = declare(
+    "template.too_long",
+    "the texts with templates come to more than {most} characters",
+    "Pass large values as exact templates, or by reference",
+)
+TOO_DEEP = declare(
+    "template.too_deep", "the config is nested deeper than {most} levels, at {beginning}…"
+)
 
 
 class TemplateUse(Value):
@@ -54,13 +74,7 @@ class TemplateSkips(PerdureError):
         self.missing = missing
 
 
-class _Malformed(Value):
-    text: str
-    where: Path
-    reason: str
-
-
-_Piece = str | TemplateUse | _Malformed
+_Piece = str | TemplateUse | Fault
 
 
 def template_names(config: Any) -> list[TemplateUse]:
@@ -73,18 +87,18 @@ def template_names(config: Any) -> list[TemplateUse]:
     ]
 
 
-def template_faults(config: Any) -> list[tuple[Path, str]]:
-    """What is wrong with the templates of a config: the place and the reason of each fault."""
+def template_faults(config: Any) -> list[Fault]:
+    """What is wrong with the templates of a config, each fault with its place."""
     faults = (
-        (where, f"{piece.text!r} {piece.reason}")
+        piece
         for where, text in _texts(config)
         for piece in _pieces(text, where)
-        if isinstance(piece, _Malformed)
+        if isinstance(piece, Fault)
     )
     try:
         return list(islice(faults, FAULTS_MAX))
     except InvalidInput as error:
-        return [((), str(error))]
+        return list(error.faults)
 
 
 def render(config: Any, scope: Mapping[str, Any], on_missing: OnMissing = "error") -> Any:
@@ -121,16 +135,12 @@ class _Rendering:
         return "".join(self._as_text(piece) for piece in pieces)
 
     def _as_text(self, piece: _Piece) -> str:
-        if isinstance(piece, _Malformed):
-            place = f"{path_text(piece.where)}: " if piece.where else ""
-            raise InvalidInput(f"{place}{piece.text!r} {piece.reason}")
+        if isinstance(piece, Fault):
+            raise InvalidInput(piece)
         text = piece if isinstance(piece, str) else _text_of(self._value(piece), piece)
         self._text_left -= len(text)
         if self._text_left < 0:
-            raise InvalidInput(
-                f"the texts with templates come to more than {TEXT_MAX} characters; pass large "
-                "values as exact templates, or by reference"
-            )
+            raise InvalidInput(TOO_LONG.fault(most=TEXT_MAX))
         return text
 
     def _value(self, use: TemplateUse) -> Any:
@@ -168,9 +178,7 @@ def _texts(config: Any, where: Path = ()) -> Iterator[tuple[Path, str]]:
 
 def _refuse_deep(where: Path) -> None:
     if len(where) > DEPTH_MAX:
-        raise InvalidInput(
-            f"the config is nested deeper than {DEPTH_MAX} levels, at {path_text(where[:5])}…"
-        )
+        raise InvalidInput(TOO_DEEP.fault(most=DEPTH_MAX, beginning=path_text(where[:5])))
 
 
 def _pieces(text: str, where: Path) -> Iterator[_Piece]:
@@ -185,11 +193,7 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
             continue
         closed = text.find(_CLOSE, opened + len(_OPEN))
         if closed < 0:
-            yield _Malformed(
-                text=cut(text[opened:]),
-                where=where,
-                reason="has no closing '}}'; write '{{{{' for a literal '{{'",
-            )
+            yield NOT_CLOSED.fault(where, template=cut(text[opened:]))
             return
         at = closed + len(_CLOSE)
         yield _template(text[opened:at], where)
@@ -197,17 +201,11 @@ def _pieces(text: str, where: Path) -> Iterator[_Piece]:
         yield text[at:]
 
 
-def _template(text: str, where: Path) -> TemplateUse | _Malformed:
+def _template(text: str, where: Path) -> TemplateUse | Fault:
     inside = text[len(_OPEN) : -len(_CLOSE)].strip()
     if not inside:
-        reason = "is empty; name an input, as in {{ order.total }}"
-        return _Malformed(text=cut(text), where=where, reason=reason)
+        return EMPTY.fault(where, template=cut(text))
     if not _NAME.fullmatch(inside):
-        return _Malformed(
-            text=cut(text),
-            where=where,
-            reason="is not a template: only names of letters, digits, '_' and '-' with single dots "
-            "between them, as in {{ order.total }}; no calls, filters or arithmetic",
-        )
+        return MALFORMED.fault(where, template=cut(text))
     name, *path = inside.split(".")
     return TemplateUse(name=name, path=tuple(path), where=where, text=cut(text))

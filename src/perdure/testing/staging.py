@@ -101,7 +101,7 @@ class Stage:
         if self._fakes_only and staged.is_outward:
             refusal = NotFaked(task=staged.name, key=made.key)
             self.refused.append(refusal)
-            raise Permanent(str(refusal)) from refusal
+            raise Permanent(*refusal.faults) from refusal
         return _REAL
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.client.context import AbortSignal, Context, StepKeeper
+from perdure.diagnostics import declare
 from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress
@@ -39,7 +40,14 @@ from perdure.model.task import Task
 from perdure.rules.failure import describe
 from perdure.rules.retry import Budget, after_error
 from perdure.rules.template import TemplateSkips
-from perdure.worker.calls import Arguments, BodyCall, CallSettings, before_retry, stored_call
+from perdure.worker.calls import (
+    INVALID_STORED_INPUT,
+    Arguments,
+    BodyCall,
+    CallSettings,
+    before_retry,
+    stored_call,
+)
 from perdure.worker.masking import Masker
 from perdure.worker.node_calls import NodeRules
 
@@ -49,6 +57,8 @@ BEGIN_SECONDS_MAX = 60.0
 """How long a process may take to begin with a body, on top of the body's timeout."""
 CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled coroutine may take to unwind before its slot is given to another."""
+
+INVALID_STORED_POLICY = declare("job.invalid_policy", "the stored policy cannot be used: {reason}")
 
 
 class Stop(StrEnum):
@@ -240,7 +250,7 @@ class Attempt:
             )
             return self.task.arguments(args, kwargs, context)
         except (ValueError, TypeError) as error:
-            raise Permanent(f"the stored input cannot be used: {error}") from error
+            raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
 
     @property
     def _has_past(self) -> bool:
@@ -383,7 +393,7 @@ def stored_policy(job: ClaimedJob) -> CallPolicy | None:
     try:
         return None if job.policy is None else decode_policy(job.policy)
     except ValueError as error:
-        raise Permanent(f"the stored policy cannot be used: {error}") from error
+        raise Permanent(INVALID_STORED_POLICY.fault(reason=str(error))) from error
 
 
 def failed_outcome(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.ids import RunId
 from perdure.model.job import ClaimedJob
@@ -15,7 +16,7 @@ from perdure.model.key import Key
 from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
 from perdure.model.report import ReportStatus, Resumption
-from perdure.model.result import Pause
+from perdure.model.result import CANNOT_PAUSE, Pause
 from perdure.worker.masking import SECRET_IN_NAME, Masker
 from perdure.worker.results import paused_outcome
 from perdure.worker.secrets import ResolvedSecrets, Secrets
@@ -23,6 +24,13 @@ from perdure.worker.secrets import ResolvedSecrets, Secrets
 NOTHING_BEFORE = Resumption()
 
 Arguments = tuple[list[Any], dict[str, Any]]
+
+PAUSE_OF_JOB = declare(
+    "job.pause_deadline",
+    "a plain job that pauses is parked until client.resume(job): it has no deadline and no poll",
+    "Put the task into a flow, or leave them out",
+)
+INVALID_STORED_INPUT = declare("job.invalid_input", "the stored input cannot be used: {reason}")
 
 
 class CallSettings(Protocol):
@@ -91,12 +99,9 @@ def refuse_pause(job: ClaimedJob, paused: Paused, masker: Masker | None) -> None
         raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="pause"))
     if job.node is None:
         if paused.deadline is not None or paused.poll is not None:
-            raise Permanent(
-                "a plain job that pauses is parked until client.resume(job): it has no deadline "
-                "and no poll. Put the task into a flow, or leave them out"
-            )
-    elif part := Key.parse(job.node.key).part:
-        raise Permanent(f"only the work of a node can pause, not its {part}")
+            raise Permanent(PAUSE_OF_JOB.fault())
+    elif Key.parse(job.node.key).part:
+        raise Permanent(CANNOT_PAUSE.fault(key=job.node.key))
 
 
 def before_retry(before: Resumption, failures: int) -> Resumption:
@@ -119,7 +124,7 @@ def stored_call(job: ClaimedJob, codec: Codec) -> tuple[list[Any], dict[str, Any
         args, kwargs, *more = from_json(data)
         before = msgspec.convert(more[0], Resumption) if more else NOTHING_BEFORE
     except (ValueError, TypeError, RecursionError) as error:
-        raise Permanent(f"the stored input cannot be used: {error}") from error
+        raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
     if not isinstance(args, list) or not isinstance(kwargs, dict):
-        raise Permanent("the stored input cannot be used: it is not [[...], {...}]")
+        raise Permanent(INVALID_STORED_INPUT.fault(reason="it is not [[...], {...}]"))
     return args, kwargs, before

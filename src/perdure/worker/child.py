@@ -26,7 +26,7 @@ from perdure.model.payload import from_json, to_json
 from perdure.model.task import Task
 from perdure.model.value import Value
 from perdure.worker.attempt import failed_outcome
-from perdure.worker.calls import BodyCall
+from perdure.worker.calls import INVALID_STORED_INPUT, BodyCall
 from perdure.worker.masking import Masker
 from perdure.worker.processes import (
     Begun,
@@ -193,7 +193,7 @@ def _arguments(
     try:
         return task.arguments(list(errand.args), errand.kwargs, context)
     except (ValueError, TypeError) as error:
-        raise Permanent(f"the stored input cannot be used: {error}") from error
+        raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
 
 
 def _find(module: str, name: str) -> Task[..., Any]:

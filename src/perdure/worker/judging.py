@@ -6,12 +6,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.key import Key
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.worker.attempt import Attempt
 from perdure.worker.calls import refuse_pause
 from perdure.worker.results import outcome_of
+
+PORT_OF_JOB = declare(
+    "job.no_ports",
+    "the result chose port {port!r}, but a plain job has none: ports are ways through a flow",
+)
+NO_PORTS = declare(
+    "node.no_ports",
+    "the result of {key!r} chose port {port!r}, but it has no ports; declare them on a task node",
+)
 
 
 def concluded(attempt: Attempt, value: Any, payload_max_bytes: int) -> NodeOutcome:
@@ -40,10 +50,7 @@ def _of_plain_job(outcome: NodeOutcome) -> NodeOutcome:
     if isinstance(outcome, Skipped):
         return Completed(output=b"null")
     if isinstance(outcome, Completed) and outcome.port:
-        raise Permanent(
-            f"the result chose port {outcome.port!r}, but a plain job has none: ports are ways "
-            "through a flow"
-        )
+        raise Permanent(PORT_OF_JOB.fault(port=outcome.port))
     return outcome
 
 
@@ -53,10 +60,7 @@ def _of_node(attempt: Attempt, outcome: NodeOutcome, key: Key) -> NodeOutcome:
     rules = None if key.part else attempt.rules
     if rules is None:
         if outcome.port:
-            raise Permanent(
-                f"the result of {key.text!r} chose port {outcome.port!r}, but it has no ports; "
-                "declare them on a task node"
-            )
+            raise Permanent(NO_PORTS.fault(key=key.text, port=outcome.port))
         return outcome
     rules.refuse_port(outcome.port)
     warnings = rules.warnings(outcome.output)

@@ -15,6 +15,7 @@ from perdure.errors import CheckFailed, InvalidInput, Permanent, TemplateMissing
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import ORDINARY, Check, Graph, TaskNode
 from perdure.model.payload import from_json
+from perdure.model.result import UNKNOWN_PORT
 from perdure.rules.condition import explain_failure, holds, parse_condition
 from perdure.rules.form import faults_of
 from perdure.rules.template import TemplateUse, render, template_names
@@ -23,6 +24,22 @@ from perdure.worker.calls import Arguments, BodyCall
 SECRET = "secret"
 
 CONDITION_NOT_MET = declare("node.condition_not_met", "{reason}")
+
+INPUT_DOES_NOT_FIT = declare(
+    "node.invalid_input", "node {node!r}: its input does not fit: {reasons}"
+)
+INPUTS_NOT_AN_OBJECT = declare(
+    "node.inputs_not_an_object", "node {node!r}: its stored inputs are no object"
+)
+CONFIG_NOT_AN_OBJECT = declare(
+    "node.config_not_an_object",
+    "node {node!r}: its config must be an object, the arguments of its task by name, and is a "
+    "{found}",
+)
+SECRET_WITHOUT_NAME = declare(
+    "node.secret_without_name",
+    "node {node!r}: template {template!r} must name a secret: {{ secret.NAME }}",
+)
 
 
 class NodeRules:
@@ -67,7 +84,7 @@ class NodeRules:
         schema = self.node.input_schema
         if schema is not None and (faults := faults_of(schema, given)):
             listed = "; ".join(map(fault_text, faults))
-            raise Permanent(f"node {self.node.id!r}: its input does not fit: {listed}")
+            raise Permanent(INPUT_DOES_NOT_FIT.fault(node=self.node.id, reasons=listed))
         if self.node.config is not None:
             return self._configured(call)
         if self.node.kind:
@@ -90,15 +107,11 @@ class NodeRules:
     def refuse_port(self, port: str) -> None:
         if port == ORDINARY or port in self.node.ports:
             return
-        known = ", ".join(map(repr, self.node.ports)) or "none"
-        raise Permanent(
-            f"node {self.node.id!r} has no port {port!r}; its ports besides the ordinary one: "
-            f"{known}"
-        )
+        raise Permanent(UNKNOWN_PORT.fault(node=self.node.id, port=port, known=self.node.ports))
 
     def _inputs(self, given: Any, call: BodyCall) -> dict[str, Any]:
         if not isinstance(given, dict):
-            raise Permanent(f"node {self.node.id!r}: its stored inputs are no object")
+            raise Permanent(INPUTS_NOT_AN_OBJECT.fault(node=self.node.id))
         secrets = {each.name: call.secret(each.secret) for each in self.node.inputs if each.secret}
         return {**given, **secrets} if secrets else given
 
@@ -108,18 +121,14 @@ class NodeRules:
             return [config], {}
         if not isinstance(config, dict):
             raise Permanent(
-                f"node {self.node.id!r}: its config must be an object, the arguments of its task "
-                f"by name, and is a {type(config).__name__}"
+                CONFIG_NOT_AN_OBJECT.fault(node=self.node.id, found=type(config).__name__)
             )
         return [], config
 
     def _rendered(self, call: BodyCall) -> Any:
         nameless = next((use for use in self._templates if use.whole_path == (SECRET,)), None)
         if nameless is not None:
-            raise Permanent(
-                f"node {self.node.id!r}: template {nameless.text!r} must name a secret: "
-                "{{ secret.NAME }}"
-            )
+            raise Permanent(SECRET_WITHOUT_NAME.fault(node=self.node.id, template=nameless.text))
         scope = {
             **call.inputs,
             "run": {"id": call.run_id, "flow": self._graph.name, "version": self._graph.version},
@@ -131,9 +140,11 @@ class NodeRules:
             on_missing = "error" if call.is_poll else self.node.on_missing
             return render(self.node.config, scope, on_missing)
         except TemplateMissing as error:
-            raise Permanent(str(error.of_node(self.node.id))) from error
+            raise Permanent(*error.of_node(self.node.id).faults) from error
         except InvalidInput as error:
-            raise Permanent(f"node {self.node.id!r}: {error}") from error
+            raise Permanent(
+                *(fault.under("nodes", self.node.id) for fault in error.faults)
+            ) from error
 
 
 class _SecretsByName(Mapping[str, str]):

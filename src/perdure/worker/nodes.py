@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.client.registry import TaskRegistry
-from perdure.diagnostics import safe_repr
+from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput, Permanent, UnknownTask, WorkerDied
 from perdure.model import happening
 from perdure.model.failure import Failure
@@ -36,6 +36,8 @@ from perdure.rules.failure import describe
 from perdure.worker.attempt import Attempt
 from perdure.worker.node_calls import NodeRules, rules_of
 from perdure.worker.secrets import Secrets
+
+ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 
 
 class Code:
@@ -141,7 +143,7 @@ def happening_of(
         case Failed() | Buried():
             return FailedForGood(key=key, failure=outcome.failure)
         case Cancelled():
-            failure = outcome.failure or describe(Permanent("the attempt was aborted"))
+            failure = outcome.failure or describe(Permanent(ATTEMPT_ABORTED.fault()))
             return FailedForGood(key=key, failure=failure)
         case _:
             raise AssertionError(f"{outcome!r} leaves the node as it is")

@@ -23,6 +23,13 @@ INVALID_SECRETS = declare(
 
 Provider = Mapping[str, str] | Callable[[str], str | None]
 
+SECRET_TYPE = declare("worker.secret_type", "secret {secret!r} is not a text, but a {found}")
+SECRET_TOO_SHORT = declare(
+    "worker.secret_too_short",
+    "secret {secret!r} is shorter than {least} characters; it could not be masked without masking "
+    "nearly everything",
+)
+
 
 class Secrets:
     """Where a worker's secrets come from: a mapping, a function, or else its environment."""
@@ -48,12 +55,9 @@ class Secrets:
                 "secrets=...",
             )
         if not isinstance(value, str):
-            raise Permanent(f"secret {name!r} is not a text, but a {type(value).__name__}")
+            raise Permanent(SECRET_TYPE.fault(secret=name, found=type(value).__name__))
         if len(value) < SECRET_LENGTH_MIN:
-            raise Permanent(
-                f"secret {name!r} is shorter than {SECRET_LENGTH_MIN} characters; it could not be "
-                "masked without masking nearly everything"
-            )
+            raise Permanent(SECRET_TOO_SHORT.fault(secret=name, least=SECRET_LENGTH_MIN))
         return value
 
 

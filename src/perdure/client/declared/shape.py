@@ -20,10 +20,11 @@ from perdure.client.declared.format import (
     NODE_KEYS,
     an_object,
 )
+from perdure.diagnostics import render
 from perdure.model.path import Path
 from perdure.model.showing import cut, type_name
 from perdure.rules.form_validator import TooMuchWork, errors_of, validator_of
-from perdure.rules.form_wording import told
+from perdure.rules.form_wording import fault_of
 from perdure.rules.graph_check import nearest
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _fits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def _worded(error: ValidationError, kind: str) -> ShapeFault:
-    path, message = told(error)
+    fault = fault_of(error)
+    path, message = fault.where, render(fault)
     key = str(path[-1]) if path else ""
     where = ".".join(str(part) for part in path)
     if error.validator == "additionalProperties":
