@@ -167,7 +167,7 @@ class TestDecide:
         done = perdure("decide", "order-7:review")
 
         assert done.exit_code == 2
-        assert "which decision? perdure decide order-7:review approve|reject" in done.error
+        assert "Name one: perdure decide order-7:review approve|reject" in done.error
 
     @pytest.mark.usefixtures("asked")
     def test_is_refused_to_who_may_not(self, perdure: Commands) -> None:
