@@ -28,6 +28,7 @@ from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.hints import WriteHints
 from perdure.store.postgres.connection import Connection, Record, Transacting
+from perdure.store.postgres.params import SettleParams
 from perdure.store.postgres.rows import (
     LEFT_OVER,
     STARTED_AT,
@@ -35,9 +36,8 @@ from perdure.store.postgres.rows import (
     claimed_job,
     like_job_columns,
     new_job_columns,
+    outcome_columns,
     progress_row,
-    settled_columns,
-    settled_row,
 )
 from perdure.store.postgres.session import Session
 from perdure.store.sql.rows import STATUS_OF
@@ -535,12 +535,13 @@ class PostgresJobs(JobStore):
 
     async def _settle_completed(self, batch: Sequence[Settlement]) -> list[Record]:
         claims = _columns_of([settlement.claim for settlement in batch])
-        columns = (
+        arguments = (
+            self._session.moment(),
             *claims,
             [settlement.outcome.output for settlement in batch],  # type: ignore[union-attr]
             batch[0].is_dropped,
         )
-        rows = await self._settle("settle_completed", claims, columns)
+        rows = await self._settle("settle_completed", claims, arguments)
         if rows:
             moves = WriteHints()
             moves.changed(row[0] for row in rows)
@@ -551,19 +552,19 @@ class PostgresJobs(JobStore):
 
     async def _settle_any(self, batch: Sequence[Settlement]) -> list[Record]:
         claims = _columns_of([settlement.claim for settlement in batch])
-        columns = settled_columns([settled_row(settlement) for settlement in batch])
-        rows = await self._settle("settle_jobs", claims, columns)
+        params = SettleParams(now=self._session.moment(), outcomes=outcome_columns(batch))
+        rows = await self._settle("settle_jobs", claims, list(params.arguments()))
         self._publish_moved(rows)
         return rows
 
     async def _settle(
-        self, statement: str, claims: tuple[list[str], list[int]], columns: Sequence[Any]
+        self, statement: str, claims: tuple[list[str], list[int]], arguments: Sequence[Any]
     ) -> list[Record]:
         async def work(connection: Connection, is_repeated: bool) -> list[Record]:
             rows: list[Record] = await connection.fetch(
-                self._session.statements[statement], self._session.moment(), *columns
+                self._session.statements[statement], *arguments
             )
-            if is_repeated and len(rows) < len(columns[0]):
+            if is_repeated and len(rows) < len(claims[0]):
                 done = {row[0] for row in rows}
                 before = await connection.fetch(
                     self._session.statements["settled_already"], *claims

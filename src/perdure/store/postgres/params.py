@@ -14,6 +14,10 @@ from perdure.store.sql.statements import (
     Interval,
     Moments,
     Now,
+    OneBigint,
+    OneBoolean,
+    OneBytea,
+    OneText,
     Params,
     Text,
     TextArray,
@@ -119,5 +123,85 @@ class CommitParams(Params):
     lanes: TextArray
 
 
-PARAMS: dict[str, type[Params]] = {"commit_runs": CommitParams}
+@dataclass(frozen=True, slots=True)
+class FirstEventColumns(Columns):
+    data: Bytea
+    value: Bytea
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJobColumns(Columns):
+    """Jobs of a run that is added with them."""
+
+    id: Text
+    namespace: Text
+    queue: Text
+    task: Text
+    lane: Text
+    job_group: Text
+    policy: Bytea
+    input: Bytea
+    input_hash: Bigint
+    priority: Integer
+    aging: Double
+    max_attempts: Integer
+    delay: Interval
+    run_at: Moments
+    deadline: Interval
+    deadline_at: Moments
+    run_id: Text
+    node_key: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitParams(Params):
+    now: Now
+    namespace: OneText
+    id: OneText
+    flow: OneText
+    version: OneText
+    status: OneText
+    submission: OneBigint
+    """Random: by it a submission whose answer was lost recognizes its run."""
+    parent_run: OneText
+    parent_key: OneText
+    summary: OneBytea
+    events: FirstEventColumns
+    jobs: NodeJobColumns
+    has_cooldown: OneBoolean
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeColumns(Columns):
+    """Outcomes of jobs, sorted by id: the order in which jobs are locked."""
+
+    id: Text
+    epoch: Integer
+    after: Text
+    """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
+    output: Bytea
+    is_refunded: Boolean
+    is_postponed: Boolean
+    closes_limit: Text
+    failure: Text
+    percent: Double
+    message: Text
+    details: Bytea
+    is_dropped: Boolean
+    delay: Interval
+    until: Moments
+    hold_off: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class SettleParams(Params):
+    now: Now
+    outcomes: OutcomeColumns
+
+
+PARAMS: dict[str, type[Params]] = {
+    "commit_runs": CommitParams,
+    "settle_jobs": SettleParams,
+    "submit_run": SubmitParams,
+}
 """By the name of the statement that takes them."""

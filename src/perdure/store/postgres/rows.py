@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
@@ -36,6 +36,7 @@ from perdure.model.run import (
 )
 from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
+from perdure.store.postgres.params import OutcomeColumns
 from perdure.store.sql import rows
 from perdure.store.sql.rows import node_from
 
@@ -143,45 +144,33 @@ def _beside_input(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-class SettledRow(msgspec.Struct):
-    """One settlement as ``settle_jobs`` takes it, in the order of its arguments."""
-
-    id: str
-    epoch: int
-    after: str | None = None
-    """None: retried."""
-    output: bytes | None = None
-    is_refunded: bool = False
-    is_postponed: bool = False
-    closes_limit: str | None = None
-    failure: str | None = None
-    percent: float | None = None
-    message: str | None = None
-    details: bytes | None = None
-    is_dropped: bool = False
-    delay: timedelta | None = None
-    until: Any = None
-    hold_off: timedelta | None = None
-
-
-def settled_row(settlement: Settlement) -> SettledRow:
-    """What each outcome writes; an aborting job is seen to by the statement."""
-    row = SettledRow(settlement.claim.id, settlement.claim.epoch, is_dropped=settlement.is_dropped)
-    if settlement.progress is not None:
-        row.percent, row.message, row.details = progress_row(settlement.progress)
-    written = written_by(settlement.outcome)
-    row.after, row.output = written.status, written.output
-    row.is_refunded = written.attempts_back > 0
-    if written.failure is not None:
-        row.failure = encode_failure(written.failure)
-    if (retried := written.retried) is not None:
-        row.delay, row.until, row.hold_off = retried.delay, retried.until, retried.hold_off
-        row.is_postponed, row.closes_limit = retried.is_postponed, retried.closes_limit
-    return row
-
-
-def settled_columns(rows: Sequence[SettledRow]) -> tuple[list[Any], ...]:
-    return tuple([getattr(row, name) for row in rows] for name in SettledRow.__struct_fields__)
+def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
+    """What outcomes write to active jobs; an aborting job is seen to by the statement."""
+    written = [written_by(settlement.outcome) for settlement in settlements]
+    retried = [each.retried for each in written]
+    progress = [
+        (None, None, None) if settlement.progress is None else progress_row(settlement.progress)
+        for settlement in settlements
+    ]
+    return OutcomeColumns(
+        id=[settlement.claim.id for settlement in settlements],
+        epoch=[settlement.claim.epoch for settlement in settlements],
+        after=[each.status for each in written],
+        output=[each.output for each in written],
+        is_refunded=[each.attempts_back > 0 for each in written],
+        is_postponed=[each.postpones > 0 for each in written],
+        closes_limit=[None if each is None else each.closes_limit for each in retried],
+        failure=[
+            None if each.failure is None else encode_failure(each.failure) for each in written
+        ],
+        percent=[percent for percent, _, _ in progress],
+        message=[message for _, message, _ in progress],
+        details=[details for _, _, details in progress],
+        is_dropped=[settlement.is_dropped for settlement in settlements],
+        delay=[None if each is None else each.delay for each in retried],
+        until=[None if each is None else each.until for each in retried],
+        hold_off=[None if each is None else each.hold_off for each in retried],
+    )
 
 
 def progress_row(latest: Progress) -> tuple[float, str, bytes | None]:

@@ -16,6 +16,7 @@ from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
 from perdure.rules.cooldown import LastRun, cooled
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
+from perdure.store.postgres.params import FirstEventColumns, NodeJobColumns, SubmitParams
 from perdure.store.postgres.rows import (
     child_columns,
     new_job_columns,
@@ -195,13 +196,24 @@ async def add_run(
     session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
 ) -> Run | None:
     """Add a run with all that it begins with; None if its id is taken."""
-    rows = await connection.fetch(
-        session.statements["submit_run"],
-        session.moment(),
-        *_submitted_columns(run, submission),
-        *node_job_columns(run.jobs),
-        run.cooldown is not None,
+    params = SubmitParams(
+        now=session.moment(),
+        namespace=run.namespace,
+        id=run.id,
+        flow=run.flow,
+        version=run.version,
+        status=run.status,
+        submission=submission,
+        parent_run=None if run.parent is None else run.parent.run,
+        parent_key=None if run.parent is None else run.parent.key,
+        summary=run.summary,
+        events=FirstEventColumns(
+            data=[event.data for event in run.events], value=[event.value for event in run.events]
+        ),
+        jobs=NodeJobColumns(*node_job_columns(run.jobs)),
+        has_cooldown=run.cooldown is not None,
     )
+    rows = await connection.fetch(session.statements["submit_run"], *params.arguments())
     if not rows:
         return None
     added = run_from(rows[0])
@@ -260,20 +272,3 @@ def _needs_transaction(run: NewRun) -> bool:
     """Whether adding it takes more than one statement."""
     replaces = run.on_existing == "terminate_existing"
     return bool(run.waits or run.children or replaces or run.cooldown is not None)
-
-
-def _submitted_columns(run: NewRun, submission: int) -> tuple[Any, ...]:
-    parent = run.parent
-    return (
-        run.namespace,
-        run.id,
-        run.flow,
-        run.version,
-        run.status,
-        submission,
-        None if parent is None else parent.run,
-        None if parent is None else parent.key,
-        run.summary,
-        [event.data for event in run.events],
-        [event.value for event in run.events],
-    )

@@ -52,6 +52,10 @@ Bytea = Annotated[list[Any], "bytea"]
 Interval = Annotated[list[Any], "interval"]
 Moments = Annotated[list[Any], "timestamptz"]
 TextArray = Annotated[list[str], "text[]"]
+OneText = Annotated[str | None, "text"]
+OneBigint = Annotated[int, "bigint"]
+OneBytea = Annotated[bytes | None, "bytea"]
+OneBoolean = Annotated[bool, "boolean"]
 Now = Annotated[datetime | None, "timestamptz"]
 """What a statement takes as now; None leaves it to the database."""
 

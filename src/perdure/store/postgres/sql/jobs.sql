@@ -261,13 +261,9 @@ WITH given AS MATERIALIZED (
            after IS NULL AS is_retried,
            coalesce(until, moment.now + delay) AS ready_at,
            coalesce(until, moment.now + delay) + hold_off AS avoid_until
-    FROM unnest(
-        $2::text[], $3::integer[], $4::text[], $5::bytea[], $6::boolean[], $7::boolean[],
-        $8::text[], $9::text[], $10::double precision[], $11::text[], $12::bytea[],
-        $13::boolean[], $14::interval[], $15::timestamptz[], $16::interval[]
-    ) AS line (id, epoch, after, output, is_refunded, is_postponed, closes_limit, failure,
-               percent, message, details, is_dropped, delay, until, hold_off)
-    CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+    FROM :outcomes(id, epoch, after, output, is_refunded, is_postponed, closes_limit, failure,
+                   percent, message, details, is_dropped, delay, until, hold_off)
+    CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
 ),
 settled AS (
     UPDATE {schema}.jobs

@@ -89,18 +89,19 @@ WITH added AS (
         namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
         has_cooldown, created_at, updated_at, finished_at
     )
-    SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, cardinality($11::bytea[]), $31::boolean, now, now,
-           CASE WHEN $6::text IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
-    FROM (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (now)
+    SELECT :namespace, :id, :flow, :version, :status, :submission, :parent_run, :parent_key,
+           :summary, cardinality(:events.data), :has_cooldown, now, now,
+           CASE WHEN :status IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END
+    FROM (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
     ON CONFLICT (id, namespace) DO NOTHING
     RETURNING serial, id, namespace, flow, version, status, number, parent_run, parent_key,
               created_at, updated_at, finished_at, summary
 ),
 logged AS (
     INSERT INTO {schema}.events (run_serial, number, at, data, value)
-    SELECT added.serial, event.number, added.created_at, event.data, event.value
+    SELECT added.serial, events.number, added.created_at, events.data, events.value
     FROM added
-    CROSS JOIN unnest($11::bytea[], $12::bytea[]) WITH ORDINALITY AS event (data, value, number)
+    CROSS JOIN :events(data, value, #number)
 ),
 queued AS (
     INSERT INTO {schema}.jobs (
@@ -113,16 +114,12 @@ queued AS (
            date_part('epoch', ready_at) + priority * aging,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END
     FROM (
-        SELECT line.*, added.created_at AS now,
-               coalesce(line.run_at, added.created_at + line.delay) AS ready_at
+        SELECT jobs.*, added.created_at AS now,
+               coalesce(jobs.run_at, added.created_at + jobs.delay) AS ready_at
         FROM added
-        CROSS JOIN unnest(
-            $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
-            $19::bytea[], $20::bytea[], $21::bigint[], $22::integer[], $23::double precision[],
-            $24::integer[], $25::interval[], $26::timestamptz[], $27::interval[],
-            $28::timestamptz[], $29::text[], $30::text[]
-        ) AS line (id, namespace, queue, task, lane, job_group, policy, input, input_hash, priority,
-                   aging, max_attempts, delay, run_at, deadline, deadline_at, run_id, node_key)
+        CROSS JOIN :jobs(id, namespace, queue, task, lane, job_group, policy, input, input_hash,
+                         priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
+                         run_id, node_key)
     ) AS given
 )
 SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
