@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -23,10 +22,6 @@ R = TypeVar("R")
 
 Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
-NAME_MAX = 200
-TAGS_MAX = 20
-# No database keeps these in a text: the zero character, and halves of surrogate pairs.
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 INVALID_CALL = declare("task.invalid_call", "task {task!r} cannot be called so: {reason}")

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from perdure.client.context import Context
 from perdure.diagnostics import Fault
+from perdure.model.check import NAME_MAX
 from perdure.model.result import Pause, paused
-from perdure.model.task import NAME_MAX
 from perdure.nodes.config import Span, duration_faults
 from perdure.nodes.kind import Kind, Settings
 
