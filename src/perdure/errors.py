@@ -132,6 +132,8 @@ def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
     where = fault.where
     if where and (where[-1] == fault.args.get("name") or _is_named(fault, where[-1])):
         where = where[:-1]
+    elif where[-2:] == ("nodes", fault.args.get("node")):
+        where = where[:-2]
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
 
@@ -479,7 +481,7 @@ class MigrationRefused(Conflict):
     run_id: str
     to: str
 
-    def __init__(self, *faults: Fault | str, run_id: str, to: str) -> None:
+    def __init__(self, *faults: Fault, run_id: str, to: str) -> None:
         super().__init__(*faults, run_id=run_id, to=to)
 
     @property

@@ -37,7 +37,7 @@ def waiting_after(*nodes: Node) -> tuple[Played, Node]:
 
 
 def told(run: Played, new: Graph) -> tuple[str, ...]:
-    return differences(run.graph, new, run.state)
+    return tuple(map(str, differences(run.graph, new, run.state)))
 
 
 class TestDifferences:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from perdure.client.run_acts import RunActs
+from perdure.diagnostics import render
 from perdure.engine.cached_run import CachedRun
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Graph
@@ -106,7 +107,7 @@ async def _compared(acts: RunActs, runs: Sequence[Run], nearest: Graph | None) -
         StrandedRun(
             id=run.id,
             status=run.status,
-            differences=differences(found.graph, nearest, found.state)
+            differences=tuple(map(render, differences(found.graph, nearest, found.state)))
             if isinstance(found, CachedRun)
             else (str(found),),
         )

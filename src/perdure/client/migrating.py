@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perdure.client.run_acts import RunActs, moved
 from perdure.client.run_records import RunMoved
+from perdure.diagnostics import Fault, declare
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import MigrationRefused
 from perdure.model.flow import BuiltFlow
@@ -12,6 +13,11 @@ from perdure.model.ids import RunId
 from perdure.model.job import HELD
 from perdure.rules.migration import differences
 from perdure.store.contract import Store
+
+NODE_RUNNING = declare(
+    "migration.node_running",
+    "node {node!r} is being executed; pause the run first, or wait for its end",
+)
 
 
 async def migrate(acts: RunActs, id: RunId, to: BuiltFlow, by: str | None) -> RunMoved:
@@ -32,10 +38,10 @@ async def migrate(acts: RunActs, id: RunId, to: BuiltFlow, by: str | None) -> Ru
             return moved(before, run)
 
 
-async def _held(store: Store, run: CachedRun) -> tuple[str, ...]:
+async def _held(store: Store, run: CachedRun) -> tuple[Fault, ...]:
     """Jobs that a worker executes: their outcome would be that of another version."""
     return tuple(
-        f"node {job.node.key!r} is being executed; pause the run first, or wait for its end"
+        NODE_RUNNING.fault(("nodes", job.node.key), node=job.node.key)
         for job in await store.queries.run_jobs(run.namespace, run.id)
         if job.status in HELD and job.node is not None
     )
