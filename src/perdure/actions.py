@@ -65,7 +65,7 @@ SPELLINGS: Mapping[str, Spelling] = {
 
 def python_call(action: Action) -> str:
     """The call: ``client.signal('order-42', 'paid', ...)``."""
-    spelling = SPELLINGS[action.operation]
+    spelling = _spelling(action)
     has_namespace = spelling.call.startswith("client.")  # the client's, which no call repeats
     given = [
         _python(value) if name in spelling.positional else f"{name}={_python(value)}"
@@ -77,7 +77,7 @@ def python_call(action: Action) -> str:
 
 def cli_command(action: Action, options: str = "") -> str:
     """The command, with ``options`` such as the store appended: ``perdure runs retry order-42``."""
-    spelling = SPELLINGS[action.operation]
+    spelling = _spelling(action)
     words = ["perdure", spelling.command]
     for name, value in _ordered(action, spelling):
         if value is ...:
@@ -94,6 +94,12 @@ def cli_command(action: Action, options: str = "") -> str:
                 words.append(spelling.flags.get(name, f"--{name.replace('_', '-')}"))
             words.append(each)
     return " ".join(words) + options
+
+
+def _spelling(action: Action) -> Spelling:
+    """Of an operation that this version does not know, its name: a newer server suggested it."""
+    name = action.operation
+    return SPELLINGS.get(name) or Spelling(f"client.{name}", name.replace(".", " "))
 
 
 def _ordered(action: Action, spelling: Spelling) -> Iterator[tuple[str, Any]]:

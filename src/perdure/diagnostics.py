@@ -89,7 +89,7 @@ class Code:
     _declared: ClassVar[dict[str, Code]] = {}
 
     def fault(self, where: Path = (), /, *actions: Action, **args: Any) -> Fault:
-        return Fault(code=self.name, where=where, args=args, actions=actions)
+        return Fault(code=self.name, where=where, args=_plain_args(args), actions=actions)
 
     def finding(
         self,
@@ -99,7 +99,30 @@ class Code:
         severity: Severity = Severity.ERROR,
         **args: Any,
     ) -> Finding:
-        return Finding(code=self.name, about=about, args=args, actions=actions, severity=severity)
+        return Finding(
+            code=self.name,
+            about=about,
+            args=_plain_args(args),
+            actions=actions,
+            severity=severity,
+        )
+
+
+def _plain_args(args: dict[str, Any]) -> dict[str, Any]:
+    """Objects of callers are kept as text: they may not pickle, and may change or grow."""
+    return {name: _plain(value) for name, value in args.items()}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str() | int() | float() | None | datetime() | timedelta():
+            return value
+        case list() | tuple() | set() | frozenset():
+            return tuple(_plain(each) for each in value)
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case _:
+            return safe_repr(value)
 
 
 def declare(name: str, sentence: str, remedy: str = "") -> Code:
@@ -165,12 +188,21 @@ def render(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
     if code is None:  # sent by a newer server
         return truncate(f"{diagnostic.code} {safe_repr(dict(diagnostic.args))}")
     text = _fill(code.sentence, diagnostic.args, renderer)
-    remedy = _fill(code.remedy, diagnostic.args, renderer)
-    if remedy:
-        text = f"{text}{'' if text.endswith(('.', '?')) else '.'} {remedy}"
-    if diagnostic.actions:
-        text += ": " + " or ".join(renderer.action(each) for each in diagnostic.actions)
+    if advice := advice_text(diagnostic, renderer):
+        text = f"{text}{': ' if not code.remedy else ' ' if _ends(text) else '. '}{advice}"
     return truncate(text)
+
+
+def advice_text(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
+    """Return what to do about it: the remedy, and the suggested actions as calls or commands."""
+    text = remedy(diagnostic, renderer)
+    actions = " or ".join(renderer.action(each) for each in diagnostic.actions)
+    return f"{text}: {actions}" if text and actions else text or actions
+
+
+def _ends(text: str) -> bool:
+    """Whether a sentence is over; an ellipsis stands for an argument."""
+    return text.endswith(("?", ".")) and not text.endswith("...")
 
 
 def message(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 
 from perdure.diagnostics import (
@@ -22,6 +23,8 @@ from perdure.diagnostics import (
     Diagnostic,
     Fault,
     Renderer,
+    advice_text,
+    as_data,
     declare,
     declared,
     message,
@@ -53,15 +56,19 @@ class PerdureError(Exception):
     _faults = cast(tuple[Fault, ...], ())
 
     def __init_subclass__(cls) -> None:
+        if "CODE" not in vars(cls):
+            return  # a subclass of an application's: what it annotates is its own affair
         own = [
             name
             for name, kind in inspect.get_annotations(cls).items()
-            if not str(kind).startswith("ClassVar")
+            if "ClassVar" not in str(kind)
         ]
         cls._fields = (*(name for name in cls._fields if name not in own), *own)
 
-    def __init__(self, *details: Fault | str, **fields: Any) -> None:
-        super().__init__(*(each for each in details if isinstance(each, str)))
+    def __init__(self, *details: object, **fields: Any) -> None:
+        super().__init__(*(each for each in details if not isinstance(each, Fault)))
+        if faults := tuple(each for each in details if isinstance(each, Fault)):
+            self._faults = faults
         for name in self._fields:
             if name in fields:
                 setattr(self, name, fields.pop(name))
@@ -69,49 +76,81 @@ class PerdureError(Exception):
                 raise TypeError(f"{type(self).__name__} needs {name}=")
         if fields:
             raise TypeError(f"{type(self).__name__} has no {', '.join(fields)}")
-        if details:
-            text = PerdureError.CODE if self._fields else self.CODE
-            self._faults = tuple(
-                each if isinstance(each, Fault) else Fault(code=text.name, args={"message": each})
-                for each in details
-            )
 
-    @property
+    # Cached properties, which an attribute of an application's own subclass may replace.
+
+    @cached_property
     def code(self) -> str:
-        return self.diagnostic.code
+        return self._diagnostic().code
 
-    @property
+    @cached_property
     def faults(self) -> tuple[Fault, ...]:
-        if self._faults:
-            return self._faults
-        return (Fault(code=self.CODE.name, args=self.fields, actions=self.actions()),)
+        if given := self._given_faults():
+            return given
+        whole = self._diagnostic()
+        return (Fault(code=whole.code, args=whole.args, actions=whole.actions),)
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*self._fields, *self._derived)}
+        return self._field_values()
 
-    @property
+    @cached_property
     def diagnostic(self) -> Diagnostic:
         """The error as a whole; one that has nothing but a single fault is that fault."""
-        if len(self._faults) == 1 and not self._fields:
-            return self._faults[0]
-        return Diagnostic(code=self.CODE.name, args=self.fields, actions=self.actions())
+        return self._diagnostic()
 
     def actions(self) -> tuple[Action, ...]:
         return ()
 
     def render(self, renderer: Renderer = PYTHON, separator: str = "\n  - ") -> str:
         """Return the message for one interface; several faults are listed after the sentence."""
-        if not self._faults:
-            return render(self.diagnostic, renderer)
-        listed = [fault_text(each, renderer) for each in self._faults]
+        whole, given = self._diagnostic(), self._given_faults()
+        if not given:
+            return render(whole, renderer)
+        listed = [fault_text(each, renderer) for each in given]
         if not self._fields:
             return truncate("; ".join(listed))
-        first = separator if separator.startswith("\n") else " "
-        return truncate(f"{message(self.diagnostic, renderer)}:{first}{separator.join(listed)}")
+        is_line = not separator.startswith("\n")
+        text = f"{message(whole, renderer)}:{' ' if is_line else separator}{separator.join(listed)}"
+        if advice := advice_text(whole, renderer):
+            text += f". {advice}" if is_line else f"\n{advice}"
+        return truncate(text)
+
+    def as_data(self, renderer: Renderer = PYTHON) -> dict[str, Any]:
+        """The error as ``--json``, HTTP and MCP send it: code, arguments, actions, each fault."""
+        return {
+            **as_data(self.diagnostic, renderer),
+            "message": self.render(renderer, separator="; "),
+            "faults": [as_data(each, renderer) for each in self.faults],
+        }
+
+    def _diagnostic(self) -> Diagnostic:
+        if self._fields:
+            return Diagnostic(
+                code=self.CODE.name, args=self._field_values(), actions=self.actions()
+            )
+        if len(self._faults) == 1:
+            return self._faults[0]
+        text = "; ".join(map(fault_text, self._faults)) if self._faults else self._text()
+        return Diagnostic(code=self.CODE.name, args={"message": text})
+
+    def _given_faults(self) -> tuple[Fault, ...]:
+        """Those that the error was made with; of an error with fields, texts are faults too."""
+        if not self._fields:
+            return self._faults
+        texts = (Fault(code=PerdureError.CODE.name, args={"message": str(t)}) for t in self.args)
+        return (*self._faults, *texts)
+
+    def _field_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*self._fields, *self._derived)}
+
+    def _text(self) -> str:
+        """The message that it was raised with, as Python's own exceptions tell it."""
+        return super().__str__()
 
     def __str__(self) -> str:
-        return self.render()
+        # Directly: a subclass of an application's may have attributes of any name.
+        return self.render() if self._fields or self._faults else truncate(self._text())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import pickle
 import string
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import perdure
 from perdure import public  # declares every code of the library
 from perdure.actions import SPELLINGS, cli_command, python_call
 from perdure.diagnostics import (
@@ -25,6 +29,7 @@ from perdure.diagnostics import (
     safe_repr,
     span_text,
 )
+from perdure.errors import InvalidInput
 
 assert public.__all__
 
@@ -105,8 +110,28 @@ class TestFault:
 
         assert (fault.code, fault.where) == ("test.plain", ("nodes", 3, "task"))
 
+    def test_keeps_objects_of_callers_as_text_so_that_it_can_be_pickled(self) -> None:
+        fault = PLAIN.fault(thing=lambda: 1, size=[Unshowable(), 2], until={"a": object})
+        copied = pickle.loads(pickle.dumps(fault))
+
+        assert copied == fault
+        assert fault.args["thing"].startswith("<function")
+        assert fault.args["size"] == ("<Unshowable>", 2)
+        assert fault.args["until"] == {"a": "<class 'object'>"}
+
 
 class TestAsData:
+    def test_of_an_error_with_several_faults_has_them_all(self) -> None:
+        error = InvalidInput(COUNTED.fault(count=1, queue="a"), COUNTED.fault(count=2, queue="b"))
+
+        data = error.as_data()
+        assert (data["code"], data["message"]) == (
+            "input.invalid",
+            "1 job waits in 'a'; 2 jobs wait in 'b'",
+        )
+        assert render(error.diagnostic) == data["message"]
+        assert [each["args"]["queue"] for each in data["faults"]] == ["a", "b"]
+
     def test_has_code_arguments_actions_and_the_message(self) -> None:
         fault = PLAIN.fault(("a", 1), Action("runs.get", {"id": "r"}), thing=Unshowable(), size=1)
 
@@ -123,7 +148,7 @@ class TestAsData:
             ),
             "severity": "error",
             "where": ("a", 1),
-            "message": "a <Unshowable> of 1. Pass it=...: client.run('r')",
+            "message": "a '<Unshowable>' of 1. Pass it=...: client.run('r')",
         }
 
 
@@ -190,6 +215,25 @@ class TestActions:
         for operation in SPELLINGS:
             assert python_call(Action(operation))
             assert cli_command(Action(operation)).startswith("perdure ")
+
+    def test_of_an_operation_that_is_not_known_are_spelled_by_its_name(self) -> None:
+        action = Action("agents.stop", {"id": "a"})
+
+        assert python_call(action) == "client.agents.stop('a')"
+        assert cli_command(action) == "perdure agents stop a"
+
+    def test_that_the_library_suggests_are_all_known(self) -> None:
+        suggested = {
+            argument.value
+            for path in Path(perdure.__file__).parent.rglob("*.py")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Action"
+            for argument in node.args[:1]
+            if isinstance(argument, ast.Constant)
+        }
+
+        assert suggested <= SPELLINGS.keys()
+        assert {"runs.retry", "worker.run"} <= suggested
 
 
 class TestTexts:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from perdure.errors import (
     RunEnded,
     RunNotFound,
 )
+from perdure.rules.failure import describe
 from perdure.store.opening import store_at
 
 
@@ -116,11 +117,51 @@ class TestEveryError:
             "task.permanent",
         )
 
+    @pytest.mark.parametrize(
+        "args, text",
+        [((), ""), ((404,), "404"), (("a", 5), "('a', 5)"), ((ValueError("x"),), "x")],
+    )
+    def test_takes_whatever_exceptions_take(self, args: tuple[Any, ...], text: str) -> None:
+        error = Permanent(*args)
+
+        assert (str(error), error.args) == (text, args)
+        assert error.faults[0].args == {"message": text}
+        assert copy.deepcopy(error).faults == error.faults
+
+    def test_of_an_application_may_have_attributes_of_any_name(self) -> None:
+        error = ApiFailed("no answer", 404)
+
+        seen: tuple[Any, ...] = (error.code, error.status, str(error))
+        assert seen == (404, 503, "no answer")
+        assert error.diagnostic.code == "task.permanent"
+        assert describe(error).code == "task.permanent"
+        assert describe(ApiFailed("x", "a secret")).code == "task.permanent"  # type: ignore[arg-type]
+
+    def test_of_an_application_may_annotate_what_it_likes(self) -> None:
+        made: Any = Annotated
+        assert str(made("boo")) == "boo"
+        assert made("boo").status == 500
+
     def test_refuses_fields_that_it_has_not(self) -> None:
         with pytest.raises(TypeError, match="needs run_id"):
             RunNotFound()  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="has no job"):
             RunNotFound(run_id="a", job="b")  # type: ignore[call-arg]
+
+
+class ApiFailed(Permanent):
+    status: int
+    fields = ("a",)  # type: ignore[assignment]
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[assignment]
+        self.status = 503
+
+
+class Annotated(Permanent):
+    status: int = 500
+    limit: ClassVar[int]
 
 
 class OutOfStock(Permanent):

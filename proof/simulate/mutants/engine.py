@@ -84,7 +84,7 @@ def _version_check_removed() -> list[Change]:
 @mutant("jobs are taken from holders whose lease has not run out")
 def _lease_ignored() -> list[Change]:
     async def take_all(self: Any, namespace: str, limit: int, deaths_max: int) -> Any:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             later = transaction.now + timedelta(hours=1)
             return [
                 maintenance._take_over(transaction, transaction.state.jobs[id], deaths_max)

@@ -11,6 +11,8 @@ from proof.simulate.mutants import MUTANTS, mutated
 
 FINDING_MAX = 160
 SHOWN_MAX = 70
+BROKEN = ("AttributeError", "ImportError", "NameError", "TypeError")
+"""What a mutant raises that was written for code that has changed since. It shows nothing."""
 ILL_MAX = 3
 """Seeds that fail with no mutant at work, before the hunt for it is given up."""
 
@@ -32,6 +34,8 @@ def caught(name: str) -> Catch:
             history = simulate(seed)
         if not history.findings:
             continue
+        if any(error in history.findings[0] for error in BROKEN):
+            return Catch(name, None, f"the mutant itself is broken: {history.findings[0]}")
         without = simulate(seed).findings
         if not without:
             return Catch(name, seed, history.findings[0])

@@ -34,7 +34,7 @@ def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
 @mutant("a lease is renewed by who has lost it")
 def _stale_renewal_accepted() -> list[Change]:
     async def renew(self: Any, worker: Any, claims: Sequence[Any], lease: timedelta) -> Any:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             for claim in claims:
                 if (job := _held_by_anybody(transaction, claim)) is not None:
                     transaction.save(replace(job, lease_until=transaction.now + lease))
@@ -46,7 +46,7 @@ def _stale_renewal_accepted() -> list[Change]:
 @mutant("progress is taken from who has lost the job")
 def _stale_progress_accepted() -> list[Change]:
     async def save(self: Any, progress: Sequence[Any]) -> None:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             for claim, latest in progress:
                 if (job := _held_by_anybody(transaction, claim)) is not None:
                     transaction.save(replace(job, progress=latest))
@@ -90,7 +90,7 @@ def _poison_never_dead() -> list[Change]:
 @mutant("delayed jobs start early")
 def _delayed_starts_early() -> list[Change]:
     async def promote(self: Any, namespace: str, limit: int) -> int:
-        with self._transaction() as transaction:
+        with self._session.transaction() as transaction:
             soon = transaction.now + timedelta(hours=1)
             due = transaction.state.scheduled.up_to(soon, limit, namespace)
             for id in due:

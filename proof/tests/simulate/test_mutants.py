@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.store.memory import commit as committing
+from perdure.store.memory.jobs import MemoryJobs
 from proof.simulate.mutants import MUTANTS, mutated
 from proof.simulate.mutants.hunt import SHOWN_MAX, Catch, caught, table
+from proof.simulate.mutants.patch import Change, Mutant
 
 MUTANTS_MIN = 20
 """Fewer would show too little."""
@@ -55,6 +59,25 @@ def test_is_found_out(name: str) -> None:
 
     assert catch.seed is not None
     assert catch.finding
+
+
+def test_that_only_raises_because_the_code_has_changed_is_not_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def changes() -> list[Change]:
+        async def claim(self: Any, request: Any) -> Any:
+            return self.no_longer_there
+
+        return [(MemoryJobs, "claim", claim)]
+
+    monkeypatch.setitem(
+        MUTANTS, "outdated", Mutant("outdated", "claims by a name that is gone", changes, 5)
+    )
+
+    catch = caught("outdated")
+
+    assert catch.seed is None
+    assert "broken" in catch.finding
 
 
 def test_are_told_as_a_table_with_the_hardest_to_find_last() -> None:

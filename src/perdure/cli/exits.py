@@ -11,7 +11,6 @@ from enum import IntEnum
 import typer
 
 from perdure.cli.renderer import CliRenderer, one_line
-from perdure.diagnostics import as_data
 from perdure.errors import InvalidInput, PerdureError, StoreError
 
 
@@ -65,13 +64,7 @@ def error_line(error: PerdureError, options: str = "") -> str:
 def _error_json(error: PerdureError, options: str) -> str:
     import msgspec
 
-    renderer = CliRenderer(options)
-    whole = {
-        **as_data(error.diagnostic, renderer),
-        "message": error_line(error, options),
-        "faults": [as_data(each, renderer) for each in error.faults],
-    }
-    return msgspec.json.encode({"error": whole}).decode()
+    return msgspec.json.encode({"error": error.as_data(CliRenderer(options))}).decode()
 
 
 @contextmanager

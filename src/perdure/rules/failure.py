@@ -8,7 +8,7 @@ from types import TracebackType
 
 from msgspec import UNSET, UnsetType
 
-from perdure.diagnostics import Fault, render
+from perdure.diagnostics import Fault, declared, render
 from perdure.errors import InvalidInput, PerdureError
 from perdure.model.failure import Cause, Failure
 from perdure.model.payload import storable_text
@@ -59,8 +59,10 @@ def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
 
 
 def _code(error: BaseException) -> str | UnsetType:
+    """Only a declared one: a subclass of an application's may have any ``code``."""
     try:
-        return error.code if isinstance(error, PerdureError) else UNSET
+        code = error.diagnostic.code if isinstance(error, PerdureError) else UNSET
+        return code if type(code) is str and code in declared() else UNSET
     except BaseException:  # a subclass of somebody else's
         return UNSET
 
