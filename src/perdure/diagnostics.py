@@ -122,7 +122,16 @@ def _plain(value: Any) -> Any:
         case dict():
             return {str(name): _plain(each) for name, each in value.items()}
         case _:
-            return safe_repr(value)
+            return _Shown(safe_repr(value))
+
+
+class _Shown(str):
+    """An object as text: shown as it is where a template asks for its ``repr``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def declare(name: str, sentence: str, remedy: str = "") -> Code:

@@ -26,7 +26,6 @@ from perdure.diagnostics import (
     advice_text,
     as_data,
     declare,
-    declared,
     message,
     near,
     render,
@@ -166,20 +165,21 @@ def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
     return error
 
 
+_IN_DATA = ("condition.", "config.", "form.", "pattern.", "schema.", "template.")
+"""Codes of faults in data: predicates of their place, such as "must be at least 1"."""
+
+
 def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
-    """One fault as a line, with the path to it in front, unless its sentence names the place."""
+    """One fault as a line, with the path to it in front.
+
+    Not the argument itself, which the sentence names, unless the fault is about data in it.
+    """
     where = fault.where
-    if where and (where[-1] == fault.args.get("name") or _is_named(fault, where[-1])):
-        where = where[:-1]
-    elif where[-2:] == ("nodes", fault.args.get("node")):
-        where = where[:-2]
+    if where and not fault.code.startswith(_IN_DATA):
+        is_named = len(where) == 1 or where[-1] == fault.args.get("name")
+        where = where[:-1] if is_named else where
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
-
-
-def _is_named(fault: Fault, parameter: str | int) -> bool:
-    code = declared().get(fault.code)
-    return code is not None and f"`{parameter}`" in code.sentence
 
 
 # What the caller got wrong. Nothing was written.

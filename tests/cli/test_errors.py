@@ -170,7 +170,11 @@ class TestOptions:
     def test_an_id_of_no_approval_is_quoted_once(self, perdure: Commands, client: Client) -> None:
         client.open()
 
-        assert_told(perdure("inbox", "nope"), 1, "approval 'nope' not found: the id")
+        assert_told(
+            perdure("inbox", "nope"),
+            1,
+            "approval 'nope' not found: the id of an approval is RUN:NODE",
+        )
 
 
 class TestOutput:

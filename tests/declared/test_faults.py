@@ -190,7 +190,7 @@ class TestNodes:
             ),
             (
                 "- {id: a, task: pay, check: {}}",
-                "check: there is nothing to check. Give schema, condition or both",
+                "check needs a schema, a condition or both",
             ),
         ],
     )

@@ -148,7 +148,7 @@ class TestAsData:
             ),
             "severity": "error",
             "where": ("a", 1),
-            "message": "a '<Unshowable>' of 1. Pass it=...: client.run('r')",
+            "message": "a <Unshowable> of 1. Pass it=...: client.run('r')",
         }
 
 

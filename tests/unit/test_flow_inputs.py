@@ -386,9 +386,9 @@ class TestSettings:
         "options,told",
         [
             ({"check": {"type": "object"}}, "no 'type'. Write check={\"schema\": {...}} or"),
-            ({"check": {"shema": {}}}, "there is no 'shema'; did you mean 'schema'?"),
-            ({"check": {}}, "there is nothing to check"),
-            ({"check": {"advisory": True}}, "there is nothing to check"),
+            ({"check": {"shema": {}}}, "check has no 'shema'; did you mean 'schema'?"),
+            ({"check": {}}, "check needs a schema, a condition or both"),
+            ({"check": {"advisory": True}}, "check needs a schema, a condition or both"),
             (
                 {"check": {"schema": {}, "advisory": 1}},
                 "check.advisory must be True or False (got 1)",

@@ -276,5 +276,6 @@ class TestComputedKeys:
 
     @pytest.mark.parametrize("value", ["", None, 7, b"a"])
     def test_refuses_anything_else_and_names_it(self, value: object) -> None:
-        with refused("limit.invalid_key", limit="Concurrency", value=value):
+        shown = value if value is None or isinstance(value, str | int) else repr(value)
+        with refused("limit.invalid_key", limit="Concurrency", value=shown):
             computed_keys(self.LIMITS, ["a", value])

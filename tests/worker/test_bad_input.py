@@ -216,7 +216,9 @@ def test_bad_input_what_cannot_listen_is_refused(listener: Any, code: str) -> No
 
 @pytest.mark.parametrize("kind", [JobFailed, "job_failed", None])
 def test_bad_input_what_is_no_kind_of_event_is_refused(kind: Any) -> None:
-    with refused("worker.unknown_event", value=kind):
+    with refused(
+        "worker.unknown_event", value=kind if isinstance(kind, str | None) else repr(kind)
+    ):
         Worker("memory://", tasks=[nothing]).on(kind, print)
 
 

@@ -17,12 +17,10 @@ from perdure.rules.enqueueing import check_option_names
 _CHECK_FIELDS = ("schema", "condition", "advisory")
 UNKNOWN_CHECK = declare(
     "flow.unknown_check",
-    "there is no {field!r}[; did you mean {nearest:or}?]",
+    "check has no {field!r}[; did you mean {nearest:or}?]",
     'Write check={"schema": {...}} or check={"condition": {...}}',
 )
-EMPTY_CHECK = declare(
-    "flow.empty_check", "there is nothing to check", "Give schema, condition or both"
-)
+EMPTY_CHECK = declare("flow.empty_check", "check needs a schema, a condition or both")
 
 
 def told_inputs(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Inputs:
