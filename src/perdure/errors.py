@@ -172,12 +172,14 @@ _IN_DATA = ("condition.", "config.", "form.", "pattern.", "schema.", "template."
 def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
     """One fault as a line, with the path to it in front.
 
-    Not the argument itself, which the sentence names, unless the fault is about data in it.
+    Not the argument or node itself, which the sentence names, unless it is about data in there.
     """
     where = fault.where
     if where and not fault.code.startswith(_IN_DATA):
-        is_named = len(where) == 1 or where[-1] == fault.args.get("name")
-        where = where[:-1] if is_named else where
+        if where[-2:] == ("nodes", fault.args.get("node")):
+            where = where[:-2]
+        elif len(where) == 1 or where[-1] == fault.args.get("name"):
+            where = where[:-1]
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
 
