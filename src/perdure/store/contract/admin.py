@@ -9,14 +9,8 @@ from typing import Protocol
 
 from perdure.model.ids import JobId
 from perdure.model.insight import EndedCounts, FlowRuns, StorageReport
-from perdure.model.job import (
-    QueueDepth,
-    QueueInfo,
-    StatusChange,
-)
-from perdure.model.run import (
-    FlowCount,
-)
+from perdure.model.job import QueueDepth, QueueInfo, StatusChange
+from perdure.model.run import FlowCount
 from perdure.store.lifecycle import Operation
 
 

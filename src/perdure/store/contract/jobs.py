@@ -8,14 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import (
-    Claim,
-    Claimed,
-    Inserted,
-    NewJob,
-    Progress,
-    Status,
-)
+from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Settlement
 from perdure.model.value import Value

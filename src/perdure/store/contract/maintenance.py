@@ -8,18 +8,9 @@ from datetime import timedelta
 from typing import Protocol
 
 from perdure.model.ids import WorkerId
-from perdure.model.job import (
-    Expired,
-    Status,
-    TakenOver,
-)
-from perdure.model.run import (
-    RunStatus,
-    Wait,
-)
-from perdure.model.schedule import (
-    Schedule,
-)
+from perdure.model.job import Expired, Status, TakenOver
+from perdure.model.run import RunStatus, Wait
+from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
 
 SURVEY_LANES_MAX = 1000

@@ -7,19 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import (
-    FailedAttempt,
-    Job,
-    JobFilter,
-    JobState,
-)
+from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import (
-    Run,
-    RunFilter,
-    Wait,
-    WaitFilter,
-)
+from perdure.model.run import Run, RunFilter, Wait, WaitFilter
 from perdure.model.worker import WorkerState
 
 

@@ -8,17 +8,8 @@ from typing import Protocol
 
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
-from perdure.model.job import (
-    Claim,
-)
-from perdure.model.run import (
-    CommitAnswer,
-    LoadedRun,
-    NewRun,
-    RunCommit,
-    StoredStep,
-    Submitted,
-)
+from perdure.model.job import Claim
+from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.model.value import Value
 
 

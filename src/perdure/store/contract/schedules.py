@@ -6,12 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from perdure.model.schedule import (
-    Schedule,
-    ScheduleAnswer,
-    ScheduleCommit,
-    UnreadableSchedule,
-)
+from perdure.model.schedule import Schedule, ScheduleAnswer, ScheduleCommit, UnreadableSchedule
 
 
 class ScheduleStore(Protocol):

@@ -27,9 +27,7 @@ from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
 
-
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
-
 
 _PARKED_FROM = HELD | {Status.WAITING, Status.SCHEDULED}
 

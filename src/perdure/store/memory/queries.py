@@ -7,20 +7,9 @@ from itertools import islice
 from typing import Any
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import (
-    FailedAttempt,
-    Job,
-    JobFilter,
-    JobState,
-)
+from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import (
-    Run,
-    RunFilter,
-    Wait,
-    WaitFilter,
-    WaitKind,
-)
+from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.memory.jobs import limit_use

@@ -23,7 +23,6 @@ from perdure.model.value import Value
 
 ENDED_BADLY = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
 
-
 NO_PROGRESS = Progress(percent=0)
 
 
@@ -137,10 +136,8 @@ class StoredJob(Value):
 Place = tuple[str, RunId]
 """Where a run is: its namespace and its id."""
 
-
 WaitPlace = tuple[str, RunId, str]
 """Where a wait is: that of its run, and its key."""
-
 
 WaitAge = tuple[datetime, RunId, str]
 """What waits are listed by."""

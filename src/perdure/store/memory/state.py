@@ -30,12 +30,9 @@ from perdure.store.wakeups import Hub
 
 Item = TypeVar("Item")
 
-
 Id = TypeVar("Id")
 
-
 Groups = tuple[Hashable, ...]
-
 
 ALL = ""
 """The group of an index that needs no more than one."""
@@ -301,7 +298,6 @@ def _schedule_due_in(schedule: Schedule) -> Groups:
 
 _EXPIRING = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
 
-
 JobIndex = Index[StoredJob, JobId]
 
 
@@ -415,7 +411,6 @@ class State:
 
 
 _states: WeakValueDictionary[str, State] = WeakValueDictionary()
-
 
 _states_lock = threading.Lock()
 

@@ -13,45 +13,29 @@ from perdure.errors import InvalidInput
 from perdure.model.job import Inserted, NewJob
 from perdure.store.contract.refusals import OTHER_DATABASE, no_transaction, unusable_connection
 from perdure.store.hints import WriteHints
-from perdure.store.postgres.jobs import (
-    Rows,
-    Steps,
-    carry_out,
-    carry_out_blocking,
-    insert_steps,
-)
+from perdure.store.postgres.jobs import Rows, Steps, carry_out, carry_out_blocking, insert_steps
 from perdure.store.postgres.session import statements_in
 from perdure.store.postgres.wakeups import channel_of, merge, write_message
 
 Awaiting = Callable[[str, Sequence[Any]], Awaitable[Rows]]
 
-
 Blocking = Callable[[str, Sequence[Any]], Rows]
-
 
 _ASYNCPG = ("asyncpg", {"Connection", "PoolConnectionProxy"})
 
-
 _PSYCOPG = ("psycopg", {"Connection"})
-
 
 _PSYCOPG_ASYNC = ("psycopg", {"AsyncConnection"})
 
-
 _ALCHEMY = ("sqlalchemy", {"Connection"})
-
 
 _ALCHEMY_ASYNC = ("sqlalchemy", {"AsyncConnection"})
 
-
 _SESSION = ("sqlalchemy", {"Session", "scoped_session"})
-
 
 _SESSION_ASYNC = ("sqlalchemy", {"AsyncSession", "async_scoped_session"})
 
-
 _PARAMETER = re.compile(r"\$(\d+)")
-
 
 _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
@@ -198,7 +182,6 @@ def _by_name(arguments: Sequence[Any]) -> dict[str, Any]:
 
 
 _NOBODY = ""  # signs hints that even this process does not know of yet
-
 
 _NO_TABLES = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
 

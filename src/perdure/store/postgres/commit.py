@@ -78,7 +78,6 @@ def compact(column: list[Any]) -> list[Any]:
 
 DONE = CommitResult(state=CommitState.DONE)
 
-
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
 
 

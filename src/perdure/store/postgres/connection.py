@@ -23,31 +23,22 @@ UNSTORABLE = declare(
     "Strings may contain neither NUL characters nor half a surrogate pair",
 )
 
-
 Connection = Any  # asyncpg.Connection; asyncpg has no type hints
-
 
 Record = Any  # asyncpg.Record; read by position
 
-
 Answer = TypeVar("Answer")
 
-
 RETRY_DELAY_FIRST_S, RETRY_DELAY_MAX_S = 0.05, 5.0
-
 
 BUSY_TRIES = 4
 """Tries of what the server has no time or room for, or never answers. All must end some time."""
 
-
 CLOSE_TIMEOUT_S = 2.0
-
 
 ERROR_TEXT_MAX = 200
 
-
 _CLASH_STATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
-
 
 _LOST_STATES = frozenset(
     {
@@ -61,24 +52,17 @@ _LOST_STATES = frozenset(
     }
 )
 
-
 _BUSY_STATES = frozenset({"55P03", "57014"})  # no lock in time, statement cancelled or timed out
-
 
 _SHORTAGE_CLASS = "53"  # disk full, out of memory, too little of anything else
 
-
 _UNSTORABLE_CLASSES = ("22", "54")  # bad data, beyond a limit of the server
-
 
 _INTEGRITY_CLASS = "23"
 
-
 _CONNECTION_CLASS = "08"
 
-
 _REFUSED_AT_START = "08P01"  # how PgBouncer refuses settings it does not know
-
 
 # Our statements are written for the indexes that serve them. Plans must not change with the
 # statistics of the moment, nor be made again for each call.
@@ -92,14 +76,12 @@ _SETTINGS = {
     "default_transaction_isolation": "read committed",
 }
 
-
 _OF_THE_DRIVER = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-
 
 _log = logging.getLogger("perdure.store")
 

@@ -45,12 +45,9 @@ from perdure.store.sql.rows import STATUS_OF
 Step = tuple[str, Sequence[Any]]
 """A statement's name and its arguments."""
 
-
 Rows = Sequence[Sequence[Any]]
 
-
 Steps = Generator[Step, Rows, list[Inserted]]
-
 
 INSERT_CHUNK = 2_000
 """Jobs that one statement carries; the next ones are made while the server works on them."""

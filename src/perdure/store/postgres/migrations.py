@@ -14,7 +14,6 @@ from perdure.store.sql.migrations import foreign_tables, load_migrations, pendin
 MIGRATION_TIMEOUT_S = 86_400.0
 """Of one statement: an index on a large table takes its time."""
 
-
 _TABLES = (
     "jobs",
     "failures",

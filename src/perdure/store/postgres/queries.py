@@ -8,22 +8,9 @@ from typing import Any
 import msgspec
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import (
-    FailedAttempt,
-    Job,
-    JobFilter,
-    JobState,
-    Status,
-)
+from perdure.model.job import FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import (
-    Run,
-    RunFilter,
-    RunStatus,
-    Wait,
-    WaitFilter,
-    WaitKind,
-)
+from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.postgres.jobs import limit_use

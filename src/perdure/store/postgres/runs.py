@@ -8,14 +8,7 @@ from perdure.errors import StaleClaim
 from perdure.model.event import StoredEvent
 from perdure.model.ids import RunId
 from perdure.model.job import Claim
-from perdure.model.run import (
-    CommitAnswer,
-    LoadedRun,
-    NewRun,
-    RunCommit,
-    StoredStep,
-    Submitted,
-)
+from perdure.model.run import CommitAnswer, LoadedRun, NewRun, RunCommit, StoredStep, Submitted
 from perdure.store.contract import EventsAfter, EventsBefore, RunStore
 from perdure.store.postgres.commit import commit_runs
 from perdure.store.postgres.rows import loaded_from

@@ -20,7 +20,6 @@ from perdure.store.sql.statements import expand, load_statements
 
 PACKAGE = "perdure.store.postgres"
 
-
 _FILES = (
     "jobs",
     "submit",

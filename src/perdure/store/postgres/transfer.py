@@ -45,7 +45,6 @@ from perdure.store.sql.transfer import (
 _ROWS_AHEAD = 50
 """Rows that the server sends at once."""
 
-
 _READ: dict[Any, Convert] = {NAMES: tuple}
 
 
@@ -193,14 +192,12 @@ def _kept(kind: type[TransferRow], row: Record, now: datetime) -> TransferRow:
 
 _WRITTEN: dict[Any, Convert] = {NAMES: list}
 
-
 _REWRITTEN: dict[str, Convert] = {
     "failure": readable_json,
     "progress_message": storable,
     "paused_by": storable,
 }
 """What people are shown and no row is found by: it may lose a character rather than be refused."""
-
 
 _NEWS = (HintKind.READY, HintKind.SCHEDULED, HintKind.DUE)
 

@@ -18,24 +18,16 @@ from perdure.clock import monotonic
 from perdure.model.hint import Hint, HintKind
 from perdure.model.value import Value
 from perdure.store.postgres.address import Address, place_of
-from perdure.store.postgres.connection import (
-    Connection,
-    close_gently,
-    connect,
-    growing_delays,
-)
+from perdure.store.postgres.connection import Connection, close_gently, connect, growing_delays
 from perdure.store.wakeups import Hub, Kinds, Listener, hub_of
 
 NAMES_MAX = 50
 
-
 PAYLOAD_MAX_BYTES = 7000
 """PostgreSQL refuses 8000."""
 
-
 Merged = dict[HintKind, set[str] | None]
 """The names by kind; None means any."""
-
 
 _random = secrets.token_hex(6)
 
@@ -88,30 +80,22 @@ def channel_of(schema: str) -> str:
 
 GATHER_S = 0.01
 
-
 GATHER_SHARE = 4
 """How many times longer than sending took, hints are gathered at least."""
 
-
 FLUSH_TIMEOUT_S = 1.0
-
 
 HEARTBEAT_S = 30.0
 """How often a connection on which nothing is heard is asked whether it still leads anywhere."""
 
-
 ANSWER_TIMEOUT_S = 10.0
 """Of the connection for wake-ups. All that it carries is small, and may be lost."""
 
-
 _NOTIFY = "SELECT pg_notify($1, $2)"
-
 
 _HEARTBEAT = "SELECT 1"
 
-
 _FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-
 
 _log = logging.getLogger("perdure.store")
 

@@ -33,7 +33,6 @@ FOREIGN_TABLES = declare(
     "Choose another place in the store URL: ?schema=... on PostgreSQL, ?prefix=... on SQLite",
 )
 
-
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _INDEX = re.compile(
     r"^(?P<act>CREATE|DROP)(?: UNIQUE)? INDEX (?:[^\s;]+\.)?(?P<name>\w+)[^;]*;", re.MULTILINE

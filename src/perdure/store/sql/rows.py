@@ -205,7 +205,6 @@ def read_schedule(row: Row) -> Schedule | UnreadableSchedule:
 
 UNREADABLE = Failure(type="", message="what was kept of this failure cannot be read")
 
-
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 

@@ -12,9 +12,7 @@ from perdure.store.sql.statements import is_identifier
 
 _OPTIONS = {"prefix": "perdure_", "synchronous": "normal"}
 
-
 _SYNCHRONOUS = ("normal", "full")
-
 
 _SHARED = "an in-memory SQLite cannot be shared by threads and processes; use memory://name"
 

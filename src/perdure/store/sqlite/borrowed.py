@@ -19,7 +19,6 @@ from perdure.store.sqlite.transaction import Cursor, Transaction, statements_of
 
 _ACCEPTED = "a sqlite3 connection, or a SQLAlchemy connection or session, on the store's own file"
 
-
 _LEGACY_TRANSACTION_CONTROL = -1
 
 

@@ -114,12 +114,9 @@ def _jobs(transaction: Transaction, commit: RunCommit) -> list[tuple[JobRow, str
 
 _DONE = CommitResult(state=CommitState.DONE)
 
-
 _CONFLICT = CommitResult(state=CommitState.CONFLICT)
 
-
 _ACTIVE = Status.ACTIVE.value
-
 
 _GONE = NodeJobRow(0, -1, "", 0, 0, 0)
 

@@ -26,7 +26,6 @@ NOT_A_DATABASE = declare(
 )
 DAMAGED = declare("store.damaged", "the database {path} is damaged: {reason}", "Restore a backup")
 
-
 BYTES = 16 * 1024 * 1024
 """What is kept of the WAL's file, and how far it may grow beyond that, for rows that are large."""
 

@@ -23,7 +23,6 @@ FORKED = declare(
     "Open one of its own in each process",
 )
 
-
 READERS = 2
 """So that one long listing does not hold up those who wait for a result."""
 

@@ -13,10 +13,7 @@ from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
-from perdure.model.outcome import (
-    Retried,
-    Settlement,
-)
+from perdure.model.outcome import Retried, Settlement
 from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.value import Value
@@ -107,7 +104,6 @@ def is_held(job: JobRow) -> bool:
 
 
 Fingerprint = tuple[str, str, str | None]
-
 
 _LANE, _STATUS = 4, 6  # of a new row
 

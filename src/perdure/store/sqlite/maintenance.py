@@ -13,16 +13,10 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.lane import Lane
 from perdure.model.retry import type_name
-from perdure.model.run import (
-    RunStatus,
-    Wait,
-)
+from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
 from perdure.model.worker import PollResult, WorkerInfo
-from perdure.store.contract import (
-    SURVEY_LANES_MAX,
-    MaintenanceStore,
-)
+from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
 from perdure.store.lifecycle import Operation, after_take_over
 from perdure.store.sql.rows import first_readable
 from perdure.store.sqlite.jobs import Move, move

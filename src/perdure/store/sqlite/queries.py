@@ -9,22 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import (
-    FINISHED,
-    FailedAttempt,
-    Job,
-    JobFilter,
-    JobState,
-    Status,
-)
+from perdure.model.job import FINISHED, FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import (
-    Run,
-    RunFilter,
-    Wait,
-    WaitFilter,
-    WaitKind,
-)
+from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitKind
 from perdure.model.worker import WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.sql.rows import state_from
@@ -239,9 +226,7 @@ _CONDITIONS = {
     "after": "(wait.opened_at, wait.run_id, wait.key) > (:after_at, :after_run, :after_key)",
 }
 
-
 _ASKING = ("asking", "wait.kind IN ('outside', 'approval') AND wait.kind = :kind")
-
 
 _INDEXES = {
     WaitKind.SIGNAL: ("signals", "wait.kind = 'signal'"),

@@ -11,15 +11,7 @@ import msgspec
 from perdure.model.duration import nearest_duration
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.job import (
-    Claim,
-    ClaimedJob,
-    FailedAttempt,
-    Job,
-    NewJob,
-    Progress,
-    QueueInfo,
-)
+from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
 from perdure.model.lane import Lane
 from perdure.model.run import ENDED, Run, Wait
 from perdure.model.worker import WorkerInfo, WorkerState

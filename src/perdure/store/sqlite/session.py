@@ -16,7 +16,6 @@ from perdure.store.sqlite.writer import Operation
 
 NOT_OPEN = declare("store.not_open", "the store at {url} is not open", "Await store.open()")
 
-
 Answer = TypeVar("Answer")
 
 SMALL_MAX = 16

@@ -25,7 +25,6 @@ from perdure.store.sqlite.rows import (
 
 PACKAGE = "perdure.store.sqlite"
 
-
 _FILES = (
     "jobs",
     "submit",
@@ -37,7 +36,6 @@ _FILES = (
     "schedules",
     "audit",
 )
-
 
 ROWS_MAX = 64
 """Rows that one statement writes. A power of two, as all sizes are, so that few texts exist."""

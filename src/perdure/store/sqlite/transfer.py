@@ -68,9 +68,7 @@ UNMOVABLE_ROW = declare(
     "Correct or remove it",
 )
 
-
 Answer = TypeVar("Answer")
-
 
 Connect = Callable[[SqliteAddress], sqlite3.Connection]
 
@@ -107,17 +105,13 @@ async def aside(
 
 _READ: dict[Any, Convert] = {MOMENT: moment, NAMES: names_in, bool: bool}
 
-
 _AS_THEY_ARE = (bytes, datetime)
-
 
 _LAST_EVENT_AT = """\
 (SELECT event.at FROM {prefix}events AS event WHERE event.run_serial = run.serial
 ORDER BY event.number DESC LIMIT 1)"""
 
-
 _LARGE_INPUT = "(SELECT large.input FROM {prefix}large_inputs AS large WHERE large.job_id = job.id)"
-
 
 _EXPRESSIONS = {
     (RunRow, "number"): LAST_NUMBER,
@@ -239,7 +233,6 @@ def _kept(kind: type[TransferRow], row: Row, now: datetime) -> TransferRow:
 
 
 _WRITTEN: dict[Any, Convert] = {MOMENT: micros, NAMES: as_json}
-
 
 _NOT_KEPT: dict[type[TransferRow], set[str]] = {RunRow: {"number"}}
 """What the tables tell otherwise: the number of a run is that of its last event."""
