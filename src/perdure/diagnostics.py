@@ -17,10 +17,12 @@ code ever parses a rendered message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import Any, ClassVar
 
 Path = tuple[str | int, ...]
@@ -29,6 +31,11 @@ MESSAGE_MAX = 20_000
 """An argument may quote what came from outside, which may be of any length."""
 
 VALUE_MAX = 300
+LIST_MAX = 100
+"""Entries of one list or mapping in a message."""
+
+ENTRIES_MAX, DEPTH_MAX = 1_000, 10
+"""Of one argument as data: more is left out."""
 
 
 class Severity(StrEnum):
@@ -108,21 +115,45 @@ class Code:
         )
 
 
-def _plain_args(args: dict[str, Any]) -> dict[str, Any]:
+def _plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
     """Objects of callers are kept as text: they may not pickle, and may change or grow."""
-    return {name: _plain(value) for name, value in args.items()}
+    return {name: _plain(value, iter(range(ENTRIES_MAX))) for name, value in args.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, budget: Iterator[int], depth: int = 0) -> Any:
+    """A value that JSON can carry; ``budget`` has an item for each entry that may still follow."""
     match value:
-        case str() | int() | float() | None | datetime() | timedelta():
-            return value
-        case list() | tuple() | set() | frozenset():
-            return tuple(_plain(each) for each in value)
-        case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case _:
+        case str():
+            return _encodable(value) if len(value) <= MESSAGE_MAX else truncate(_encodable(value))
+        case int() if not -(2**63) <= value < 2**64:
             return _Shown(safe_repr(value))
+        case int() | float() | None | datetime() | timedelta():
+            return value
+        case list() | tuple() | set() | frozenset() | dict() if depth == DEPTH_MAX:
+            deque(budget, maxlen=0)
+            return _REST
+        case list() | tuple() | set() | frozenset():
+            entries = tuple(
+                _plain(each, budget, depth + 1) for _, each in zip(budget, value, strict=False)
+            )
+            return entries if len(entries) == len(value) else (*entries, _REST)
+        case dict():
+            return {
+                _encodable(name if isinstance(name, str) else safe_repr(name)): _plain(
+                    each, budget, depth + 1
+                )
+                for _, (name, each) in zip(budget, value.items(), strict=False)
+            }
+        case _:
+            return _Shown(_encodable(safe_repr(value)))
+
+
+def _encodable(text: str) -> str:
+    """Escape halves of surrogate pairs, which UTF-8 cannot carry."""
+    if text.isascii():
+        return text
+    plain = text.encode("utf-8", "backslashreplace").decode()
+    return text if plain == text else plain
 
 
 class _Shown(str):
@@ -132,6 +163,9 @@ class _Shown(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+_REST = _Shown("...")
 
 
 def declare(name: str, sentence: str, remedy: str = "") -> Code:
@@ -161,17 +195,24 @@ class Renderer:
             case float():
                 return f"{value:g}"
             case list() | tuple() | set() | frozenset():
-                return ", ".join(map(safe_repr, value))
+                return ", ".join(_shown_entries(value))
             case Mapping():
                 import json  # only messages with structured arguments need it
 
-                text = json.dumps(value, ensure_ascii=False, default=safe_repr)
+                bounded = _plain(dict(islice(value.items(), LIST_MAX)), iter(range(LIST_MAX)))
+                text = json.dumps(bounded, ensure_ascii=False, default=safe_repr)
                 return truncate(text, VALUE_MAX)
             case _:
                 return str(value)
 
     def action(self, action: Action) -> str:
         raise NotImplementedError
+
+
+def _shown_entries(values: Collection[Any]) -> list[str]:
+    """Bounded before each is shown: of very many, that alone takes long."""
+    shown = list(map(safe_repr, islice(values, LIST_MAX)))
+    return shown if len(values) <= LIST_MAX else [*shown, "..."]
 
 
 class PythonRenderer(Renderer):
@@ -186,7 +227,15 @@ class PythonRenderer(Renderer):
         return python_call(action)
 
 
+class RecordRenderer(PythonRenderer):
+    """For what is stored: whoever reads it may use any interface, so it suggests no operations."""
+
+    def action(self, action: Action) -> str:
+        return ""
+
+
 PYTHON = PythonRenderer()
+RECORD = RecordRenderer()
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _PART = re.compile(r"`(?P<name>\w+)`|\{(?P<field>\w+)(?P<repr>!r)?(?::(?P<spec>[^}]*))?\}")
 
@@ -205,7 +254,9 @@ def render(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
 def advice_text(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> str:
     """Return what to do about it: the remedy, and the suggested actions as calls or commands."""
     text = remedy(diagnostic, renderer)
-    actions = " or ".join(renderer.action(each) for each in diagnostic.actions)
+    actions = " or ".join(filter(None, map(renderer.action, diagnostic.actions)))
+    if diagnostic.actions and not actions:
+        return ""  # the remedy only introduces them
     return f"{text}: {actions}" if text and actions else text or actions
 
 
@@ -233,10 +284,19 @@ def as_data(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> dict[str, An
     """Return the payload for ``--json``, HTTP and MCP: the diagnostic plus its rendered message."""
     import msgspec
 
-    data: dict[str, Any] = msgspec.to_builtins(diagnostic, enc_hook=safe_repr)
+    args = {
+        name: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+        for name, value in diagnostic.args.items()
+    }
+    plain = replace(
+        diagnostic,
+        args=_plain_args(args),
+        actions=tuple(replace(each, args=_plain_args(each.args)) for each in diagnostic.actions),
+    )
+    data: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=safe_repr)
     for action, found in zip(diagnostic.actions, data["actions"], strict=True):
-        found["rendered"] = renderer.action(action)
-    return {**data, "message": render(diagnostic, renderer)}
+        found["rendered"] = _encodable(renderer.action(action))
+    return {**data, "message": _encodable(render(diagnostic, renderer))}
 
 
 def near(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
@@ -249,6 +309,11 @@ def near(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
 def safe_repr(value: Any) -> str:
     """``repr``, bounded; the type's name where that fails. The value may be anything."""
     try:
+        if isinstance(value, list | tuple | set | frozenset | dict):
+            budget = iter(range(ENTRIES_MAX))
+            start = _plain(value, budget)
+            if next(budget, None) is None:  # `repr` of lists within lists may take for ever
+                value = list(start) if isinstance(value, list) else start
         text = repr(value)
     except Exception:  # nested too deep, or a class of the caller's that fails at it
         return f"<{type(value).__name__}>"
@@ -294,7 +359,7 @@ def _fill(template: str, args: Mapping[str, Any], renderer: Renderer) -> str:
         value, spec = args.get(found["field"]), found["spec"]
         try:
             if spec in ("or", "and"):
-                shown = list(map(safe_repr, value or ()))
+                shown = _shown_entries(value or ())
                 return f" {spec} ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
             if spec:
                 one, many = spec.split("|")

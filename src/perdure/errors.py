@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 
 from perdure.diagnostics import (
     PYTHON,
+    RECORD,
     Action,
     Code,
     Diagnostic,
@@ -149,7 +150,10 @@ class PerdureError(Exception):
 
     def __str__(self) -> str:
         # Directly: a subclass of an application's may have attributes of any name.
-        return self.render() if self._fields or self._faults else truncate(self._text())
+        return self._told(PYTHON)
+
+    def _told(self, renderer: Renderer) -> str:
+        return self.render(renderer) if self._fields or self._faults else truncate(self._text())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -157,6 +161,13 @@ class PerdureError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by attributes, whatever the constructor takes."""
         return _restore, (type(self), self.args), self.__dict__
+
+
+def record_text(error: BaseException) -> str:
+    """The message as it is stored, without suggested operations."""
+    if isinstance(error, PerdureError) and type(error).__str__ is PerdureError.__str__:
+        return error._told(RECORD)
+    return str(error)
 
 
 def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
@@ -827,6 +838,9 @@ class StoreInUse(Conflict):
     url: str
     reason: str
 
+    def __init__(self, *, url: str, reason: str) -> None:
+        super().__init__(url=without_password(url), reason=reason)
+
 
 class StoreNotEmpty(Conflict):
     """An import needs an empty store."""
@@ -838,6 +852,9 @@ class StoreNotEmpty(Conflict):
     )
     url: str
     tables: list[str]
+
+    def __init__(self, *, url: str, tables: list[str]) -> None:
+        super().__init__(url=without_password(url), tables=tables)
 
 
 class InvalidExport(PerdureError):
@@ -964,6 +981,15 @@ class RetryLater(TaskError):
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: all between a user's name and the last @, and password=."""
-    url = re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)
-    return re.sub(r"(password=)[^&]*", r"\1***", url)
+    """The URL as it may be shown: without all between a user's name and the last @, and password=.
+
+    A malformed URL may have a password too. Without ``//``, a scheme cannot be told from a user's
+    name: all after the first colon is hidden.
+    """
+    login, at, server = url.rpartition("@")
+    scheme = re.match(r"[^:/?#]*:?//+|", login)
+    start = scheme.end() if scheme else 0
+    user, colon, _ = login[start:].partition(":")
+    if at and colon:
+        url = f"{login[:start]}{user}:***@{server}"
+    return re.sub(r"(password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)

@@ -115,6 +115,9 @@ class TestExitCodes:
             "sqlite://me:hunter2@[::1/db",
             "sqlite://127.0.0.1/none?sslpassword=hunter2",
             "memory://me:hunter2@127.0.0.1",
+            "postgresql:me:hunter2@127.0.0.1:1/x",
+            "me:hunter2@127.0.0.1/x",
+            "postgresql://127.0.0.1:1/x?PASSWORD=hunter2",
         ],
     )
     def test_no_error_shows_the_password_of_a_url(self, url: str) -> None:

@@ -225,7 +225,7 @@ class TestReadsRefuse:
         for _ in range(10_000):
             deep = [deep]
 
-        with refused("argument.name", name="job id", value="<list>"):
+        with refused("argument.name", name="job id", value="[(((((((((...,),),),),),),),),)]"):
             await client.job(deep)
         with refused("argument.name", InvalidInput, name="run id") as caught:
             await client.run("x\x00" * 1_000_000)

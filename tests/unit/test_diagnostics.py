@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import pickle
 import string
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ from perdure.diagnostics import (
     safe_repr,
     span_text,
 )
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, NotADecider, RunNotFound, StoreNotEmpty
 
 assert public.__all__
 
@@ -44,6 +46,17 @@ class Unshowable:
         raise ValueError("no")
 
     __str__ = __repr__
+
+
+NESTED: list[Any] = []
+for _ in range(5_000):
+    NESTED = [NESTED]
+CYCLIC: list[Any] = []
+CYCLIC.append(CYCLIC)
+SHARED: list[Any] = []
+for _ in range(20):
+    SHARED = [SHARED] * 10
+LONG = [f"{number:0500}" for number in range(100_000)]
 
 
 class TestRender:
@@ -150,6 +163,48 @@ class TestAsData:
             "where": ("a", 1),
             "message": "a <Unshowable> of 1. Pass it=...: client.run('r')",
         }
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            NESTED,
+            CYCLIC,
+            [SHARED] * 1_000,
+            {(1, 2): 3, "\ud800": "\udfff"},
+            "a \ud800",
+            ["\udc80" * 5],
+            2**100_000,
+            Unshowable(),
+            {"a": list(range(100_000))},
+        ],
+        ids=["nested", "cyclic", "shared", "keys", "text", "texts", "huge", "object", "long"],
+    )
+    def test_carries_any_value_of_a_field_in_bounds(self, value: Any) -> None:
+        error = RunNotFound(run_id=value)
+        retry = COUNTED.fault((), Action("runs.retry", {"id": value}), count=1, queue=value)
+
+        for data in (error.as_data(), as_data(retry)):
+            encoded = msgspec.json.encode(data)
+            assert len(encoded) < 10 * MESSAGE_MAX
+            assert msgspec.json.decode(encoded)["args"]
+        assert isinstance(str(error), str)
+
+    def test_says_what_was_left_out(self) -> None:
+        args = as_data(COUNTED.fault(count=1, queue=[1] * 2_000))["args"]
+
+        assert args["queue"] == (*[1] * 1_000, "...")
+
+    @pytest.mark.parametrize("values", [LONG, dict.fromkeys(LONG)], ids=["list", "mapping"])
+    def test_takes_no_longer_for_more_than_it_shows(self, values: Any) -> None:
+        error = (
+            StoreNotEmpty(url="x", tables=values),
+            NotADecider(approval_id="a", by=None, deciders=values),
+        )
+        start = time.process_time()
+        for each in error:
+            assert "..." in str(each)
+
+        assert time.process_time() - start < 0.2
 
 
 class TestActions:

@@ -8,8 +8,8 @@ from types import TracebackType
 
 from msgspec import UNSET, UnsetType
 
-from perdure.diagnostics import Fault, declared, render
-from perdure.errors import InvalidInput, PerdureError
+from perdure.diagnostics import RECORD, Fault, declared, render
+from perdure.errors import InvalidInput, PerdureError, record_text
 from perdure.model.failure import Cause, Failure
 from perdure.model.payload import storable_text
 from perdure.model.retry import type_name
@@ -44,7 +44,7 @@ def describe(error: BaseException, masked: Masked | None = None) -> Failure:
 
 def failure_of(fault: Fault, error: type[PerdureError] = InvalidInput) -> Failure:
     """What a node fails with by a decision, without an exception."""
-    return Failure(type=type_name(error), message=render(fault), code=fault.code)
+    return Failure(type=type_name(error), message=render(fault, RECORD), code=fault.code)
 
 
 def _causes(error: BaseException, masked: Masked | None) -> list[Cause]:
@@ -82,7 +82,7 @@ def _type(error: BaseException, masked: Masked | None) -> str:
 
 def _text(error: BaseException, masked: Masked | None) -> str:
     try:
-        return _shorten(str(error), MESSAGE_MAX, masked)
+        return _shorten(record_text(error), MESSAGE_MAX, masked)
     except BaseException:  # a broken __str__ must not hide the error it belongs to
         return f"<{_type(error, masked).rpartition('.')[2]} without a readable message>"
 

@@ -59,8 +59,11 @@ async def require_store(url: str) -> None:
 def _backend_of(url: str) -> str:
     try:
         scheme = urlsplit(url).scheme
-    except ValueError as error:
-        raise InvalidStoreUrl(url=url, reason=str(error)) from error
+    except ValueError:  # whose message may quote the password
+        reason = (
+            "it is not a valid URL; percent-encode special characters in user name and password"
+        )
+        raise InvalidStoreUrl(url=url, reason=reason) from None
     if scheme not in _SCHEMES:
         reason = f"{scheme!r} is not a store" if scheme else "it has no scheme"
         raise InvalidStoreUrl(url=url, reason=reason)

@@ -70,6 +70,11 @@ class TestParseAddress:
 
         assert "s3cret" not in str(refusal.value)
 
+    def test_shows_no_password_that_looks_like_a_port(self) -> None:
+        assert parse_address("postgresql://ann:123/s3cret@db/work").url == (
+            "postgresql://ann:***@db/work"
+        )
+
     def test_takes_several_hosts(self) -> None:
         address = parse_address("postgresql://one:1,two:2/work?target_session_attrs=primary")
 

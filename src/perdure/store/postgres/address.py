@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from perdure.errors import InvalidStoreUrl
+from perdure.errors import InvalidStoreUrl, without_password
 from perdure.model.value import Value
 from perdure.store.sql.statements import is_identifier
 
@@ -14,6 +14,7 @@ STATEMENT_CACHE_DEFAULT, STATEMENT_CACHE_MAX = 500, 10_000
 CONNECT_TIMEOUT_DEFAULT_S, CONNECT_TIMEOUT_MAX_S = 5, 300
 ANSWER_TIMEOUT_DEFAULT_S, ANSWER_TIMEOUT_MAX_S = 60, 86_400
 
+_ENCODE = "percent-encode special characters in the user name and password"
 _OURS = ("schema", "pool", "statement_cache", "listen", "connect_timeout", "answer_timeout")
 _OF_THE_SERVER = (
     "host",
@@ -61,14 +62,21 @@ class Address(Value):
 
 def parse_address(url: str) -> Address:
     """Take a URL apart; raises ``InvalidStoreUrl`` for what cannot be used or is not known."""
+    # The messages of urllib may quote the password, so that they are neither told nor chained.
     try:
         parts = urlsplit(url)
+    except ValueError:
+        raise InvalidStoreUrl(url=url, reason=f"it is not a valid URL; {_ENCODE}") from None
+    try:
         if "," not in parts.netloc:  # several hosts are asyncpg's to read
             _ = parts.port  # computed late, and refused late
-    except ValueError as error:
-        raise InvalidStoreUrl(url="postgresql://...", reason=str(error)) from error
+    except ValueError:
+        reason = f"the port is not a number from 0 to 65535; {_ENCODE}"
+        raise InvalidStoreUrl(url=url, reason=reason) from None
+    if not parts.netloc and not url.partition(":")[2].startswith("//"):
+        raise InvalidStoreUrl(url=url, reason="two slashes follow the scheme: postgresql://")
     parts = parts._replace(scheme="postgresql")
-    shown = _without_password(parts)
+    shown = without_password(_without_password(parts))
     if parts.fragment:
         raise InvalidStoreUrl(url=shown, reason="it has a fragment; write # as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
