@@ -107,7 +107,7 @@ class PerdureError(Exception):
         whole, given = self._diagnostic(), self._given_faults()
         if not given:
             return render(whole, renderer)
-        listed = [fault_text(each, renderer) for each in given]
+        listed = self._listed(renderer)
         if not self._fields:
             return truncate("; ".join(listed))
         is_line = not separator.startswith("\n")
@@ -138,8 +138,16 @@ class PerdureError(Exception):
         """Those that the error was made with; of an error with fields, texts are faults too."""
         if not self._fields:
             return self._faults
-        texts = (Fault(code=PerdureError.CODE.name, args={"message": str(t)}) for t in self.args)
+        texts = (
+            each.fault
+            if isinstance(each, FaultText)
+            else Fault(code=PerdureError.CODE.name, args={"message": str(each)})
+            for each in self.args
+        )
         return (*self._faults, *texts)
+
+    def _listed(self, renderer: Renderer) -> list[str]:
+        return [fault_text(each, renderer) for each in self._given_faults()]
 
     def _field_values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*self._fields, *self._derived)}
@@ -193,6 +201,21 @@ def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
             where = where[:-1]
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
+
+
+class FaultText(str):
+    """A fault of a flow, worded by what found it, together with the fault as data."""
+
+    fault: Fault
+
+    def __new__(cls, text: str, fault: Fault) -> FaultText:
+        made = super().__new__(cls, text)
+        made.fault = fault
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by attributes: the text alone would lose its fault."""
+        return str.__new__, (type(self), str(self)), self.__dict__
 
 
 # What the caller got wrong. Nothing was written.
@@ -296,7 +319,10 @@ class InvalidFlow(InvalidInput):
     @property
     def errors(self) -> tuple[str, ...]:
         """The faults as text."""
-        return self.args
+        return tuple(self._listed(PYTHON))
+
+    def _listed(self, renderer: Renderer) -> list[str]:
+        return [*(fault_text(each, renderer) for each in self._faults), *self.args]
 
 
 class TemplateMissing(InvalidInput):

@@ -52,7 +52,7 @@ def test_actions_are_commands_on_the_same_store() -> None:
 def test_faults_are_on_one_line() -> None:
     error = InvalidFlow(TOO_DEEP.fault(("a", 1)), TOO_DEEP.fault(("b",)), flow="ship")
 
-    assert error_line(error) == "flow 'ship' cannot be built: a.1: too deep; b: too deep"
+    assert error_line(error) == "flow 'ship' cannot be built: a.1: too deep; too deep"
 
 
 def test_messages_of_several_lines_are_joined() -> None:

@@ -209,6 +209,7 @@ def test_json_has_everything(perdure: Commands, here: Path) -> None:
     assert bad["ok"] is False
     assert bad["errors"] == [
         {
+            "code": "flow.invalid_node",
             "file": "bad.yaml",
             "line": 3,
             "column": 30,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import textwrap
 
 import pytest
@@ -500,3 +501,37 @@ class TestWhatIsGiven:
     def test_as_text_must_be_a_text(self) -> None:
         with pytest.raises(InvalidInput, match="is a text"):
             Flow.from_yaml(b"flow: f")  # type: ignore[arg-type]
+
+
+def test_faults_are_data_with_code_place_and_line() -> None:
+    found = faults(
+        """
+        flow: f
+        nodes:
+          - {id: a, task: load, timeout: soon}
+          - id: b
+            task: pay
+            after: c
+        """
+    )
+
+    assert [(each.fault.code, each.fault.where) for each in found] == [
+        ("argument.duration", ("nodes", "a", "timeout")),
+        ("flow.invalid_node", ("nodes", "b", "after")),
+    ]
+    assert [(each.fault.args["line"], each.fault.args["column"]) for each in found] == [
+        (each.line, each.column) for each in found
+    ]
+    assert all(pickle.loads(pickle.dumps(each)).fault == each.fault for each in found)
+
+
+def test_no_fault_has_marks_of_the_loader_in_its_data() -> None:
+    text = """
+        flow: f
+        nodes:
+          - {id: a, after: b, task: load}
+          - {id: b, after: a, task: load}
+          - {id: c, after: b, task: pay, priority: 99}
+    """
+
+    assert not [each for each in faults(text) if "\\x01" in repr(each.fault)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from perdure import Concurrency, Flow, task
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
+from perdure.rules.flow_faults import INVALID_NODE
 from tests.unit.flow_samples import charge, decide, fetch
 
 
@@ -454,3 +457,65 @@ class TestFlows:
         built = flow.then(decide, after="fetch").build()
 
         assert isinstance(built, BuiltFlow)
+
+
+class TestFaultsAsData:
+    """What programs match on; the texts are for people, and for the loader of YAML."""
+
+    @pytest.mark.parametrize(
+        "flow, code, where",
+        [
+            (Flow("f").then(fetch, retries=-3), "argument.range", ("fetch", "retries")),
+            (Flow("f").then(fetch, timeout="blah"), "argument.duration", ("fetch", "timeout")),
+            (
+                Flow("f").then(fetch, input_schema={"type": 5}),
+                "form.any_of",
+                ("fetch", "input_schema", "type"),
+            ),
+            (Flow("f").use("http", {"url": 5}), "config.type", ("http", "config", "url")),
+            (
+                Flow("f").use("http", {"url": "{{"}),
+                "template.not_closed",
+                ("http", "config", "url"),
+            ),
+            (Flow("f").map(fetch, concurrency=0), "flow.invalid_node", ("fetch", "concurrency")),
+            (
+                Flow("f").then(fetch, inputs={"number": "lod.output"}),
+                "flow.invalid_node",
+                ("fetch", "inputs", "number"),
+            ),
+            (Flow("f").then(limited), "flow.computed_limit", ("limited",)),
+            (Flow("f").then(fetch, after="x"), "flow.invalid_node", ("fetch",)),
+        ],
+    )
+    def test_have_a_code_and_a_place(self, flow: Flow, code: str, where: tuple[str, ...]) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            flow.build()
+
+        [fault] = caught.value.faults
+        assert fault.code == code
+        assert fault.where == ("nodes", *where)
+
+    def test_of_no_single_node_have_no_node(self) -> None:
+        cycle = Flow("f").node("a", fetch, after="b").node("b", charge, after="a")
+        for flow in (cycle, Flow("f")):
+            with pytest.raises(InvalidFlow) as caught:
+                flow.build()
+
+            [fault] = caught.value.faults
+            assert (fault.code, fault.where) == ("flow.invalid_structure", ())
+            assert fault.args["message"] == caught.value.errors[0]
+
+    def test_keep_all_of_it_when_pickled_or_copied(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            Flow("f").then(fetch, retries=-3).then(charge, after="x").build()
+
+        for same in (pickle.loads(pickle.dumps(caught.value)), copy.deepcopy(caught.value)):
+            assert same.faults == caught.value.faults
+            assert same.errors == caught.value.errors
+
+    def test_are_texts_too_where_there_is_nothing_but_data(self) -> None:
+        error = InvalidFlow(INVALID_NODE.fault(("nodes", "a"), node="a", message="no"), flow="f")
+
+        assert error.errors == ("node 'a': no",)
+        assert str(error) == "flow 'f' cannot be built:\n  - node 'a': no"

@@ -36,7 +36,7 @@ def faults(*nodes: Node | str, edges: str = "", labels: dict[str, str] | None = 
     """``edges`` are written as ``a>b c:port>d``."""
     made = tuple(a_task(node) if isinstance(node, str) else node for node in nodes)
     drawn = tuple(an_edge(text) for text in edges.split())
-    return check_graph(Definition(name="f", nodes=made, edges=drawn), labels)
+    return [*check_graph(Definition(name="f", nodes=made, edges=drawn), labels)]
 
 
 def an_edge(text: str) -> Edge:

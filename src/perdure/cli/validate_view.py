@@ -29,6 +29,7 @@ def report_fields(report: FileReport) -> dict[str, Any]:
 
 def _fault_fields(fault: FlowFault) -> dict[str, Any]:
     return {
+        "code": fault.fault.code,
         "file": fault.file or None,
         "line": fault.line or None,
         "column": fault.column or None,

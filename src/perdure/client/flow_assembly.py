@@ -13,7 +13,7 @@ from perdure.client.flow_calls import call_of, named_task
 from perdure.client.flow_inputs import Inputs, resolved
 from perdure.client.flow_options import AnyTask
 from perdure.diagnostics import declare, safe_repr
-from perdure.errors import InvalidFlow, InvalidInput
+from perdure.errors import FaultText, InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
     ORDINARY,
@@ -33,6 +33,7 @@ from perdure.nodes.body import kind_task
 from perdure.nodes.kind import Kind
 from perdure.rules.definition_check import check_definition
 from perdure.rules.exclusion import Exclusion, Exit
+from perdure.rules.flow_faults import flow_fault
 from perdure.rules.graph_order import in_order
 from perdure.rules.input_check import with_run_input
 from perdure.rules.placement import place_functions
@@ -78,12 +79,14 @@ class Assembly:
 
     def __init__(self, flow: str) -> None:
         self.flow = flow
-        self.faults: list[str] = []
+        self.faults: list[FaultText] = []
         self.nesting: list[object] = []
         """The flows that are being inlined, the outermost first."""
         self.nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
         self._labels: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        """Of nodes, by their labels."""
         self._places: dict[str, str] = {}
         self._tasks: dict[str, tuple[AnyTask, str]] = {}
         self._functions: dict[str, frozenset[str]] = {}
@@ -97,15 +100,15 @@ class Assembly:
 
     # Faults
 
-    def fault(self, label: str, message: str) -> None:
-        self.faults.append(f"{label}: {message}")
+    def fault(self, label: str, problem: str | InvalidInput) -> None:
+        self.faults.append(flow_fault(label, problem, self._ids.get(label, "")))
 
     def attempt(self, label: str, make: Callable[[], T], instead: T) -> T:
         """What ``make`` gives; if it refuses, that is noted, and the search for faults goes on."""
         try:
             return make()
         except InvalidInput as error:
-            self.fault(label, str(error))
+            self.fault(label, error)
             return instead
 
     def label(self, id: str) -> str:
@@ -117,10 +120,11 @@ class Assembly:
         """An id that was given, or follows from a task. May be there once."""
         if id not in self._places:
             return self._claim(id, id, place)
-        self.faults.append(
-            f"node {id!r} ({place}): there is a node of this id already ({self._places[id]}); "
+        problem = (
+            f"there is a node of this id already ({self._places[id]}); "
             "give one of them another name=..."
         )
+        self.faults.append(flow_fault(f"node {id!r} ({place})", problem, id))
         return self._claim(self._free(id), id, place)
 
     def made_up_id(self, stem: str, place: str) -> str:
@@ -137,7 +141,8 @@ class Assembly:
 
     def _claim(self, id: str, shown: str, place: str) -> str:
         self._places[id] = place
-        self._labels[id] = f"node {shown!r} ({place})"
+        self._labels[id] = label = f"node {shown!r} ({place})"
+        self._ids[label] = id
         return id
 
     # Code
@@ -157,7 +162,7 @@ class Assembly:
         task = self.attempt(label, lambda: self._task(body, name, settings, label), _NO_TASK)
         if task is _NO_TASK:
             arguments = None
-        return call_of(task, settings, lambda message: self.fault(label, message), arguments)
+        return call_of(task, settings, partial(self.fault, label), arguments)
 
     def _task(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> AnyTask:
         task = body if isinstance(body, Task) else self._task_of(body, name, settings)
@@ -290,14 +295,15 @@ class Assembly:
             node = replace(node, inputs=tuple(found))
         return with_run_input(node, self._reads.get(node.id, frozenset()))
 
-    def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[str]:
+    def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[FaultText]:
         for id in self._merges:
             before = [(edge.source, edge.port) for edge in graph.incoming[id]]
             if not exclusion.are_exclusive(before):
-                yield (
-                    f"{self._labels[id]}: takes one value, but more than one of those that it "
-                    "follows may be there; put a task before it that gathers them"
+                problem = (
+                    "takes one value, but more than one of those that it follows may be there; "
+                    "put a task before it that gathers them"
                 )
+                yield flow_fault(self._labels[id], problem, id)
 
 
 def _end(text: str, name: str) -> End:
@@ -305,11 +311,12 @@ def _end(text: str, name: str) -> End:
     return End(source, port, name)
 
 
-def _lost_branches(cursor: Cursor, exits: set[Exit]) -> Iterator[str]:
+def _lost_branches(cursor: Cursor, exits: set[Exit]) -> Iterator[FaultText]:
     """Branches of a fork at the end that hand on a value which nobody takes."""
     for name, branch in cursor.branches.items():
         if any((end.source, end.port) not in exits for end in branch.ends):
-            yield f"{cursor.fork}, branch {name!r}: nothing joins the fork and takes its value"
+            problem = "nothing joins the fork and takes its value"
+            yield flow_fault(f"{cursor.fork}, branch {name!r}", problem)
 
 
 def open_exits(graph: Graph) -> Iterator[Exit]:

@@ -48,7 +48,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def call_of(
     task: AnyTask,
     settings: Mapping[str, Any],
-    refuse: Callable[[str], None],
+    refuse: Callable[[str | InvalidInput], None],
     arguments: Collection[str] | None = None,
 ) -> Call:
     """How a node calls a task; everything that stands against it is told to ``refuse``.
@@ -60,7 +60,7 @@ def call_of(
         try:
             return make()
         except InvalidInput as error:
-            refuse(str(error))
+            refuse(error)
             return instead
 
     def given(name: str, check: Callable[[Any], T], own: T) -> T:
@@ -146,7 +146,7 @@ def _takes_input(task: AnyTask) -> bool:
     raise InvalidInput(ONE_VALUE.fault(task=task.name, signature=str(signature)))
 
 
-def _tell(faults: Iterator[str], refuse: Callable[[str], None]) -> None:
+def _tell(faults: Iterator[str], refuse: Callable[[str | InvalidInput], None]) -> None:
     for fault in faults:
         refuse(fault)
 

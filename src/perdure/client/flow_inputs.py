@@ -70,14 +70,14 @@ class Inputs:
         return [each.name for each in self.references]
 
 
-def inputs_told(options: Mapping[str, Any], refuse: Callable[[str], None]) -> Inputs:
+def inputs_told(options: Mapping[str, Any], refuse: Callable[[str | InvalidInput], None]) -> Inputs:
     """What the options say of inputs; everything that stands against it is told to ``refuse``."""
 
     def attempt(make: Callable[[], T], instead: T) -> T:
         try:
             return make()
         except InvalidInput as error:
-            refuse(str(error))
+            refuse(error)
             return instead
 
     policy = options.get("on_missing", "error")

@@ -18,7 +18,7 @@ from perdure.client.flow_settings import (
 )
 from perdure.client.flow_steps import Named, Step, id_or
 from perdure.diagnostics import declare, render
-from perdure.errors import InvalidInput
+from perdure.errors import FaultText, InvalidInput
 from perdure.model.graph import TaskNode
 from perdure.model.path import path_text
 from perdure.nodes.config import config_faults
@@ -71,7 +71,8 @@ class UseStep(Step):
         faults = [] if kind is _UNKNOWN else config_faults(kind, config)
         for fault in faults:
             place = f" {path_text(fault.where)!r}" if fault.where else ""
-            assembly.fault(label, f"config{place}: {render(fault)}")
+            text = f"config{place}: {render(fault)}"
+            assembly.fault(label, FaultText(text, fault.under("config")))
         settings = task_settings(assembly, label, self.options)
         if faults:
             assembly.unread(id, inputs.names)

@@ -26,7 +26,7 @@ EMPTY_CHECK = declare("flow.empty_check", "check needs a schema, a condition or 
 def told_inputs(assembly: Assembly, id: str, options: Mapping[str, Any]) -> Inputs:
     """The inputs that the node takes by name, if it does."""
     label = assembly.label(id)
-    inputs = inputs_told(options, lambda message: assembly.fault(label, message))
+    inputs = inputs_told(options, partial(assembly.fault, label))
     assembly.declare(id, inputs)
     return inputs
 

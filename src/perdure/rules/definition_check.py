@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from perdure.errors import FaultText
 from perdure.model.graph import ApprovalNode, Definition
 from perdure.rules.approval_check import approval_faults
+from perdure.rules.flow_faults import flow_fault
 from perdure.rules.graph_check import NODES_MAX, check_graph
 from perdure.rules.input_check import check_inputs
 from perdure.rules.settings_check import setting_faults
@@ -16,7 +18,7 @@ def check_definition(
     labels: Mapping[str, str] | None = None,
     reads: Mapping[str, Set[str]] | None = None,
     ended: Set[tuple[str, str]] = frozenset(),
-) -> list[str]:
+) -> list[FaultText]:
     """All faults; ``labels`` are what nodes are called in them, by id.
 
     ``reads`` are the inputs that kinds look at by themselves, besides their templates, by node.
@@ -29,7 +31,7 @@ def check_definition(
     faults += check_inputs(definition, labels, reads or {})
     for node in definition.nodes:
         label = labels.get(node.id, f"node {node.id!r}")
-        faults += [f"{label}: {fault}" for fault in setting_faults(node)]
+        faults += [flow_fault(label, each, node.id) for each in setting_faults(node)]
         if isinstance(node, ApprovalNode):
-            faults += [f"{label}: {fault}" for fault in approval_faults(node)]
+            faults += [flow_fault(label, each, node.id) for each in approval_faults(node)]
     return faults

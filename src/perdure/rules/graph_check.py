@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 
+from perdure.errors import FaultText
 from perdure.model.graph import (
     CONTINUE,
     FAIL,
@@ -22,6 +23,7 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.rules.cycles import cycles_among
+from perdure.rules.flow_faults import INVALID_STRUCTURE, at, flow_fault
 
 NODES_MAX = 20_000
 NODE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -40,15 +42,16 @@ def check_graph(
     definition: Definition,
     labels: Mapping[str, str] | None = None,
     ended: Set[tuple[str, str]] = frozenset(),
-) -> list[str]:
+) -> list[FaultText]:
     """The faults of a definition; ``labels`` are what its nodes are called in them, by id.
 
     ``ended`` are ports, each with its node, that nothing is meant to follow.
     """
     if not definition.nodes:
-        return ["it has no nodes: add one, for example with .then(task)"]
+        return [_whole("it has no nodes: add one, for example with .then(task)")]
     if len(definition.nodes) > NODES_MAX:
-        return [f"it has {len(definition.nodes)} nodes, more than the {NODES_MAX} allowed"]
+        count = len(definition.nodes)
+        return [_whole(f"it has {count} nodes, more than the {NODES_MAX} allowed")]
     checking = _Checking(definition, labels or {})
     return [
         *checking.duplicates(),
@@ -75,56 +78,59 @@ class _Checking:
         self._sound = [edge for edge in definition.edges if self._is_sound(edge)]
         self._compared = 0
 
-    def duplicates(self) -> Iterator[str]:
+    def duplicates(self) -> Iterator[FaultText]:
         counts = Counter(node.id for node in self._definition.nodes)
         for id, count in counts.items():
             if count > 1:
-                yield f"{self._label(id)}: {count} nodes have this id; ids must differ"
+                yield self._fault(id, f"{count} nodes have this id; ids must differ")
         told = Counter(self._definition.edges)
         for edge, count in told.items():
             if count > 1:
-                yield f"{self._label(edge.target)}: follows {edge.source!r} {count} times alike"
+                yield self._fault(edge.target, f"follows {edge.source!r} {count} times alike")
 
-    def faults_of(self, node: Node) -> Iterator[str]:
-        label = self._label(node.id)
+    def faults_of(self, node: Node) -> Iterator[FaultText]:
         if not NODE_ID.fullmatch(node.id):
-            yield (
-                f"{label}: {node.id!r} cannot be an id; use 1 to 128 letters, digits, '_', '.' "
-                "and '-', not beginning with '.' or '-', and give it with name=..."
+            yield self._fault(
+                node.id,
+                f"{node.id!r} cannot be an id; use 1 to 128 letters, digits, '_', '.' and '-', "
+                "not beginning with '.' or '-', and give it with name=...",
             )
         match node:
             case TaskNode(gathers=True) if node.id not in self._fed:
-                yield f"{label}: it joins nothing; name the nodes that it follows"
+                yield self._fault(node.id, "it joins nothing; name the nodes that it follows")
             case RouteNode():
-                yield from self._route_faults(node, label)
+                yield from self._route_faults(node)
             case MapNode(concurrency=int(concurrency)) if concurrency < 1:
-                yield f"{label}: concurrency={concurrency} must be at least 1"
+                problem = f"concurrency={concurrency} must be at least 1"
+                yield self._fault(node.id, problem, "concurrency")
             case LoopNode(iterations_max=most) if most < 1:
-                yield f"{label}: max_iterations={most} must be at least 1"
+                problem = f"max_iterations={most} must be at least 1"
+                yield self._fault(node.id, problem, "max_iterations")
 
-    def _route_faults(self, node: RouteNode, label: str) -> Iterator[str]:
+    def _route_faults(self, node: RouteNode) -> Iterator[FaultText]:
         if not node.ports:
-            yield f"{label}: a route needs at least one branch"
+            yield self._fault(node.id, "a route needs at least one branch")
         if ORDINARY in node.ports:
-            yield f"{label}: the key of a branch must not be empty"
+            yield self._fault(node.id, "the key of a branch must not be empty")
         if len(set(node.ports)) < len(node.ports):
-            yield f"{label}: two branches have the same key"
+            yield self._fault(node.id, "two branches have the same key")
         if node.on_error == CONTINUE:
-            yield (
-                f'{label}: on_error="continue" has no branch to go on with; name a port and give '
-                "it a node"
+            yield self._fault(
+                node.id,
+                'on_error="continue" has no branch to go on with; name a port and give it a node',
+                "on_error",
             )
 
-    def edge_faults(self) -> Iterator[str]:
+    def edge_faults(self) -> Iterator[FaultText]:
         for edge in self._definition.edges:
             if edge.target not in self._nodes:
                 near = self._nearest_node(edge.target, edge.source)
-                yield f"{self._label(edge.source)}: is followed by {edge.target!r}, unknown{near}"
+                yield self._fault(edge.source, f"is followed by {edge.target!r}, unknown{near}")
             elif edge.source not in self._nodes:
                 near = self._nearest_node(edge.source, edge.target)
-                yield f"{self._label(edge.target)}: follows {edge.source!r}, which is unknown{near}"
+                yield self._fault(edge.target, f"follows {edge.source!r}, which is unknown{near}")
             elif edge.port not in self._ports[edge.source]:
-                yield f"{self._label(edge.target)}: {self._port_fault(edge)}"
+                yield self._fault(edge.target, self._port_fault(edge))
 
     def _port_fault(self, edge: Edge) -> str:
         ports, source = self._ports[edge.source], edge.source
@@ -136,18 +142,20 @@ class _Checking:
         near = nearest(edge.port, named)
         return f"follows port {edge.port!r} of {source!r}, which is unknown; {known}{near}"
 
-    def unused_ports(self, ended: Set[tuple[str, str]]) -> Iterator[str]:
+    def unused_ports(self, ended: Set[tuple[str, str]]) -> Iterator[FaultText]:
         used = {(edge.source, edge.port) for edge in self._definition.edges} | ended
         for id, node in self._nodes.items():
             for option in PORT_OPTIONS:
                 port = getattr(node, option, FAIL)
                 if port not in (FAIL, CONTINUE) and (id, port) not in used:
-                    yield (
-                        f"{self._label(id)}: {option}={port!r} is a port that nothing follows; "
-                        f'add a node with after="{id}:{port}", or use "fail" or "continue"'
+                    yield self._fault(
+                        id,
+                        f"{option}={port!r} is a port that nothing follows; add a node with "
+                        f'after="{id}:{port}", or use "fail" or "continue"',
+                        option,
                     )
 
-    def reach_faults(self) -> Iterator[str]:
+    def reach_faults(self) -> Iterator[FaultText]:
         """Cycles, and what is only behind them."""
         following: dict[str, list[str]] = {id: [] for id in self._nodes}
         for edge in self._sound:
@@ -155,13 +163,14 @@ class _Checking:
         cycles = cycles_among(following)
         for cycle in cycles:
             where = ", ".join(self._label(id) for id in cycle[:_LISTED_MAX])
-            yield f"a cycle: {_path(cycle)}; use .loop(...) to repeat work ({where})"
+            yield _whole(f"a cycle: {_path(cycle)}; use .loop(...) to repeat work ({where})")
         on_cycles = {id for cycle in cycles for id in cycle}
         hidden = [id for id in self._unreached(following) if id not in on_cycles]
         if hidden:
             names = ", ".join(self._label(id) for id in hidden[:_LISTED_MAX])
             more = f" and {len(hidden) - _LISTED_MAX} more" if len(hidden) > _LISTED_MAX else ""
-            yield f"{names}{more}: cannot be reached, as everything before is part of a cycle"
+            behind = "cannot be reached, as everything before is part of a cycle"
+            yield flow_fault(f"{names}{more}", behind, hidden[0] if len(hidden) == 1 else "")
 
     def _unreached(self, following: Mapping[str, Sequence[str]]) -> list[str]:
         soundly_fed = {edge.target for edge in self._sound}
@@ -196,8 +205,15 @@ class _Checking:
         found = get_close_matches(name, known, n=3, cutoff=0)
         return f"; the nearest of {len(known)}: {', '.join(map(repr, found))}"
 
+    def _fault(self, id: str, message: str, *where: str) -> FaultText:
+        return flow_fault(self._label(id), at(message, *where), id)
+
     def _label(self, id: str) -> str:
         return self._labels.get(id, f"node {id!r}")
+
+
+def _whole(text: str) -> FaultText:
+    return FaultText(text, INVALID_STRUCTURE.fault(message=text))
 
 
 def _path(cycle: Sequence[str]) -> str:

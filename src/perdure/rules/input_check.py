@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.diagnostics import render
-from perdure.errors import InvalidInput
+from perdure.errors import FaultText, InvalidInput
 from perdure.model.graph import (
     ApprovalNode,
     Definition,
@@ -21,6 +21,7 @@ from perdure.model.graph import (
     inputs_of,
 )
 from perdure.model.path import Path, path_text
+from perdure.rules.flow_faults import at, flow_fault
 from perdure.rules.graph_check import nearest
 from perdure.rules.template import DEPTH_MAX, TemplateUse, template_faults, template_names
 from perdure.rules.upstream import Upstream
@@ -57,7 +58,7 @@ def with_run_input(node: Node, reads: Set[str] = frozenset()) -> Node:
 
 def check_inputs(
     definition: Definition, labels: Mapping[str, str], reads: Mapping[str, Set[str]]
-) -> Iterator[str]:
+) -> Iterator[FaultText]:
     """Faults of all nodes; ``reads`` are the inputs that kinds look at besides templates."""
     sources = {each.source for node in definition.nodes for each in inputs_of(node) if each.source}
     upstream = Upstream(definition, sources)
@@ -73,9 +74,9 @@ def check_inputs(
                     compared += 1
                     fault += _suggestion(each.source, known - {node.id})
             if fault:
-                yield f"{label}: {fault}"
+                yield flow_fault(label, at(fault, "inputs", each.name), node.id)
         for fault in _node_faults(node, reads.get(node.id, frozenset())):
-            yield f"{label}: {fault}"
+            yield flow_fault(label, fault, node.id)
 
 
 def _input_fault(node: Node, each: Input) -> str:
@@ -111,10 +112,12 @@ def _node_faults(node: Node, reads: Set[str]) -> Iterator[str]:
     names = [each.name for each in inputs_of(node)]
     for option, config in _templates(node):
         for malformed in template_faults(config):
-            yield f"{_place(option, malformed.where)}: {render(malformed)}"
+            text = f"{_place(option, malformed.where)}: {render(malformed)}"
+            yield FaultText(text, malformed.under(option))
         for use in _uses(config):
             if fault := _use_fault(node, use, names):
-                yield f"template {use.text!r} in {_place(option, use.where)}: {fault}"
+                text = f"template {use.text!r} in {_place(option, use.where)}: {fault}"
+                yield at(text, option, *use.where)
     for name in sorted(reads - set(names)):
         yield f"its config names {name!r}, which is {_undeclared(name, names)}"
     if isinstance(node, MapNode) and names and node.over not in names:
@@ -122,7 +125,8 @@ def _node_faults(node: Node, reads: Set[str]) -> Iterator[str]:
         yield f"{told}; with inputs=, it names the one that is the list: {_listed(names)}"
         return
     for name in sorted(set(names) - {RUN_INPUT} - (reads | _used(node, names))):
-        yield f"input {name!r} is never used{_how_to_use(node)}{_about_keys(node, name)}"
+        unused = f"input {name!r} is never used{_how_to_use(node)}{_about_keys(node, name)}"
+        yield at(unused, "inputs", name)
 
 
 def _use_fault(node: Node, use: TemplateUse, names: Sequence[str]) -> str:

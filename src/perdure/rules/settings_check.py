@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.diagnostics import render
-from perdure.errors import fault_text
+from perdure.errors import FaultText, fault_text
 from perdure.model.graph import (
     DEFAULT_PORT,
     ORDINARY,
@@ -54,7 +54,8 @@ def name_faults(what: str, names: Sequence[str]) -> Iterator[str]:
 
 def _schema_faults(option: str, schema: Any) -> Iterator[str]:
     if schema is not None:
-        yield from (f"{option}: {fault_text(fault)}" for fault in check_schema(schema))
+        for fault in check_schema(schema):
+            yield FaultText(f"{option}: {fault_text(fault)}", fault.under(*_place(option)))
 
 
 def _condition_faults(option: str, data: Any, *, has_templates: bool = False) -> Iterator[str]:
@@ -62,4 +63,9 @@ def _condition_faults(option: str, data: Any, *, has_templates: bool = False) ->
         return
     for fault in condition_faults(data, has_templates=has_templates):
         place = f" at {path_text(fault.where)}" if fault.where else ""
-        yield f"{option}{place}: {render(fault)}"
+        yield FaultText(f"{option}{place}: {render(fault)}", fault.under(*_place(option)))
+
+
+def _place(option: str) -> list[str]:
+    """``schema of check`` is at ``check.schema``."""
+    return option.split(" of ")[::-1]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perdure.client.declared.document import Document, FlowFault
 from perdure.client.declared.told_nodes import ToldNode
 from perdure.client.flow_assembly import Assembly
+from perdure.diagnostics import Fault
+from perdure.errors import FaultText
 from perdure.model.path import Path
 
 _PLACE = re.compile("\x01(\\d+)\x02")
@@ -56,16 +59,24 @@ class BuilderFaults:
         self._assembly = assembly
 
     def located(self, text: str) -> FlowFault:
+        found = self._plain_fault(text)
         place = _PLACE.search(text)
         node = self._nodes[int(place[1])] if place and int(place[1]) < len(self._nodes) else None
         if node is None:
-            return self._document.fault((), text.removeprefix("the flow: "))
+            return self._document.fault((), text.removeprefix("the flow: "), found=found)
         label = self._assembly.label(node.id)
         if not text.startswith(label):
-            return self._document.fault(node.path, self._plain(text))
+            return self._document.fault(node.path, self._plain(text), found=found)
         rest = text[len(label) :]
         path = (*node.path, *_key_path(rest, node.data))
-        return self._document.fault(path, self._plain(rest).lstrip(":, "), node.id)
+        return self._document.fault(path, self._plain(rest).lstrip(":, "), node.id, found)
+
+    def _plain_fault(self, text: str) -> Fault | None:
+        if not isinstance(text, FaultText):
+            return None
+        args = text.fault.args.items()
+        plain = {name: self._plain(each) if isinstance(each, str) else each for name, each in args}
+        return replace(text.fault, args=plain)
 
     def _plain(self, text: str) -> str:
         """The text with nodes called by their ids and lines."""

@@ -23,6 +23,7 @@ from perdure.client.flow import cooldown_ms
 from perdure.client.flow_assembly import Assembly, Cursor, End
 from perdure.client.flow_branches import RouteStep
 from perdure.client.flow_steps import Named, Step, ThenStep
+from perdure.diagnostics import Fault
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.graph import (
@@ -39,6 +40,7 @@ from perdure.model.graph import (
 )
 from perdure.model.path import Path
 from perdure.model.showing import type_name
+from perdure.rules.flow_faults import whole_fault
 from perdure.rules.graph_check import check_graph, nearest
 from perdure.rules.graph_order import in_order
 from perdure.rules.settings_check import RESERVED_PORTS
@@ -108,8 +110,8 @@ class _Compiling:
         for edge in self._edges:
             self._used_ports.setdefault(edge.source, []).append(edge.port)
 
-    def _fault(self, path: tuple[str | int, ...], message: str, node: str = "") -> None:
-        self._faults.add(self._document.fault(path, message, node))
+    def _fault(self, path: Path, message: str, node: str = "", found: Fault | None = None) -> None:
+        self._faults.add(self._document.fault(path, message, node, found))
 
     # Nodes
 
@@ -128,7 +130,8 @@ class _Compiling:
 
     def _refuse(self, node: ToldNode, error: NodeRefused) -> None:
         cause = error.__cause__
-        self._fault((*node.path, *error.path), str(error).split("\n")[0], node.id)
+        found = whole_fault(cause) if isinstance(cause, InvalidInput) else None
+        self._fault((*node.path, *error.path), str(error).split("\n")[0], node.id, found)
         if isinstance(cause, InvalidFlow):
             self._faults.add(*(each for each in cause.errors if isinstance(each, FlowFault)))
 
@@ -305,5 +308,5 @@ class _Compiling:
         try:
             return cooldown_ms(told)
         except InvalidInput as error:
-            self._fault(("cooldown",), str(error))
+            self._fault(("cooldown",), str(error), found=whole_fault(error))
             return 0

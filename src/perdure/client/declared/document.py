@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
-from perdure.errors import InvalidFlow
+from perdure.diagnostics import Fault
+from perdure.errors import FaultText, InvalidFlow
 from perdure.model.path import Path
+from perdure.rules.flow_faults import INVALID_NODE, INVALID_STRUCTURE
 
 FAULTS_MAX = 200
 """How many faults of one flow are told."""
@@ -20,8 +22,8 @@ class Mark(NamedTuple):
     column: int
 
 
-class FlowFault(str):
-    """One fault as a text; ``line`` and ``column`` are 0 where a flow is not from a file."""
+class FlowFault(FaultText):
+    """One fault with its place; ``line`` and ``column`` are 0 where a flow is not from a file."""
 
     file: str
     line: int
@@ -31,20 +33,26 @@ class FlowFault(str):
     message: str
 
     def __new__(
-        cls, message: str, *, file: str = "", mark: Mark | None, node: str = ""
+        cls,
+        message: str,
+        *,
+        file: str = "",
+        mark: Mark | None,
+        node: str = "",
+        fault: Fault | None = None,
     ) -> FlowFault:
         line, column = mark or (0, 0)
         where_line = f"{file}:{line}: " if file else f"line {line}: "
         place = where_line if line else f"{file}: " if file else ""
         where = f"node {node!r}: " if node else ""
-        fault = super().__new__(cls, f"{place}{where}{message}")
-        fault.file, fault.line, fault.column = file, line, column
-        fault.node, fault.message = node, message
-        return fault
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by attributes: the text alone would lose its place."""
-        return str.__new__, (type(self), str(self)), self.__dict__
+        fault = fault or INVALID_STRUCTURE.fault(message=message)
+        told = {"file": file, "line": line, "column": column}
+        args = {**fault.args, **{name: value for name, value in told.items() if value}}
+        text = f"{place}{where}{message}"
+        made = cast(FlowFault, super().__new__(cls, text, replace(fault, args=args)))
+        made.file, made.line, made.column = file, line, column
+        made.node, made.message = node, message
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,18 @@ class Document:
             path = path[:-1]
         return self.marks.get(path, Mark(1, 1))
 
-    def fault(self, path: Path, message: str, node: str = "") -> FlowFault:
-        return FlowFault(message, file=self.file, mark=self.mark_of(path), node=node)
+    def fault(
+        self, path: Path, message: str, node: str = "", found: Fault | None = None
+    ) -> FlowFault:
+        """What is wrong at a path, of which ``found`` is what is known as data."""
+        where = ("nodes", node, *path[2:]) if node else path
+        if found is None or found.code in (INVALID_NODE.name, INVALID_STRUCTURE.name):
+            code = INVALID_NODE if node else INVALID_STRUCTURE
+            args = {"node": node, "message": message} if node else {"message": message}
+            found = code.fault(found.where if found else (), **args)
+        if len(where) >= len(found.where):
+            found = replace(found, where=where)
+        return FlowFault(message, file=self.file, mark=self.mark_of(path), node=node, fault=found)
 
 
 class Faults:
