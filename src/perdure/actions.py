@@ -78,7 +78,8 @@ def python_call(action: Action) -> str:
 def cli_command(action: Action, options: str = "") -> str:
     """The command, with ``options`` such as the store appended: ``perdure runs retry order-42``."""
     spelling = _spelling(action)
-    words = ["perdure", spelling.command]
+    positionals: list[str] = []
+    named: list[str] = []
     for name, value in _ordered(action, spelling):
         if value is ...:
             shown = [spelling.placeholders.get(name, name.upper().replace("_", "-"))]
@@ -90,10 +91,14 @@ def cli_command(action: Action, options: str = "") -> str:
                 for each in (value if isinstance(value, list | tuple) else [value])
             ]
         for each in filter(None, shown):
-            if name not in spelling.positional:
-                words.append(spelling.flags.get(name, f"--{name.replace('_', '-')}"))
-            words.append(each)
-    return " ".join(words) + options
+            if name in spelling.positional:
+                positionals.append(each)
+            else:
+                named += [spelling.flags.get(name, f"--{name.replace('_', '-')}"), each]
+    command = ["perdure", spelling.command]
+    if any(each.lstrip("'").startswith("-") for each in positionals):  # not an option, but an id
+        return " ".join([*command, *named]) + " ".join([options, "--", *positionals])
+    return " ".join([*command, *positionals, *named]) + options
 
 
 def _spelling(action: Action) -> Spelling:

@@ -173,8 +173,9 @@ class PerdureError(Exception):
 
 def record_text(error: BaseException) -> str:
     """The message as it is stored, without suggested operations."""
-    if isinstance(error, PerdureError) and type(error).__str__ is PerdureError.__str__:
-        return error._told(RECORD)
+    # Not isinstance: it asks the object, and an exception of somebody else's may refuse.
+    if type(error).__str__ is PerdureError.__str__:
+        return cast(PerdureError, error)._told(RECORD)
     return str(error)
 
 
@@ -199,6 +200,8 @@ def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
             where = where[:-2]
         elif len(where) == 1 or where[-1] == fault.args.get("name"):
             where = where[:-1]
+        elif fault.args.get("name") == f"{where[-2]}[{where[-1]}]":
+            where = where[:-2]
     place = ".".join(map(str, where))
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
 
@@ -295,7 +298,7 @@ class UnknownKind(InvalidInput):
 
     CODE = declare(
         "flow.unknown_kind",
-        "there is no kind {name!r}[; did you mean {nearest:or}?]",
+        "unknown kind {name!r}[; did you mean {nearest:or}?]",
         "Known: {known}. Pass your own in `kinds`",
     )
     _derived = ("nearest",)
@@ -910,7 +913,7 @@ class Permanent(TaskError):
 class MissingSecret(Permanent):
     """The worker has no secret of this name. Retrying would not help."""
 
-    CODE = declare("task.missing_secret", "secret {name!r} is not there; {advice}")
+    CODE = declare("task.missing_secret", "secret {name!r} not found; {advice}")
     name: str
     advice: str
 

@@ -97,7 +97,7 @@ def test_an_unknown_id_is_refused_with_1(name: str, client: Client, perdure: Com
 def test_an_unknown_module_is_bad_usage(name: str, client: Client, perdure: Commands) -> None:
     client.open()
 
-    assert_told(perdure(*arguments_of(name)), 2, "no module 'nope'")
+    assert_told(perdure(*arguments_of(name)), 2, "module 'nope' not found")
 
 
 @pytest.mark.parametrize(

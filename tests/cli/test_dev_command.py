@@ -125,7 +125,7 @@ def test_a_module_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert line.startswith("perdure: there is no module 'nope'")
+    assert line.startswith("perdure: module 'nope' not found")
     assert list(tmp_path.iterdir()) == []
 
 

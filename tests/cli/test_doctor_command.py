@@ -75,7 +75,7 @@ def test_gives_json(perdure: Commands, client: Client, url: str) -> None:
         ],
         "severity": "error",
         "about": "workers",
-        "message": "there is work, and no worker is live",
+        "message": "jobs are waiting, but no worker is live",
         "remedy": "Start a worker",
     }
 

@@ -136,7 +136,7 @@ class TestExitCodes:
     def test_a_flow_that_is_not_there_makes_no_store(self, command: str, tmp_path: Path) -> None:
         file = tmp_path / "new.db"
 
-        assert_told(Commands(f"sqlite:///{file}")(command, "nope"), 2, "no module 'nope'")
+        assert_told(Commands(f"sqlite:///{file}")(command, "nope"), 2, "module 'nope' not found")
         assert not file.exists()
 
     def test_a_file_of_another_kind_is_3(self, tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ class TestWhatCannotBeLoaded:
     @pytest.mark.parametrize(
         "target, told",
         [
-            ("nothere:worker", "no module 'nothere'"),
-            ("sample.nothere", "no module"),
-            ("sample:workers", "has no 'workers'; it has worker"),
-            ("sample:zzz", "it has add, "),
+            ("nothere:worker", "module 'nothere' not found"),
+            ("sample.nothere", "not found"),
+            ("sample:workers", "has no 'workers'; did you mean 'worker'?"),
+            ("sample:zzz", "it has 'add', "),
             ("sample:nothing", "is 'int', not a Worker, a task, a built flow or a list of those"),
             ("shop:not_built", "is a flow that is not built (call .build() on it)"),
             ("sample.py:worker", "with dots and without .py. Pass sample:worker"),

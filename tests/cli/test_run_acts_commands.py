@@ -258,7 +258,7 @@ class TestWhatCannotBeUnderstood:
             (["submit", f"{MODULE}:worker"], "is 'Worker', not a flow"),
             (["submit", MODULE], f"{MODULE}:shipping, {ORDERS}"),
             (["submit", "tests.cli.sample_tasks"], "It has none"),
-            (["submit", "tests.cli.nothere:x"], "no module 'tests.cli.nothere'"),
+            (["submit", "tests.cli.nothere:x"], "module 'tests.cli.nothere' not found"),
             (["signal", "a", "approval", "yes"], "PAYLOAD 'yes' is not JSON"),
             (["fork", "a", "--patch", "{"], "--patch '{' is not JSON"),
             (

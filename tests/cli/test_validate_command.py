@@ -127,7 +127,7 @@ def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
     (here / "f.yaml").write_text(text, encoding="utf-8")
 
     assert perdure("validate", "f.yaml", "--app", "own_kinds").exit_code == 0
-    assert "there is no kind 'shout'" in perdure("validate", "f.yaml").out
+    assert "unknown kind 'shout'" in perdure("validate", "f.yaml").out
 
 
 class TestSecrets:

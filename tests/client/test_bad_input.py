@@ -143,8 +143,8 @@ class TestEnqueueRefuses:
     @pytest.mark.parametrize(
         "args, message",
         [
-            ((), "task 'add' cannot be called so: missing a required argument: 'a'"),
-            ((1, 2, 3), "task 'add' cannot be called so: too many positional arguments"),
+            ((), "invalid arguments for task 'add': missing a required argument: 'a'"),
+            ((1, 2, 3), "invalid arguments for task 'add': too many positional arguments"),
             (("one",), "argument 'a' of task 'add': Expected `int`, got `str`"),
         ],
     )
@@ -213,6 +213,17 @@ class TestReadsRefuse:
     async def test_what_is_not_an_id(self, client: AsyncClient) -> None:
         with refused("argument.name", InvalidInput, name="job id", value="7"):
             await client.job(7)  # type: ignore[arg-type]
+
+    async def test_each_with_the_path_to_it(self, client: AsyncClient) -> None:
+        for refuse, where, label in (
+            (client.job(""), ("id",), "job id"),
+            (client.run(""), ("id",), "run id"),
+            (client.enqueue(add, 1, tags=["a", ""]), ("tags", 1), "tags[1]"),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                await refuse
+            assert caught.value.faults[0].where == where
+            assert str(caught.value).startswith(f"{label} must be a non-empty string")
 
     async def test_what_no_page_ends_with(self, client: AsyncClient) -> None:
         with refused("argument.type", InvalidInput, name="after", value="7"):

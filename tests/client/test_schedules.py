@@ -181,7 +181,7 @@ class TestSchedule:
         "options, code",
         [
             ({}, "schedule.without_times"),
-            ({"cron": "0 3 * * *", "every": "1h"}, "schedule.without_times"),
+            ({"cron": "0 3 * * *", "every": "1h"}, "argument.exclusive"),
             ({"cron": "at three"}, "schedule.invalid_cron"),
             ({"cron": "0 0 30 2 *"}, "schedule.invalid_cron"),
             ({"every": "10ms"}, "argument.range"),

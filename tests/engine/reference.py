@@ -193,7 +193,7 @@ class Interpreter:
         place, bad = f"map {node.id!r}", "perdure.errors.InvalidInput"
         if node.over is not None:
             if not isinstance(input, dict):
-                raise NodeFails(bad, f"{place}: its input is no object, so it has no 'lines'")
+                raise NodeFails(bad, f"{place}: its input must be an object with the key 'lines'")
             if node.over not in input:
                 known = ", ".join(map(repr, input)) or "none at all"
                 raise NodeFails(bad, f"{place}: its input has no key 'lines'; it has {known}")

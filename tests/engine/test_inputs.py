@@ -202,7 +202,7 @@ class TestDelaysUntilATime:
     def test_fail_where_a_template_gives_no_time(self) -> None:
         run = Played(graph(DelayNode(id="d", delay_ms=0, until="{{ value.at }}")), {"at": "x"})
         assert run.state.failure is not None
-        assert "'x' is no time to wait for" in run.state.failure.message
+        assert "'x' is not a valid time" in run.state.failure.message
 
     def test_need_to_say_of_which_zone_it_is(self) -> None:
         nowhere = {"at": "2027-01-01T08:00:00"}

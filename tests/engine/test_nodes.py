@@ -233,7 +233,7 @@ class TestMaps:
                 "lines",
                 [1],
                 "node.input_not_an_object",
-                "map 'm': its input is no object, so it has no 'lines'",
+                "map 'm': its input must be an object with the key 'lines'",
             ),
             (
                 "lines",

@@ -73,8 +73,8 @@ class TestConfigFaults:
             "config.type",
         ]
         assert told(found) == [
-            (("too",), "there is no setting 'too'; did you mean 'to'?"),
-            (("to", "nmber"), "there is no setting 'nmber'; did you mean 'number'?"),
+            (("too",), "unknown setting 'too'; did you mean 'to'?"),
+            (("to", "nmber"), "unknown setting 'nmber'; did you mean 'number'?"),
             (("to", "street"), "expected str, got int"),
             ((), "needs 'from'"),
             (("copies",), "expected int, got str"),

@@ -58,7 +58,7 @@ class TestCommands:
         done = perdure("export", str(tmp_path / "work.jsonl"), "--live")
 
         assert refused.exit_code == 1
-        assert "worker 'bee' gave a sign of life just now" in refused.error
+        assert "worker 'bee' is live" in refused.error
         assert done.exit_code == 0, done
 
     @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class TestHeldJobs:
     async def test_a_live_worker_is_named(self, target_url: str, file: Path) -> None:
         await register_worker(target_url, "bee")
 
-        with pytest.raises(StoreInUse, match="worker 'bee' gave a sign of life just now"):
+        with pytest.raises(StoreInUse, match="worker 'bee' is live"):
             await export_store(target_url, file)
         await register_worker(target_url, "wasp")
         with pytest.raises(StoreInUse, match="worker 'bee' and 1 more gave"):

@@ -266,6 +266,15 @@ class TestActions:
         assert python_call(action) == call
         assert cli_command(action, " --store x.db") == f"{command} --store x.db"
 
+    def test_do_not_pass_an_id_for_an_option(self) -> None:
+        fork = Action("runs.fork", {"id": "-r"}, ("after",))
+
+        assert cli_command(fork) == "perdure runs fork --after NODE -- -r"
+        assert cli_command(Action("runs.get", {"id": "-a b"})) == "perdure runs show -- '-a b'"
+        assert cli_command(fork, " --store x.db") == (
+            "perdure runs fork --after NODE --store x.db -- -r"
+        )
+
     def test_of_every_operation_can_be_spelled(self) -> None:
         for operation in SPELLINGS:
             assert python_call(Action(operation))

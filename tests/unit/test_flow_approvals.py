@@ -204,7 +204,7 @@ def test_may_have_an_answer_that_counts_at_the_deadline(decision: str, data: Any
         ({"deadline": "1d", "on_timeout": {}}, "on_timeout.decision must be a non-empty string"),
         (
             {"deadline": "1d", "on_timeout": {"decision": "approve", "dta": 1}},
-            "on_timeout: there is no field 'dta'; did you mean 'data'?",
+            "on_timeout: unknown field 'dta'; did you mean 'data'?",
         ),
         (
             {
@@ -246,7 +246,7 @@ def test_may_have_an_answer_that_counts_at_the_deadline(decision: str, data: Any
             "escalate: 1d is there 2 times",
         ),
         ({"notify": 7}, "7 is neither a task nor a function"),
-        ({"deadlin": "1d"}, "there is no option 'deadlin'"),
+        ({"deadlin": "1d"}, "unknown option 'deadlin'"),
     ],
 )
 def test_are_refused_where_they_cannot_work(options: Any, told: str) -> None:

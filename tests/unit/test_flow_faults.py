@@ -354,7 +354,7 @@ class TestRoutes:
         options: Any = {"undo": fetch}
         flow = Flow("orders").route("kind", {"pay": charge}, **options)
 
-        assert "there is no option 'undo'" in only_fault(flow)
+        assert "unknown option 'undo'" in only_fault(flow)
 
 
 class TestOtherKinds:

@@ -126,7 +126,10 @@ class TestSources:
             ({"x": "input."}, "a part of it is empty"),
             ({"x": 7}, "input 'x': 7 is not a source"),
             ({"x": {"default": 0}}, "is not a source"),
-            ({"x": {"from": "input", "defualt": 0}}, "no field 'defualt'; did you mean 'default'?"),
+            (
+                {"x": {"from": "input", "defualt": 0}},
+                "unknown field 'defualt'; did you mean 'default'?",
+            ),
             ({7: "input"}, "the name 7 must be a string"),
             ({"a.b": "input"}, "input 'a.b' cannot be called so"),
             (["fetch.output"], "must be an object"),

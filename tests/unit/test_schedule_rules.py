@@ -175,7 +175,7 @@ class TestTimetables:
         "timetable, code",
         [
             (Timetable(), "schedule.without_times"),
-            (Timetable(cron="0 3 * * *", every_ms=60_000), "schedule.without_times"),
+            (Timetable(cron="0 3 * * *", every_ms=60_000), "argument.exclusive"),
             (Timetable(cron="often"), "schedule.invalid_cron"),
             (Timetable(cron="0 3 * *"), "schedule.invalid_cron"),
             (Timetable(cron="0 0 3 * * *"), "schedule.invalid_cron"),

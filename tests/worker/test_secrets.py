@@ -297,9 +297,7 @@ class TestProvider:
 
         await hire(need, hold_off="0s")
 
-        with pytest.raises(
-            JobFailed, match="secret 'nothing' is not there; set PERDURE_SECRET_NOT"
-        ):
+        with pytest.raises(JobFailed, match="secret 'nothing' not found; set PERDURE_SECRET_NOT"):
             await (await client.enqueue(need)).result(10)
         assert len(tries) == 1
 
@@ -314,7 +312,7 @@ class TestProvider:
         built = flow.build()
         await hire(flows=[built], secrets={})
 
-        with pytest.raises(RunFailed, match="secret 'x' is not there"):
+        with pytest.raises(RunFailed, match="secret 'x' not found"):
             await (await client.submit(built)).result(10)
 
     @pytest.mark.parametrize("provider", [7, "text", ["key"]])

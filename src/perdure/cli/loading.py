@@ -7,14 +7,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from perdure.client.declared.library import FILE_ENDINGS, Library, kinds_among
 from perdure.client.flow import Flow
-from perdure.diagnostics import declare
+from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.flow import BuiltFlow
 from perdure.model.task import Task
@@ -37,9 +36,12 @@ NOT_A_MODULE = declare(
     "{target!r} must name a module, with dots and without .py",
     "Pass {meant}",
 )
-NO_MODULE = declare("cli.no_module", "there is no module {module!r} in {folder}")
+NO_MODULE = declare("cli.no_module", "module {module!r} not found in {folder}")
 IMPORT_FAILED = declare("cli.import_failed", "module {module!r} cannot be imported: {reason}")
-NO_ATTRIBUTE = declare("cli.no_attribute", "module {module!r} has no {name!r}; it has {known}")
+NO_ATTRIBUTE = declare(
+    "cli.no_attribute",
+    "module {module!r} has no {name!r}[; did you mean {nearest:or}?][; it has {known}]",
+)
 NO_CODE = declare(
     "cli.no_code",
     "module {module!r} has no tasks and no flows",
@@ -175,10 +177,12 @@ def _attribute(module: ModuleType, name: str) -> Any:
     try:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
-        near = get_close_matches(name, _offered(module), n=3) or _offered(module)
-        known = ", ".join(near) or "no worker, task or flow"
-        fault = NO_ATTRIBUTE.fault(module=module.__name__, name=name, known=known)
-        raise InvalidInput(fault) from None
+        offered = _offered(module)
+        nearest = near(name, offered)
+        known = () if nearest else tuple(offered)
+        raise InvalidInput(
+            NO_ATTRIBUTE.fault(module=module.__name__, name=name, nearest=nearest, known=known)
+        ) from None
 
 
 def _offered(module: ModuleType) -> list[str]:

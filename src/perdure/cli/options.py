@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WHICH_STORE = declare(
     "cli.which_store",
-    "no store was given, and there is no {file} here",
+    "no store was given, and {file} was not found",
     "Pass --store URL or set {variable}",
 )
 IN_MEMORY = declare(

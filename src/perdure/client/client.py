@@ -367,4 +367,4 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
 
 
 def _id(id: Any) -> JobId:
-    return JobId(check.name(id, "job id"))
+    return JobId(check.name(id, "id", label="job id"))

@@ -340,5 +340,5 @@ def cooldown_ms(cooldown: Duration | None) -> int:
 def _check_name(name: str | None) -> None:
     if name is None:
         raise InvalidInput(NEEDS_NAME.fault())
-    if "@" in check.name(name, "flow name"):
+    if "@" in check.name(name, "name", label="flow name"):
         raise InvalidInput(NAME_RESERVED.fault(flow=name))

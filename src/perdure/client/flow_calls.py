@@ -21,10 +21,10 @@ from perdure.rules.graph_check import nearest
 
 T = TypeVar("T")
 
-NO_KEY = declare("node.no_key", "there is no key {key!r}[; known: {known}]")
+NO_KEY = declare("node.no_key", "key {key!r} not found[; known: {known}]")
 NOT_AN_OBJECT = declare(
     "node.not_an_object",
-    "there is no key {key!r} in a value of type {type}: not an object",
+    "key {key!r} not found: the value must be an object, not {type}",
 )
 COMPUTED_LIMIT = declare(
     "flow.computed_limit",

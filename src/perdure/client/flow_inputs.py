@@ -33,7 +33,7 @@ NO_OUTPUT = declare(
 INPUT_NAME = declare("flow.input_name", "inputs: the name {name!r} must be a string")
 UNKNOWN_FIELD = declare(
     "flow.unknown_input_field",
-    "input {input!r}: there is no field {field!r}[; did you mean {nearest:or}?]",
+    "input {input!r}: unknown field {field!r}[; did you mean {nearest:or}?]",
 )
 UNUSED_DEFAULT = declare(
     "flow.unused_default",

@@ -128,7 +128,7 @@ class AsyncJobQueue(Openable):
 
         It is this worker's until ``lease`` has passed since the last heartbeat.
         """
-        worker = WorkerId(check.name(worker_id, "worker id"))
+        worker = WorkerId(check.name(worker_id, "worker_id"))
         duration = check.span(lease, "lease", is_positive=True)
         store = await self._access.store.opened()
         lanes = await self._lanes(store, check.names(queues, "queues"), kinds)
@@ -173,7 +173,7 @@ class AsyncJobQueue(Openable):
 
     async def resume(self, id: str) -> StatusChange:
         """Put a released job back into the queue."""
-        job_id = JobId(check.name(id, "job id"))
+        job_id = JobId(check.name(id, "id", label="job id"))
         store = await self._access.store.opened()
         moved = await store.admin.change_jobs(Operation.RESUME, self.namespace, [job_id])
         return changed_by(Operation.RESUME, job_id, moved)
@@ -192,7 +192,7 @@ class AsyncJobQueue(Openable):
         return count
 
     async def get_job(self, id: str) -> JobRecord:
-        job_id = JobId(check.name(id, "job id"))
+        job_id = JobId(check.name(id, "id", label="job id"))
         store = await self._access.store.opened()
         job = await store.queries.get_job(self.namespace, job_id)
         if job is None:

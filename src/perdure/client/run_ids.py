@@ -38,4 +38,4 @@ def new_run_id(id: Any) -> RunId:
 
 def run_id(id: Any) -> RunId:
     """An id by which a run may be looked up, a child's included."""
-    return RunId(check.name(id, "run id", most=None))
+    return RunId(check.name(id, "id", most=None, label="run id"))

@@ -45,7 +45,7 @@ AMBIGUOUS_TARGET = declare(
 )
 UNKNOWN_TARGET = declare(
     "schedule.unknown_target",
-    "there is no flow or task {name!r} here[; did you mean {nearest:or}?]",
+    "unknown flow or task {name!r}[; did you mean {nearest:or}?]",
     "Pass it instead of its name, or add it to the client's `flows` or `tasks`",
 )
 TASK_OPTIONS = declare(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from perdure.diagnostics import declare, near, safe_repr, span_text
+from perdure.diagnostics import Path, declare, near, safe_repr, span_text
 from perdure.errors import InvalidInput
 from perdure.model.duration import DURATION_MAX, parse_duration
 from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
@@ -49,7 +49,7 @@ TOO_LONG = declare(
 EXCLUSIVE = declare("argument.exclusive", "{names:and} are mutually exclusive", "Pass one of them")
 UNKNOWN = declare(
     "argument.unknown",
-    "there is no {noun} {name!r}[; did you mean {nearest:or}?][; known: {known}]",
+    "unknown {noun} {name!r}[; did you mean {nearest:or}?][; known: {known}]",
 )
 
 # What no database can store: the zero character and halves of surrogate pairs.
@@ -70,15 +70,24 @@ def optional(
     return None if value is None else shape(value, parameter, *args, **kwargs)
 
 
-def name(value: Any, parameter: str, most: int | None = NAME_MAX) -> str:
-    """Names and ids: short, and storable in every database. ``most=None`` is any length."""
+def name(
+    value: Any,
+    parameter: str | Path,
+    most: int | None = NAME_MAX,
+    *,
+    label: str = "",
+) -> str:
+    """Names and ids: short, and storable in every database. ``most=None`` is any length.
+
+    ``label`` is what the message calls it, if not by its parameter.
+    """
     unstorable = _UNSTORABLE.search(value) if isinstance(value, str) else None
     is_too_long = most is not None and isinstance(value, str) and len(value) > most
     if not isinstance(value, str) or not value or is_too_long or unstorable:
         raise InvalidInput(
             INVALID_NAME.fault(
-                (parameter,),
-                name=parameter,
+                (parameter,) if isinstance(parameter, str) else parameter,
+                name=label or parameter,
                 most=most,
                 value=safe_repr(value),
                 unstorable=unstorable and safe_repr(unstorable[0]),
@@ -214,7 +223,10 @@ def names(values: Any, parameter: str, most: int | None = None) -> tuple[str, ..
     """Several names, each once, in the order given."""
     found = listed(values, parameter, "strings", most)
     return tuple(
-        dict.fromkeys(name(each, f"{parameter}[{index}]") for index, each in enumerate(found))
+        dict.fromkeys(
+            name(each, (parameter, index), label=f"{parameter}[{index}]")
+            for index, each in enumerate(found)
+        )
     )
 
 

@@ -69,7 +69,7 @@ def paused(
     """
     return Pause(
         checkpoint=checkpoint,
-        name=check.name(name, "name of the pause") if name else "",
+        name=check.name(name, "name", label="name of the pause") if name else "",
         deadline=_span(deadline, "deadline"),
         poll=_span(poll, "poll"),
     )

@@ -24,7 +24,7 @@ Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
 
 
-INVALID_CALL = declare("task.invalid_call", "task {task!r} cannot be called so: {reason}")
+INVALID_CALL = declare("task.invalid_call", "invalid arguments for task {task!r}: {reason}")
 
 
 class Task(Generic[P, R]):
@@ -44,7 +44,7 @@ class Task(Generic[P, R]):
         isolation: Isolation = "thread",
     ) -> None:
         self.function = function
-        self.name = check.name(name, "task name")
+        self.name = check.name(name, "name", label="task name")
         self.queue = check.name(queue, "queue")
         self.priority = check.priority(priority)
         self.retry = retry

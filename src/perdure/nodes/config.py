@@ -36,8 +36,7 @@ WRONG_TYPE = declare("config.type", "{reason}")
 NOT_AN_OBJECT = declare("config.not_an_object", "must be an object, not {found}")
 UNKNOWN_SETTING = declare(
     "config.unknown_setting",
-    "there is no setting {setting!r}[; did you mean {nearest:or}?][; known: {known}]"
-    "[; {no_settings}]",
+    "unknown setting {setting!r}[; did you mean {nearest:or}?][; known: {known}][; {no_settings}]",
 )
 MISSING_SETTING = declare("config.missing_setting", "needs {setting!r}")
 INVALID_SETTING = declare("config.invalid", "{message}")

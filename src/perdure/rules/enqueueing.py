@@ -120,7 +120,7 @@ class JobMaker:
         lane = self._lanes.get(keys)
         if lane is None:
             for key in keys:
-                check.name(key, "limit key")
+                check.name(key, "limits", label="limit key")
             lane = self._lanes[keys] = replace(self._template.lane, keys=keys)
         return lane
 

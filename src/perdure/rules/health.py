@@ -34,12 +34,12 @@ CLOCK = declare("health.clock", "this machine and the store agree on the time")
 CLOCK_AHEAD = declare(
     "health.clock_ahead",
     "this machine's clock is {skew} ahead of the store's: times given and shown here are off",
-    "timedatectl set-ntp true",
+    "Synchronize the clock, for example with timedatectl set-ntp true",
 )
 CLOCK_BEHIND = declare(
     "health.clock_behind",
     "this machine's clock is {skew} behind the store's: times given and shown here are off",
-    "timedatectl set-ntp true",
+    "Synchronize the clock, for example with timedatectl set-ntp true",
 )
 DAMAGED = declare(
     "health.damaged",
@@ -65,7 +65,7 @@ RUN_ORPHANED = declare(
 )
 MORE = declare("health.more", "and {count} more")
 WORKERS = declare("health.workers", "{count:worker is|workers are} live")
-NO_WORKER = declare("health.no_worker", "there is work, and no worker is live", "Start a worker")
+NO_WORKER = declare("health.no_worker", "jobs are waiting, but no worker is live", "Start a worker")
 NO_WORKER_IDLE = declare(
     "health.no_worker_idle", "no worker is live; there is nothing to do", "Start a worker"
 )

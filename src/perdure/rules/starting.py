@@ -31,10 +31,10 @@ from perdure.rules.reading import Reading
 from perdure.rules.resuming import resumption_of
 
 INVALID_TIME = declare(
-    "node.invalid_time", "delay {node!r}: {value!r} is no time to wait for: {reason}"
+    "node.invalid_time", "delay {node!r}: {value!r} is not a valid time: {reason}"
 )
 NOT_AN_OBJECT = declare(
-    "node.input_not_an_object", "map {node!r}: its input is no object, so it has no {key!r}"
+    "node.input_not_an_object", "map {node!r}: its input must be an object with the key {key!r}"
 )
 NO_SUCH_KEY = declare(
     "node.no_such_key", "map {node!r}: its input has no key {key!r}[; it has {known}]"

@@ -29,7 +29,7 @@ CRON_FIELDS = ("minute", "hour", "day", "month", "weekday")
 
 WITHOUT_TIMES = declare(
     "schedule.without_times",
-    "a schedule has either `cron` or `every`",
+    "a schedule needs `cron` or `every`",
     'Pass one of them, such as cron="0 3 * * *" or every="15m"',
 )
 END_BEFORE_START = declare(
@@ -62,7 +62,8 @@ class DueTicks(Value):
 
 def check_timetable(timetable: Timetable) -> None:
     """Refuse what has no times, or never ticks."""
-    if bool(timetable.cron) == bool(timetable.every_ms):
+    check.at_most_one(cron=timetable.cron or None, every=timetable.every_ms or None)
+    if not timetable.cron and not timetable.every_ms:
         raise InvalidInput(WITHOUT_TIMES.fault())
     zone_of(timetable.timezone)
     if timetable.every_ms:

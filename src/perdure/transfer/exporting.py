@@ -77,10 +77,8 @@ async def _check_idle(store: Store, contents: Contents) -> None:
         if serving.is_live(each, contents.at)
     ]
     if workers:
-        more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
-        raise StoreInUse(
-            url=store.url, reason=f"worker {workers[0]!r}{more} gave a sign of life just now"
-        )
+        live = f"and {len(workers) - 1} more are live" if len(workers) > 1 else "is live"
+        raise StoreInUse(url=store.url, reason=f"worker {workers[0]!r} {live}")
     if contents.held_until is not None and contents.held_until > contents.at:
         seconds = (contents.held_until - contents.at).total_seconds()
         raise StoreInUse(

@@ -134,7 +134,7 @@ class Worker:
             allows_scripts=check.flag(allow_scripts, "allow_scripts"),
         )
         made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
-        self.id = WorkerId(check.name(made if id is None else id, "worker id"))
+        self.id = WorkerId(check.name(made if id is None else id, "id", label="worker id"))
         self._store = store_at(store)
         self._codec = codec or PlainCodec()
         self._report = Report(self.id)
@@ -210,7 +210,7 @@ class Worker:
         if store is not None:
             self._store = store_at(store)
         if id is not None:
-            self.id = self._report.worker = WorkerId(check.name(id, "worker id"))
+            self.id = self._report.worker = WorkerId(check.name(id, "id", label="worker id"))
 
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Work on the running event loop until ``shutdown()``."""
