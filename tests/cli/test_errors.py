@@ -85,7 +85,9 @@ class TestExitCodes:
     ) -> None:
         monkeypatch.chdir(tmp_path)
 
-        assert_told(Commands(None)("depth"), 2, "--store URL", "PERDURE_STORE", "no perdure.db")
+        assert_told(
+            Commands(None)("depth"), 2, "--store URL", "PERDURE_STORE", "perdure.db was not found"
+        )
 
     def test_without_a_store_the_one_in_the_current_folder_is_meant(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

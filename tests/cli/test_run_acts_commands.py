@@ -253,7 +253,7 @@ class TestWhatCannotBeUnderstood:
             (["submit", ORDERS, "[1,"], "INPUT '[1,' is not JSON"),
             (["submit", ORDERS, '"five"'], "argument 'number' of task 'fetch'"),
             (["submit", ORDERS, "5", "--id", "x" * 300], "256"),
-            (["submit", f"{MODULE}:oders"], "has no 'oders'; it has orders"),
+            (["submit", f"{MODULE}:oders"], "has no 'oders'; did you mean 'orders'?"),
             (["submit", f"{MODULE}:not_built"], "call .build() on it"),
             (["submit", f"{MODULE}:worker"], "is 'Worker', not a flow"),
             (["submit", MODULE], f"{MODULE}:shipping, {ORDERS}"),

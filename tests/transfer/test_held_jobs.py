@@ -101,7 +101,7 @@ class TestHeldJobs:
         with pytest.raises(StoreInUse, match="worker 'bee' is live"):
             await export_store(target_url, file)
         await register_worker(target_url, "wasp")
-        with pytest.raises(StoreInUse, match="worker 'bee' and 1 more gave"):
+        with pytest.raises(StoreInUse, match="worker 'bee' and 1 more are live"):
             await export_store(target_url, file)
 
     async def test_a_worker_that_is_gone_is_no_hindrance(self, sqlite_url: str, file: Path) -> None:
