@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.architecture.source_tree import (
     ROOT,
@@ -71,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
-    "transfer": VALUES | STORE_FACE | {"store.kept", "rules.serving"},
+    "transfer": VALUES | STORE_FACE | {"rules.serving"},
     # It asks first whether the store is there: most commands must not create one.
     "cli": VALUES
     | {
@@ -93,6 +95,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "public": PUBLIC_NAMES_FROM,
 }
 
+# Modules of the contract that no backend implements.
+NOT_A_PART = {"refusals"}
+NOT_IN = {"memory": {"transfer"}}  # a store in memory ends with its process
+
 # "importing module -> imported module": why this one import against the table is right.
 EXCEPTIONS: dict[str, str] = {
     "model.flow -> client.declared.dumping": "a flow writes itself as YAML, once it is asked to",
@@ -103,6 +109,22 @@ EXCEPTIONS: dict[str, str] = {
 
 def test_imports_follow_the_table() -> None:
     assert set(violations(modules())) == set(EXCEPTIONS)  # equality: stale excuses fail too
+
+
+def test_the_table_names_only_what_exists() -> None:
+    names = MAY_IMPORT.keys() | {each for parts in MAY_IMPORT.values() for each in parts}
+
+    assert missing(names, modules()) == set()
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"])
+def test_each_part_of_the_contract_has_its_namesake_in_a_backend(backend: str) -> None:
+    folder = "store.contract."
+    parts = {m.name.removeprefix(folder) for m in modules() if m.name.startswith(folder)}
+    assert {"jobs", "runs", "queries"} <= parts
+    parts -= NOT_A_PART | NOT_IN.get(backend, set())
+
+    assert missing({f"store.{backend}.{part}" for part in parts}, modules()) == set()
 
 
 def test_every_module_belongs_to_a_part() -> None:
@@ -158,6 +180,11 @@ class TestTheCheckItself:
 
         assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> rules.retry"]
 
+    def test_reports_names_of_nothing(self, tmp_path: Path) -> None:
+        write(tmp_path, "store/kept.py", "")
+
+        assert missing({"store", "store.kept", "store.gone"}, modules(tmp_path)) == {"store.gone"}
+
     def test_keeps_testing_out_of_production(self, tmp_path: Path) -> None:
         write(tmp_path, "testing/clock.py", "from perdure.store.memory.jobs import MemoryJobs")
         write(tmp_path, "cli/jobs.py", "from perdure.testing.clock import Clock")
@@ -182,6 +209,11 @@ def violations(tree: list[Module]) -> Iterator[str]:
         for target in sorted(imports_inside_the_library(module, known)):
             if not any(covers(name, target) for name in allowed):
                 yield f"{module.name or 'perdure'} -> {target or 'perdure'}"
+
+
+def missing(names: Iterable[str], tree: list[Module]) -> set[str]:
+    """The names that are neither a module nor a package."""
+    return {name for name in names if not any(covers(name, each.name) for each in tree)}
 
 
 def imports_inside_the_library(module: Module, known: set[str]) -> set[str]:

@@ -50,6 +50,23 @@ TAKEN_APART = {
     "model.payload": 1,  # msgspec's, which offers no data
 }
 
+# Module -> how often it raises an error of ours with a text instead of a code.
+WORDED_ERRORS = {
+    "client.declared.library": 7,
+    "client.declared.loading": 5,
+    "client.declared.scalars": 2,
+}
+
+# Module -> how often it words a fault of a flow instead of declaring a code.
+WORDED_FAULTS = {
+    "client.flow_approvals": 1,
+    "client.flow_assembly": 3,
+    "client.flow_branches": 14,
+    "client.flow_repeats": 1,
+    "client.flow_steps": 14,
+    "client.flow_waits": 2,
+}
+
 TEXT_METHODS = {
     "endswith",
     "find",
@@ -80,6 +97,14 @@ def test_who_makes_messages_of_messages() -> None:
 
 def test_who_takes_messages_apart() -> None:
     assert Counter(taken_apart(modules())) == TAKEN_APART
+
+
+def test_who_raises_errors_without_a_code() -> None:
+    assert Counter(worded_errors(modules())) == WORDED_ERRORS
+
+
+def test_who_words_faults_without_a_code() -> None:
+    assert Counter(worded_faults(modules())) == WORDED_FAULTS
 
 
 def parsers(found: Iterable[Module]) -> Iterator[str]:
@@ -133,6 +158,26 @@ def taken_apart(found: Iterable[Module]) -> Iterator[str]:
                         yield module.name
 
 
+def worded_errors(found: Iterable[Module]) -> Iterator[str]:
+    """``InvalidInput("text")``."""
+    for module in found:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Call(func=ast.Name(id="InvalidInput"), args=[text, *_]):
+                    if isinstance(text, ast.Constant | ast.JoinedStr):
+                        yield module.name
+
+
+def worded_faults(found: Iterable[Module]) -> Iterator[str]:
+    """``assembly.fault(label, "text")``, and its like in the loader of YAML."""
+    for module in found:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="fault"), args=[_, text, *_]):
+                    if isinstance(text, ast.Constant | ast.JoinedStr):
+                        yield module.name
+
+
 def _is_text_of_an_error(node: ast.expr) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
@@ -155,6 +200,10 @@ class TestTheChecksThemselves:
             "except OSError as error: f(str(error))\n"
             "x = str(error).split('; ')\n"
             "y = 'in use' in str(error)\n"
+            "raise InvalidInput(f'no {x}')\n"
+            "raise InvalidInput(CODE.fault(('a', 'b'), x=1))\n"
+            "self.fault(label, 'no')\n"
+            "self.fault(label, error)\n"
         )
         found = modules(tmp_path)
 
@@ -162,3 +211,5 @@ class TestTheChecksThemselves:
         assert list(sentinels(found)) == ["cli.view"]
         assert list(rendered_again(found)) == ["other", "other"]
         assert list(taken_apart(found)) == ["other", "other"]
+        assert list(worded_errors(found)) == ["other"]
+        assert list(worded_faults(found)) == ["other"]
