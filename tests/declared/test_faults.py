@@ -510,13 +510,14 @@ def test_faults_are_data_with_code_place_and_line() -> None:
         nodes:
           - {id: a, task: load, timeout: soon}
           - id: b
-            task: pay
+            task: payy
             after: c
         """
     )
 
     assert [(each.fault.code, each.fault.where) for each in found] == [
         ("argument.duration", ("nodes", "a", "timeout")),
+        ("flow.invalid_node", ("nodes", "b", "task")),
         ("flow.invalid_node", ("nodes", "b", "after")),
     ]
     assert [(each.fault.args["line"], each.fault.args["column"]) for each in found] == [

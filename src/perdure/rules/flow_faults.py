@@ -7,7 +7,8 @@ from perdure.errors import FaultText, InvalidInput
 
 INVALID_NODE = declare("flow.invalid_node", "node {node!r}: {message}")
 INVALID_STRUCTURE = declare("flow.invalid_structure", "{message}")
-_WITHOUT_CODE = (INVALID_NODE.name, InvalidInput.CODE.name)
+GENERIC = (INVALID_NODE.name, INVALID_STRUCTURE.name, InvalidInput.CODE.name)
+"""Codes of what is told in words alone."""
 
 
 def at(message: str, *where: str | int) -> FaultText:
@@ -29,7 +30,7 @@ def flow_fault(label: str, problem: str | InvalidInput, node: str = "") -> Fault
     if isinstance(problem, InvalidInput):
         fault = whole_fault(problem)
     where = fault.where if fault else ()
-    if fault is None or fault.code in _WITHOUT_CODE:
+    if fault is None or fault.code in GENERIC:
         message = str(problem)
         if not node:
             return FaultText(text, INVALID_STRUCTURE.fault(where, message=text))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from perdure.diagnostics import Fault
 from perdure.errors import FaultText, InvalidFlow
 from perdure.model.path import Path
-from perdure.rules.flow_faults import INVALID_NODE, INVALID_STRUCTURE
+from perdure.rules.flow_faults import GENERIC, INVALID_NODE, INVALID_STRUCTURE
 
 FAULTS_MAX = 200
 """How many faults of one flow are told."""
@@ -76,7 +76,7 @@ class Document:
     ) -> FlowFault:
         """What is wrong at a path, of which ``found`` is what is known as data."""
         where = ("nodes", node, *path[2:]) if node else path
-        if found is None or found.code in (INVALID_NODE.name, INVALID_STRUCTURE.name):
+        if found is None or found.code in GENERIC:
             code = INVALID_NODE if node else INVALID_STRUCTURE
             args = {"node": node, "message": message} if node else {"message": message}
             found = code.fault(found.where if found else (), **args)
