@@ -125,7 +125,7 @@ class TestSignals:
 
     @pytest.mark.parametrize("flow", [asking, parent])
     def test_that_nobody_brings_are_named(self, flow: Any) -> None:
-        place = {"node": "answer", "flow": "asking"}
+        place: dict[str, Any] = {"node": "answer", "flow": "asking"}
         with refused("run.needs_signal", RunStuck, signal="answer", **place):
             run_flow(flow, 3, timeout=TIMEOUT)
 

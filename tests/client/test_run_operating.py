@@ -55,7 +55,7 @@ class TestSignal:
     async def test_is_refused_where_no_node_waits_for_it(self, client: AsyncClient) -> None:
         run = await client.submit(asking, 3, id="order-3")
 
-        known = {"signal": "question", "nearest": (), "known": ("answer",)}
+        known: dict[str, Any] = {"signal": "question", "nearest": (), "known": ("answer",)}
         with refused("run.unknown_signal", InvalidInput, run_id="order-3", **known):
             await client.signal("order-3", "question")
         assert len(await run.events()) == 1

@@ -8,18 +8,29 @@ from typing import Any
 
 import pytest
 
+from perdure.diagnostics import Fault, Path
 from perdure.errors import PerdureError
 
 
 @contextmanager
 def refused(
-    code: str, error: type[PerdureError] = PerdureError, **args: Any
+    code: str,
+    error: type[PerdureError] = PerdureError,
+    *,
+    where: Path | None = None,
+    **args: Any,
 ) -> Iterator[pytest.ExceptionInfo[PerdureError]]:
-    """Expect an error with this code and these arguments, as a whole or as one of its faults."""
+    """Expect an error with this code and these arguments, as a whole or as one of its faults.
+
+    ``where`` is the path of that fault.
+    """
     with pytest.raises(error) as caught:
         yield caught
     found = [caught.value.diagnostic, *caught.value.faults]
     assert code in {each.code for each in found}, f"{caught.value!r} has {[e.code for e in found]}"
-    assert any(each.code == code and args.items() <= dict(each.args).items() for each in found), (
-        f"no {code} with {args}: {[dict(each.args) for each in found]}"
-    )
+    fitting = [
+        each for each in found if each.code == code and args.items() <= dict(each.args).items()
+    ]
+    assert fitting, f"no {code} with {args}: {[dict(each.args) for each in found]}"
+    places = {each.where for each in fitting if isinstance(each, Fault)}
+    assert where is None or where in places, f"{code} is not at {where} but at {places}"

@@ -96,33 +96,34 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "keep_completed",
     ),
     "a namespace without a name": ({"namespace": ""}, "argument.name", "namespace"),
-    "an id that cannot be stored": ({"id": "a\x00b"}, "argument.name", "worker id"),
 }
 
 
 @pytest.mark.parametrize("settings, code, name", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
 def test_bad_input_settings_are_refused(settings: dict[str, Any], code: str, name: str) -> None:
-    with refused(code, InvalidInput, name=name):
+    with refused(code, InvalidInput, name=name, where=(name,)):
         Worker("memory://", **{"tasks": [nothing], **settings})
 
 
-UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "no tasks": ({"tasks": []}, "worker.without_code"),
-    "no queues": ({"queues": []}, "worker.without_queues"),
-    "every namespace": ({"namespace": "*"}, "worker.several_namespaces"),
-    "a limit on nothing": ({"limits": [Concurrency(1)]}, "limit.without_key"),
+UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+    "no tasks": ({"tasks": []}, "worker.without_code", ()),
+    "an id that cannot be stored": ({"id": "a\x00b"}, "argument.name", ("id",)),
+    "no queues": ({"queues": []}, "worker.without_queues", ("queues",)),
+    "every namespace": ({"namespace": "*"}, "worker.several_namespaces", ("namespace",)),
+    "a limit on nothing": ({"limits": [Concurrency(1)]}, "limit.without_key", ("limits",)),
     "a computed key on a worker": (
         {"limits": [Rate(1, per="1s", key=lambda: "x")]},
         "limit.computed_key",
+        ("limits",),
     ),
 }
 
 
-@pytest.mark.parametrize("settings, code", UNUSABLE_SETTINGS.values(), ids=UNUSABLE_SETTINGS)
+@pytest.mark.parametrize("settings, code, where", UNUSABLE_SETTINGS.values(), ids=UNUSABLE_SETTINGS)
 def test_bad_input_settings_that_make_no_worker_are_refused(
-    settings: dict[str, Any], code: str
+    settings: dict[str, Any], code: str, where: tuple[str, ...]
 ) -> None:
-    with refused(code, InvalidInput):
+    with refused(code, InvalidInput, where=where):
         Worker("memory://", **{"tasks": [nothing], **settings})
 
 
