@@ -42,6 +42,7 @@ class TestInvalidStoreUrl:
             "postgresql:ann:secret@127.0.0.1:1/x",
             "postgresql:/ann:sec/r3t@127.0.0.1:1/x",
             "postgresql://ann:sec/r3t@host/db",
+            "postgresql://ann:sec,x/r3t@host/db",
             "postgresql://ann:sec[r3t@host/db",
             "postgresql://ann:sec\N{CARE OF}r3t@host/db",
             "postgresql://host/db?PASSWORD=secret",

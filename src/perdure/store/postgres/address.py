@@ -68,8 +68,8 @@ def parse_address(url: str) -> Address:
     except ValueError:
         raise InvalidStoreUrl(url=url, reason=f"it is not a valid URL; {_ENCODE}") from None
     try:
-        if "," not in parts.netloc:  # several hosts are asyncpg's to read
-            _ = parts.port  # computed late, and refused late
+        for server in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{server}").port  # computed late, and refused late
     except ValueError:
         reason = f"the port is not a number from 0 to 65535; {_ENCODE}"
         raise InvalidStoreUrl(url=url, reason=reason) from None
