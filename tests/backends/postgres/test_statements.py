@@ -60,6 +60,7 @@ class TestExpand:
                 "FROM unnest($2::text[]) WITH ORDINALITY AS lines (id, position)",
             ),
             ("SELECT 1 -- as of :then\nFROM x", "SELECT 1\nFROM x"),
+            ("SELECT 1 -- as of :then", "SELECT 1\n"),
         ],
     )
     def test_numbers_what_is_named(self, text: str, expanded: str) -> None:

@@ -29,7 +29,7 @@ from perdure.store.postgres.params import (
     CommitColumns,
     CommitParams,
     EventColumns,
-    JobColumns,
+    NewJobColumns,
     RetryColumns,
     SpecColumns,
 )
@@ -152,7 +152,7 @@ class CommitBatch:
                 data=[event.data for _, _, event in events],
                 value=[event.value for _, _, event in events],
             ),
-            jobs=JobColumns(
+            jobs=NewJobColumns(
                 commit=[position for position, _ in jobs],
                 id=[job.id for _, job in jobs],
                 run_id=[None if job.node is None else job.node.run for _, job in jobs],

@@ -473,6 +473,7 @@ class PostgresJobs(JobStore):
         return _renewal(claims, await self._session.fetch("check_claims", *_columns_of(claims)))
 
     async def save_progress(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        # Jobs are locked in the order of their ids by everybody.
         latest = sorted(dict(progress).items(), key=lambda item: item[0].id)
         rows = [progress_row(value) for _, value in latest]
         changed = await self._session.fetch(

@@ -62,7 +62,7 @@ class EventColumns(Columns):
 
 
 @dataclass(frozen=True, slots=True)
-class JobColumns(Columns):
+class NewJobColumns(Columns):
     """New jobs."""
 
     commit: Integer
@@ -116,7 +116,7 @@ class CommitParams(Params):
     commits: CommitColumns
     claims: ClaimColumns
     events: EventColumns
-    jobs: JobColumns
+    jobs: NewJobColumns
     specs: SpecColumns
     retries: RetryColumns
     namespaces: TextArray

@@ -47,6 +47,7 @@ class Starting:
         latest = {(run, namespace, wait.key): wait for namespace, run, wait in waits}
         if not latest:
             return
+        # Waits are locked in this order by everybody, so no two batches wait for each other.
         ordered = sorted(latest.items(), key=lambda item: item[0])
         await self._fetch(
             "open_waits",
@@ -66,6 +67,7 @@ class Starting:
     async def _add_generation(self, runs: Sequence[NewRun]) -> list[NewRun]:
         """Add runs, and answer their children."""
         wanted = {(run.namespace, run.id): run for run in runs}
+        # Ids are taken in this order by everybody, so no two batches wait for each other.
         ordered = [wanted[place] for place in sorted(wanted)]
         rows = await self._fetch("add_runs", self._now, *child_columns(ordered))
         added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]

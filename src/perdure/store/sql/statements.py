@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_COMMENT = re.compile(r"[ \t]*--[^\n]*\n")
+_COMMENT = re.compile(r"[ \t]*--[^\n]*(?:\n|$)")
 _PARAMETER = re.compile(
     r"(?<!:):(?P<name>[a-z_]+)(?:\.(?P<field>[a-z_]+)|\((?P<columns>[a-z_#,\s]+)\))?"
 )

@@ -1,8 +1,5 @@
--- What operators ask now and then. These may read as much as there is.
---
--- What operators do to jobs and queues.
---
--- For moving everything into empty tables.
+-- What operators ask and do now and then, and what moves a store. Reads may cost in proportion to
+-- what is stored.
 
 -- name: schema_version
 SELECT max(version)

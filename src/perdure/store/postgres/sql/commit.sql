@@ -5,10 +5,6 @@
 -- Everything is judged by rows that are locked, hence by their newest versions, however long they
 -- had to be waited for. The writes find those rows again by key: from what this statement's
 -- snapshot shows of a row PostgreSQL follows it to the version that was locked.
---
--- What follows a commit in the same transaction, where it does more than go on. $1 is the moment
--- that counts as now (null: the database's own), where it matters; then come lists of equal length.
--- Runs are locked before jobs, and jobs before waits, each in the order of their keys.
 
 -- name: commit_runs
 WITH locked AS MATERIALIZED (
@@ -272,6 +268,10 @@ FROM locked
 CROSS JOIN held;
 
 -- name: lock_runs
+-- From here on: the effects of a commit, in the same transaction, where it does more than continue
+-- a run. $1 is the moment that counts as now (null: the database's own), where it matters; then come
+-- lists of equal length. Runs are locked before jobs, and jobs before waits, each in the order of
+-- their keys.
 SELECT runs.serial
 FROM unnest($1::text[], $2::text[]) AS given (namespace, id)
 CROSS JOIN LATERAL (

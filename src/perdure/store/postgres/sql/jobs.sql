@@ -1,20 +1,10 @@
--- Claiming without limits. $1 is always the moment that counts as now (null: the database's own).
--- The rows are found again by their place (ctid): they were locked in this very statement, so
--- they cannot move, and no statistics can mislead the planner. A row that changed hands between
--- the snapshot and the lock is missed, and still waits for the next claim.
---
--- These take part in transactions of other drivers too. Parameters are therefore cast by CAST,
--- and every statement starts with the moment that counts as now (null: the database's own).
---
--- $1 is always the moment that counts as now (null: the database's own).
--- A held job is one with a lease, which a CHECK ties to its status. The fence asks for the lease
--- rather than the status: else the planner could walk the index of held jobs instead of looking
--- each job up by its id.
---
--- Claiming under limits: one transaction that holds the rows of all keys involved, so that
--- claimers of a key come one after the other. Each statement sees what the one before waited for.
+-- Jobs: how they are inserted, claimed and settled. $1 is the moment that counts as now (null: the
+-- database's own), except where params.py names the parameters.
 
 -- name: claim_from_one_lane
+-- Claiming without limits. The rows are found again by their place (ctid): they were locked in
+-- this very statement, so they cannot move, and no statistics can mislead the planner. A row that
+-- changed hands between the snapshot and the lock is missed, and still waits for the next claim.
 WITH picked AS MATERIALIZED (
     -- Others' picks are skipped, not waited for: each claimer gets rows of its own.
     SELECT ctid AS place
@@ -107,6 +97,8 @@ RETURNING id, epoch, lane, input, attempt, failures, postpones, max_attempts, po
           (SELECT count(*) FROM picked) > $7;
 
 -- name: insert_jobs
+-- This one and those up to ``notify`` take part in transactions of other drivers too. Parameters
+-- are therefore cast by CAST.
 INSERT INTO {schema}.jobs (
     id, namespace, queue, task, lane, job_group, fingerprint, policy, input, input_hash,
     priority, max_attempts, run_id, node_key, created_at, ready_at, deadline_at, status, rank
@@ -240,6 +232,9 @@ RELEASE SAVEPOINT perdure_insert;
 SELECT pg_notify(CAST($1 AS text), CAST($2 AS text));
 
 -- name: settle_completed
+-- Here and below, a held job is one with a lease, which a CHECK ties to its status. The fence asks
+-- for the lease rather than the status: else the planner could walk the index of held jobs instead
+-- of looking each job up by its id.
 UPDATE {schema}.jobs
 SET status      = CASE jobs.status WHEN 'active' THEN 'completed' ELSE 'cancelled' END,
     output      = CASE jobs.status WHEN 'active' THEN given.output END,
@@ -400,6 +395,8 @@ WHERE status IN ('active', 'aborting')
 RETURNING id, status, limit_keys IS NOT NULL, lane;
 
 -- name: lock_limits
+-- Claiming under limits, from here on: one transaction that holds the rows of all keys involved, so
+-- that claimers of a key come one after the other. Each statement sees what the one before waited for.
 -- In the order of the keys, for everybody: no two claimers can wait for each other.
 SELECT key, closed_until, last_start_at
 FROM {schema}.limits

@@ -1,9 +1,7 @@
--- Readers do not see dropped jobs; those who wait for one by its id do.
---
--- What runs wait for, as it is read.
+-- What can be read. Readers do not see hidden jobs; those who wait for one by its id do.
 
 -- name: limit_uses
--- The same for whoever only wants to know, without holding any key: a row for each rule ($3 keys,
+-- What is in use under limits, read without locking any key: a row for each rule ($3 keys,
 -- $4 windows or null), with the jobs that are live under it, the longest held first.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now

@@ -1,6 +1,5 @@
--- What operators ask now and then. These may read as much as there is.
---
--- What people do to jobs and queues. How jobs move is in jobs.sql.
+-- What operators ask and do now and then. Reads may cost in proportion to what is stored. How jobs
+-- change status is in jobs.sql.
 
 -- name: schema_version
 SELECT max(version)

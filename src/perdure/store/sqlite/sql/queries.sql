@@ -1,6 +1,4 @@
 -- What can be seen. Readers do not see dropped jobs; their waiters do (job_states).
---
--- What runs wait for, as it is read.
 
 -- name: get_job
 SELECT {record_row},
