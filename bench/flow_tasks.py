@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.tasks import noop
 from perdure import Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 
 FAN = 100
 LENGTHS = (10, 100, 1_000)

@@ -10,7 +10,7 @@ from statistics import median
 from bench.flow_tasks import CHAINS, FLOWS
 from bench.worker_process import worker_processes
 from perdure import AsyncClient
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 
 FAN, WAITING = FLOWS[-2], FLOWS[-1]
 

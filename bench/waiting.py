@@ -19,7 +19,7 @@ from bench.tasks import stamp
 from bench.waiting_tasks import ASKED, ASKED_OTHERS, TOLD
 from bench.worker_process import worker_processes
 from perdure import AsyncClient, AsyncRunHandle
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 
 AT_ONCE = 50
 WARM_UP = 10

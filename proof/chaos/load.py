@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import Concurrency, Context, Flow, Permanent, Rate, Retry, Task, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.limit import LimitRule
 from proof.chaos.journal import evidence
 

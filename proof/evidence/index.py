@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from perdure.model.key import Key
+from perdure.model.ids import Key
 from perdure.model.value import Value
 from proof.evidence.log import (
     Accepted,

@@ -21,7 +21,7 @@ from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
-    from perdure.client.context import Context
+    from perdure.tasks.context import Context
 
 NONCE_PATTERN = rb"wit-[0-9a-f]{32}"
 

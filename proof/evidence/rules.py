@@ -21,9 +21,8 @@ import msgspec
 from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
-from perdure.model.ids import JobId, RunId
+from perdure.model.ids import JobId, Key, RunId
 from perdure.model.job import HELD, Status
-from perdure.model.key import Key
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunFilter, RunStatus
 from perdure.model.value import Value

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from perdure import AsyncClient, BuiltFlow, Flow, InvalidFlow, PerdureError, run_flow_async
 from perdure.clock import ManualClock
-from perdure.rules.condition import holds, parse_condition
-from perdure.rules.form import check_schema, faults_of, with_defaults
-from perdure.rules.template import render
+from perdure.expr.condition import holds, parse_condition
+from perdure.expr.template import render
+from perdure.forms.schema import check_schema, faults_of, with_defaults
 from perdure.store.opening import store_at
 from proof.fuzz import rows, telling, work
 from proof.fuzz.aftermath import check_aftermath, of_work, read_job, read_run, show

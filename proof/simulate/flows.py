@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from perdure.client.flow import Flow
 from perdure.client.run_nodes import NodeRecord
-from perdure.model.flow import BuiltFlow
+from perdure.flows.builder import Flow
+from perdure.flows.built import BuiltFlow
 from perdure.model.run import NodeStatus
 from proof.simulate.tasks import (
     Tasks,

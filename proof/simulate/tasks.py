@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.client.context import Context
-from perdure.client.task import task
 from perdure.errors import Permanent, RetryLater
 from perdure.model.limit import Concurrency, Rate
-from perdure.model.report import Report, ReportStatus
 from perdure.model.retry import Retry
-from perdure.model.task import Task
+from perdure.model.wait import Report, ReportStatus
+from perdure.tasks.context import Context
+from perdure.tasks.task import Task, task
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.loop import Trace
 

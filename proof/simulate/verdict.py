@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
-from perdure.engine.cached_run import CachedRun
-from perdure.engine.graphs import Graphs
-from perdure.engine.loading import Loader
+from perdure.engine.cached_run import CachedRun, Graphs
+from perdure.engine.runs import Loader
 from perdure.errors import PerdureError
 from perdure.model import event as events
 from perdure.model.event import StoredEvent, Then, decode_event
@@ -20,8 +19,8 @@ from perdure.model.ids import RunId
 from perdure.model.job import Status
 from perdure.model.limit import LimitRule
 from perdure.model.payload import PlainCodec, from_json
-from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import RunStatus
+from perdure.model.wait import LAST, ReportStatus
 from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.verify import finding_text
 from proof.evidence import EvidenceSettings, verify_with_evidence

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.rules import snapshot
+from perdure.engine import snapshot
 from perdure.store.contract import PARTS
 from perdure.store.memory.state import State
 from perdure.store.memory.store import MemoryStore

@@ -34,8 +34,8 @@ from perdure.diagnostics import (
 )
 
 if TYPE_CHECKING:
-    from perdure.model.duration import Duration
     from perdure.model.failure import Failure
+    from perdure.model.times import Duration
 
 
 @dataclass_transform(kw_only_default=True)

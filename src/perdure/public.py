@@ -4,9 +4,6 @@ from perdure.client.approval_records import Answer, ApprovalRecord, ApprovalStat
 from perdure.client.blocking import Client, JobHandle, RunHandle
 from perdure.client.broadcasting import BroadcastResult
 from perdure.client.client import AsyncClient
-from perdure.client.context import Context
-from perdure.client.declared.loading import load_flow
-from perdure.client.flow import Flow
 from perdure.client.handles import AsyncJobHandle
 from perdure.client.queue import AsyncJobQueue, JobQueue, QueuedJob
 from perdure.client.records import AbortOutcome, Depth, GroupAbort, JobRecord, JobUpdate
@@ -14,7 +11,6 @@ from perdure.client.reporting import Reception, ReportAnswer
 from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import ChildRun, EventRecord, RunMoved, RunRecord
 from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.task import task
 from perdure.client.waits import WaitRecord
 from perdure.diagnostics import Action, Fault, Finding, Severity
 from perdure.errors import (
@@ -84,25 +80,28 @@ from perdure.errors import (
     UnknownTask,
     WaitTimedOut,
 )
-from perdure.in_process.running import run_flow, run_flow_async
-from perdure.model.explanation import Explanation
+from perdure.flows.builder import Flow
+from perdure.flows.built import BuiltFlow
+from perdure.flows.yaml.sources import load_flow
+from perdure.inline import run_flow, run_flow_async
+from perdure.model.facts import EndedCounts, FlowRuns
 from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
-from perdure.model.health import Health
-from perdure.model.insight import EndedCounts, FlowRuns
 from perdure.model.job import Job, Progress, Status
 from perdure.model.limit import Concurrency, Rate, Spacing
-from perdure.model.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
 from perdure.model.payload import Codec
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, failed, paused, skipped
 from perdure.model.retry import Retry
 from perdure.model.run import RunStatus, WaitKind
 from perdure.model.schedule import TickRecord, TickResult, UnreadableSchedule
-from perdure.model.task import Task
-from perdure.nodes.kind import Kind, Settings
-from perdure.pictures.picture import Picture
-from perdure.pictures.timeline import Timeline
+from perdure.model.wait import Report, ReportStatus
+from perdure.operations.insight.explain import Explanation
+from perdure.operations.insight.health import Health
+from perdure.operations.insight.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
+from perdure.operations.insight.timeline import Timeline
+from perdure.render.diagram import Picture
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import complete, failed, paused, skipped
+from perdure.tasks.task import Task, task
 from perdure.worker.worker import Worker
 
 __all__ = [

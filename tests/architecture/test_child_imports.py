@@ -11,12 +11,15 @@ import sys
 
 import pytest
 
-CHILD = "perdure.worker.child"
+CHILD = "perdure.worker.process_child"
 NEVER_LOADED = (
     "perdure.cli",
-    "perdure.engine",
-    "perdure.in_process",
-    "perdure.pictures",
+    "perdure.client",
+    "perdure.engine.decide",
+    "perdure.engine.plan",
+    "perdure.engine.runs",
+    "perdure.inline",
+    "perdure.render",
     "perdure.public",
     "perdure.store",
     "perdure.transfer",
@@ -34,33 +37,33 @@ DRIVERS = ("asyncpg", "sqlite3")
 # Of what is not the model, this is loaded. The list only shrinks: a module that is renamed keeps
 # its line, and one that is no longer loaded loses it.
 LOADED = {
-    "perdure.client",
-    "perdure.client.context",
-    "perdure.client.task",
-    "perdure.rules",
-    "perdure.rules.automaton",
-    "perdure.rules.condition",
-    "perdure.rules.failure",
-    "perdure.rules.form",
-    "perdure.rules.form_formats",
-    "perdure.rules.form_validator",
-    "perdure.rules.form_wording",
-    "perdure.rules.pattern",
-    "perdure.rules.retry",
-    "perdure.rules.sameness",
-    "perdure.rules.template",
+    "perdure.engine",
+    "perdure.engine.failures",
+    "perdure.expr",
+    "perdure.expr.condition",
+    "perdure.expr.path",
+    "perdure.expr.pattern",
+    "perdure.expr.template",
+    "perdure.flows",
+    "perdure.flows.built",
+    "perdure.forms",
+    "perdure.forms.formats",
+    "perdure.forms.schema",
+    "perdure.tasks",
+    "perdure.tasks.context",
+    "perdure.tasks.result",
+    "perdure.tasks.secret",
+    "perdure.tasks.task",
     "perdure.worker",
     "perdure.worker.attempt",
-    "perdure.worker.bodies",
     "perdure.worker.calls",
-    "perdure.worker.child",
+    "perdure.worker.executors",
     "perdure.worker.judging",
-    "perdure.worker.masking",
     "perdure.worker.node_calls",
+    "perdure.worker.process_child",
     "perdure.worker.processes",
     "perdure.worker.results",
     "perdure.worker.secrets",
-    "perdure.worker.threads",
 }
 OF_THE_MODEL = ("perdure.model", "perdure.errors", "perdure.clock", "perdure.diagnostics")
 

@@ -19,27 +19,37 @@ from tests.architecture.source_tree import (
 ANYTHING = "*"
 
 VALUES = {"model", "errors", "diagnostics", "clock"}
-STORE_FACE = {"store.contract", "store.lifecycle", "store.wakeups", "store.opening"}
-
-# A store guards, it does not decide. These rules are pure, and must hold inside its transaction.
-RULES_INSIDE_A_TRANSACTION = {
-    "rules.limits",
-    "rules.rank",
-    "rules.cooldown",
+PURE = VALUES | {"expr", "forms"}
+STORE_FACE = {
+    "store.admission",
+    "store.contract",
+    "store.lifecycle",
+    "store.opening",
+    "store.wakeups",
 }
 STORE_PARTS = {
-    "store.contract",
+    "store.admission",  # pure, and holds inside a transaction
     "store.batching",
+    "store.contract",
     "store.hints",
     "store.lifecycle",
     "store.outcomes",
     "store.sql",
     "store.wakeups",
 }
-BACKEND = VALUES | STORE_PARTS | RULES_INSIDE_A_TRANSACTION
+BACKEND = VALUES | STORE_PARTS
 
 # The module that says which names are public may fetch them from these.
-PUBLIC_NAMES_FROM = VALUES | {"client", "worker", "nodes", "in_process", "pictures"}
+PUBLIC_NAMES_FROM = VALUES | {
+    "client",
+    "flows",
+    "inline",
+    "nodes",
+    "operations",
+    "render",
+    "tasks",
+    "worker",
+}
 
 # Part of the library -> the parts that it may import, besides itself. The longest name that
 # fits a module counts, so `store.sql` is not governed by `store`. A part that is not listed
@@ -50,8 +60,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "actions": {"diagnostics"},
     "errors": {"diagnostics", "model"},
     "model": VALUES,
-    "rules": {"model", "errors", "diagnostics"},
+    "expr": VALUES,
+    "forms": VALUES | {"expr"},
+    "tasks": PURE | {"store.admission"},
+    "nodes": PURE | {"tasks"},
+    "flows": PURE | {"tasks", "nodes", "render"},
     "store": set(),
+    "store.admission": VALUES,
     "store.contract": VALUES | {"store.lifecycle", "store.wakeups"},
     "store.hints": VALUES,
     "store.lifecycle": VALUES,
@@ -63,35 +78,38 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store.sqlite": BACKEND,
     "store.postgres": BACKEND,
     "store.opening": VALUES | {"store"},
-    "engine": VALUES | {"rules", "store.contract", "store.lifecycle"},
-    "pictures": VALUES | {"rules.fold"},
-    "client": VALUES | STORE_FACE | {"rules", "engine", "store.batching", "nodes", "pictures"},
-    "worker": VALUES
+    "engine": PURE
+    | {"store.contract", "store.lifecycle", "store.admission", "flows.built", "tasks.result"},
+    "render": {"model", "operations.insight"},
+    "operations": PURE | {"engine", "render", "store.admission"},
+    "client": PURE
     | STORE_FACE
-    | {"rules", "engine", "store.batching", "client.context", "client.registry", "client.task"},
-    "nodes": VALUES | {"rules", "client.context", "client.task"},
+    | {"engine", "store.batching", "nodes", "render", "flows", "tasks", "operations"},
+    "worker": PURE | STORE_FACE | {"engine", "store.batching", "flows.built", "tasks"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
-    "in_process": VALUES | {"client", "worker", "store.contract", "store.memory"},
+    "inline": VALUES | {"client", "flows", "worker", "store.contract", "store.memory"},
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
-    "transfer": VALUES | STORE_FACE | {"rules.serving"},
+    "transfer": VALUES | STORE_FACE,
     # It asks first whether the store is there: most commands must not create one.
     "cli": VALUES
     | {
         "actions",
-        "transfer",
         "client",
-        "worker",
-        "pictures",
-        "verify",
+        "flows",
+        "nodes",
+        "operations",
+        "render",
         "store.opening",
-        "rules.explain",
-        "rules.serving",
+        "tasks",
+        "transfer",
+        "verify",
+        "worker",
     },
     "__main__": {"cli"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
     # Reads a store by its contract alone, and decides anew what is in it.
-    "verify": VALUES | {"store.contract", "rules", "engine.new_jobs"},
+    "verify": PURE | {"store.contract", "store.admission", "engine"},
     "public": PUBLIC_NAMES_FROM,
 }
 
@@ -100,11 +118,7 @@ NOT_A_PART = {"refusals"}
 NOT_IN = {"memory": {"transfer"}}  # a store in memory ends with its process
 
 # "importing module -> imported module": why this one import against the table is right.
-EXCEPTIONS: dict[str, str] = {
-    "model.flow -> client.declared.dumping": "a flow writes itself as YAML, once it is asked to",
-    "model.flow -> client.declared.writing": "so it does as plain data",
-    "model.flow -> pictures.drawing": "it draws itself, once it is asked to",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 
 def test_imports_follow_the_table() -> None:
@@ -136,7 +150,7 @@ def test_every_module_belongs_to_a_part() -> None:
 def test_the_parts_were_found() -> None:
     found = {part_of(module.name) for module in modules()}
 
-    assert {"model", "rules", "errors", "clock", "store.contract"} <= found
+    assert {"model", "engine", "errors", "clock", "store.contract"} <= found
 
 
 def test_the_library_knows_nothing_of_the_repository_around_it() -> None:
@@ -174,11 +188,12 @@ class TestTheCheckItself:
         }
 
     def test_lets_a_store_use_only_the_named_rules(self, tmp_path: Path) -> None:
-        write(tmp_path, "rules/limits.py", "")
-        write(tmp_path, "rules/retry.py", "")
-        write(tmp_path, "store/sqlite/jobs.py", "from perdure.rules import limits, retry")
+        write(tmp_path, "store/admission.py", "")
+        write(tmp_path, "engine/failures.py", "")
+        imports = "from perdure.store import admission\nfrom perdure.engine import failures"
+        write(tmp_path, "store/sqlite/jobs.py", imports)
 
-        assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> rules.retry"]
+        assert list(violations(modules(tmp_path))) == ["store.sqlite.jobs -> engine.failures"]
 
     def test_reports_names_of_nothing(self, tmp_path: Path) -> None:
         write(tmp_path, "store/kept.py", "")

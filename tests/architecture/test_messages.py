@@ -13,58 +13,52 @@ from pathlib import Path
 
 from tests.architecture.source_tree import Module, imported_names, modules
 
-SHOWING = ("cli", "client.declared", "demo", "in_process", "testing", "verify")
-SHOWING_RULES = {"rules.explain", "rules.health"}
+SHOWING = ("cli", "demo", "flows.yaml", "inline", "testing", "verify")
+SHOWING_RULES = {"operations.insight.explain", "operations.insight.health"}
 
 # Module that shows or makes messages -> what it reads with regular expressions or a parser.
 PARSERS = {
     "cli.init": "the name of a folder",
-    "client.declared.builder_faults": "sentences of the flow builder, to find the place in a file",
-    "client.declared.dumping": "texts that YAML would misread",
-    "client.declared.reading": "escapes in JSON",
-    "client.declared.scalars": "numbers in YAML",
+    "flows.yaml.builder_faults": "sentences of the flow builder, to find the place in a file",
+    "flows.yaml.dump": "texts that YAML would misread",
+    "flows.yaml.parse": "escapes in JSON",
+    "flows.yaml.parse": "numbers in YAML",
 }
 
 # Module -> why it marks places within a text by control characters.
 SENTINELS = {
-    "client.declared.builder_faults": "the node that a sentence of the flow builder is about",
+    "flows.yaml.builder_faults": "the node that a sentence of the flow builder is about",
 }
 
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN = {
-    "client.declared.compiling": 1,
-    "client.declared.node_steps": 4,
-    "client.declared.plain": 1,
-    "client.declared.reading": 1,
-    "client.flow_inputs": 1,
     "demo.showing": 1,
-    "rules.reading": 4,
-    "rules.template": 1,
+    "engine.run_view": 4,
+    "expr.template": 1,
+    "flows.calls": 1,
+    "flows.yaml.load": 5,
+    "flows.yaml.parse": 2,
     "verify.replay": 1,
 }
 
 # Module -> how often it takes apart the text of an error.
 TAKEN_APART = {
-    "client.declared.compiling": 1,
-    "client.declared.reading": 1,  # the YAML parser's, which is several lines long
+    "flows.yaml.load": 1,
+    "flows.yaml.parse": 1,  # the YAML parser's, which is several lines long
     "model.payload": 1,  # msgspec's, which offers no data
 }
 
 # Module -> how often it raises an error of ours with a text instead of a code.
 WORDED_ERRORS = {
-    "client.declared.library": 7,
-    "client.declared.loading": 5,
-    "client.declared.scalars": 2,
+    "flows.yaml.library": 7,
+    "flows.yaml.parse": 2,
+    "flows.yaml.sources": 5,
 }
 
 # Module -> how often it words a fault of a flow instead of declaring a code.
 WORDED_FAULTS = {
-    "client.flow_approvals": 1,
-    "client.flow_assembly": 3,
-    "client.flow_branches": 14,
-    "client.flow_repeats": 1,
-    "client.flow_steps": 14,
-    "client.flow_waits": 2,
+    "flows.assembly": 3,
+    "flows.nodes": 32,
 }
 
 TEXT_METHODS = {

@@ -11,8 +11,8 @@ from immutables import Map
 from perdure import Flow, Progress, RunStatus, Status, task
 from perdure.client.run_records import EventRecord, RunRecord
 from perdure.client.run_sights import RunSight
+from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import HELD, Job, NodeRef
 from perdure.model.run import (

@@ -11,8 +11,7 @@ from rich.console import Console
 from perdure import Client
 from perdure.cli.health_view import print_health
 from perdure.diagnostics import Action, Severity
-from perdure.model.health import Health
-from perdure.rules.health import QUEUE_UNSERVED, STORE
+from perdure.operations.insight.health import QUEUE_UNSERVED, STORE, Health
 from tests.cli import sample_tasks as sample
 from tests.cli.commands import Commands
 

@@ -8,8 +8,7 @@ import pytest
 
 from perdure.cli.form_asking import FormAsking, given_fields, understood
 from perdure.errors import InvalidInput
-from perdure.rules.form import NOT_JSON_VALUE
-from perdure.rules.form_wording import REQUIRED
+from perdure.forms.schema import NOT_JSON_VALUE, REQUIRED
 from tests.support.refusal import refused
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Flow, Worker
-from perdure.client.declared.schema import published_schema
+from perdure.flows.yaml.schema import published_schema
 from tests.cli import sample_flows
 from tests.cli.commands import Commands
 
@@ -112,7 +112,7 @@ def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Pat
 def test_kinds_are_those_of_the_module(perdure: Commands, here: Path) -> None:
     (here / "own_kinds.py").write_text(
         "from perdure import task\n"
-        "from perdure.nodes.kind import Kind, Settings\n"
+        "from perdure.tasks.node_type import Kind, Settings\n"
         "@task\n"
         "def fetch(x): ...\n"
         "class Shout(Kind):\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 
 
 @dataclass(frozen=True)

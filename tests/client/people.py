@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Context, Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 
 FORM: dict[str, Any] = {
     "type": "object",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from perdure.engine.failures import describe
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Outcome, Retried, Settlement
+from perdure.model.partition import Lane
 from perdure.model.payload import to_json
-from perdure.rules.failure import describe
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 
 MINUTE = timedelta(minutes=1)

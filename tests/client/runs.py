@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from perdure import AsyncRunHandle, EventRecord, RunStatus, Worker
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from tests.client.flows import FLOWS
 

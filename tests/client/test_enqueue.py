@@ -21,9 +21,9 @@ from perdure import (
     StoreError,
 )
 from perdure.model.payload import from_json
-from perdure.model.policy import decode_policy
-from perdure.rules.enqueueing import CallOptions
+from perdure.model.retry import decode_policy
 from perdure.store.contract import Store
+from perdure.tasks.calls import CallOptions
 from tests.client.counted_store import CountedStore
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named

@@ -11,9 +11,8 @@ from perdure.clock import new_id
 from perdure.errors import InvalidInput
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.lane import Lane
-from perdure.model.task import Task
-from perdure.rules.enqueueing import (
+from perdure.model.partition import Lane
+from perdure.tasks.calls import (
     CallOptions,
     JobDefaults,
     JobMaker,
@@ -24,6 +23,7 @@ from perdure.rules.enqueueing import (
     payload_job,
     split_options,
 )
+from perdure.tasks.task import Task
 from tests.client.tasks import add, embed, for_user, named
 from tests.support.refusal import refused
 

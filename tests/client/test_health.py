@@ -10,9 +10,9 @@ import pytest
 from perdure import AsyncClient, Client, Flow, InvalidInput, Worker, task
 from perdure.clock import ManualClock
 from perdure.diagnostics import Severity
-from perdure.model.health import Health
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
+from perdure.operations.insight.health import Health
 from perdure.store.opening import store_at
 from tests.conformance.builders import worker_info
 from tests.support.refusal import refused

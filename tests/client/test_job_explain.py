@@ -23,15 +23,15 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
+from perdure.engine.failures import describe
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
-from perdure.model.lane import Lane
 from perdure.model.limit import Limit, info_of
 from perdure.model.outcome import Released, Retried
+from perdure.model.partition import Lane
 from perdure.model.worker import TaskLimits, WorkerInfo
-from perdure.rules.explain import START_WORKER
-from perdure.rules.failure import describe
-from perdure.rules.limits import governing_rules
+from perdure.operations.insight.explain import START_WORKER
+from perdure.store.admission import governing_rules
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from tests.client.flows import asking, keep, ordering
 from tests.client.played_worker import MINUTE, PlayedWorker

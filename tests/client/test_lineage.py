@@ -17,7 +17,7 @@ from perdure import (
     UseOrigin,
     task,
 )
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from tests.client.people import answering, both, keep, outside
 from tests.client.runs import until, worker_at

@@ -27,7 +27,7 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
-from perdure.model.report import Report
+from perdure.model.wait import Report
 from perdure.store.contract import Store
 from tests.client.people import PEOPLE_FLOWS, answering, hand_over, outside, refunds
 from tests.client.runs import until, worker_at

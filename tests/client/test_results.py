@@ -15,9 +15,9 @@ from perdure import (
     NoResult,
     PerdureError,
 )
+from perdure.engine.failures import describe
 from perdure.model.outcome import Retried
 from perdure.model.payload import from_json
-from perdure.rules.failure import describe
 from tests.client.played_worker import MINUTE, PlayedWorker
 from tests.client.tasks import Point, add, echo, mirror
 from tests.support.refusal import refused

@@ -21,7 +21,7 @@ from perdure import (
     task,
 )
 from perdure.errors import NotADecider
-from perdure.model.report import Report, ReportStatus
+from perdure.model.wait import Report, ReportStatus
 from tests.client.flows import (
     Order,
     asking,

@@ -22,11 +22,11 @@ from perdure import (
     Status,
     Worker,
 )
-from perdure.engine.acting import Acting
-from perdure.engine.graphs import Graphs
-from perdure.model.happening import CancelAsked
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Acting
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
+from perdure.model.trigger import CancelAsked
 from perdure.store.contract import Store
 from perdure.worker.events import ClaimLost, JobStarted
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing

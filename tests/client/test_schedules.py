@@ -29,7 +29,7 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.schedule import Schedule, UnreadableSchedule
 from perdure.store.contract import Store
 from perdure.store.memory.schedules import MemorySchedules

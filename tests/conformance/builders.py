@@ -11,7 +11,6 @@ from perdure.clock import new_id
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, FailedAttempt, Job, JobState, NewJob, Status
-from perdure.model.lane import Lane
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
     Buried,
@@ -23,6 +22,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.partition import Lane
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.lifecycle import Operation

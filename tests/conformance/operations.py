@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from perdure.clock import ManualClock, new_id
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, JobFilter, NewJob, Progress, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import (
     Buried,
     Cancelled,
@@ -29,6 +28,7 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
+from perdure.model.partition import Lane
 from perdure.model.value import Value
 from perdure.store import lifecycle
 from perdure.store.contract import ClaimRequest, LaneRequest, Store

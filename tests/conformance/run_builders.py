@@ -11,7 +11,7 @@ from perdure.clock import new_id
 from perdure.model.event import NewEvent, Parent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, NodeRef
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.run import (
     CommitResult,
     CommitState,

@@ -16,8 +16,8 @@ from perdure.clock import new_id
 from perdure.model.event import NewEvent, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Claim, NewJob, NodeRef
-from perdure.model.lane import Lane
 from perdure.model.outcome import Retried
+from perdure.model.partition import Lane
 from perdure.model.run import (
     ENDED,
     Continues,

@@ -7,9 +7,9 @@ from collections import Counter
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Inserted, JobFilter, Status
-from perdure.model.lane import Lane
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed
+from perdure.model.partition import Lane
 from perdure.store.contract import LaneRequest, Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (

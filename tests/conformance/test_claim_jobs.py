@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from perdure.clock import ManualClock
 from perdure.model.job import Claim, ClaimedJob, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import GivenBack, Retried
+from perdure.model.partition import Lane
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     AGING,

@@ -6,7 +6,6 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.job import Claim
-from perdure.model.lane import Lane
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import (
     Buried,
@@ -18,6 +17,7 @@ from perdure.model.outcome import (
     Released,
     Retried,
 )
+from perdure.model.partition import Lane
 from perdure.store.contract import LaneRequest, Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (

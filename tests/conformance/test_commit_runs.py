@@ -13,7 +13,7 @@ from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Claim, Status
 from perdure.model.run import CommitResult, RunStatus, Snapshot
-from perdure.rules.rank import rank_of
+from perdure.store.admission import rank_of
 from perdure.store.contract import Store
 from tests.conformance.builders import AGING, LEASE, MINUTE, SECOND, WORKER, status_of
 from tests.conformance.run_builders import (

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.job import Status
-from perdure.model.moment import EARLIEST, LATEST
 from perdure.model.outcome import Retried
 from perdure.model.run import NewWait, Wait, WaitKind
+from perdure.model.times import EARLIEST, LATEST
 from perdure.store.contract import Store
 from tests.conformance.builders import HOUR, MINUTE, SECOND, failure
 from tests.conformance.run_builders import (

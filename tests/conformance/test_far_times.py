@@ -10,8 +10,8 @@ import pytest
 from perdure.errors import InvalidInput
 from perdure.model.job import JobFilter, Status
 from perdure.model.limit import LimitRule
-from perdure.model.moment import LATEST
 from perdure.model.outcome import Retried
+from perdure.model.times import LATEST
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     HOUR,

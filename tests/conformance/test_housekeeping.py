@@ -8,7 +8,7 @@ import pytest
 
 from perdure.clock import ManualClock
 from perdure.model.job import Expired, Status
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.worker import PollResult
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from tests.conformance.builders import (

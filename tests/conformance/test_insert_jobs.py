@@ -18,8 +18,8 @@ from perdure.model.job import (
     Progress,
     Status,
 )
-from perdure.model.lane import Lane
 from perdure.model.outcome import Completed
+from perdure.model.partition import Lane
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perdure.clock import ManualClock
+from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun
 from perdure.model.ids import RunId
-from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
 from perdure.store.contract import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.clock import ManualClock
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage
-from perdure.rules.limits import room_under
+from perdure.store.admission import room_under
 from perdure.store.contract import Store
 from tests.conformance.builders import (
     LEASE,

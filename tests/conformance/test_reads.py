@@ -7,8 +7,8 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Progress, QueueDepth, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Failed, Retried
+from perdure.model.partition import Lane
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from tests.conformance.builders import (

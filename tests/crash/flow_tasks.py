@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Context, Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.crash.crash_tasks import LONG_SECONDS, STEP_SECONDS, note
 
 POINTS = ("claimed", "executing", "executed", "committed")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, RunStatus, ScheduleRecord, Worker
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.crash.conftest import Launch, WorkerProcess

@@ -17,7 +17,7 @@ from perdure import (
     NotADecider,
     Reception,
 )
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.crash import waiting_flows as flows
 
 REGIONS = ("north", "south", "west")

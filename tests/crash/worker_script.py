@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from perdure import Worker
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.store.opening import store_at
 from perdure.worker.events import JobEvent, WorkerEvent
 from tests.crash.crash_tasks import ALL

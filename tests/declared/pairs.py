@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perdure import Flow, Retry
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.declared.tasks import (
     Translate,
     add,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Flow, Task, task
-from perdure.client.context import Context
-from perdure.model.result import complete
-from perdure.nodes.kind import Kind, Settings
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import complete
 
 
 @task

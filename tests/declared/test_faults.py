@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from perdure import Flow, InvalidFlow, InvalidInput, task
-from perdure.client.declared.document import FAULTS_MAX, FlowFault
-from perdure.client.declared.loading import flow_from_dict
+from perdure.flows.yaml.parse import FAULTS_MAX, FlowFault
+from perdure.flows.yaml.sources import flow_from_dict
 from tests.declared.tasks import TASKS, Translate, child
 
 HEAD = "flow: f\nnodes:\n"

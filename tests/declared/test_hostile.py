@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perdure import Flow, InvalidFlow
-from perdure.client.declared.document import FAULTS_MAX
-from perdure.client.declared.format import FLOW_KEYS, NODE_KEYS
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
+from perdure.flows.yaml.format import FLOW_KEYS, NODE_KEYS
+from perdure.flows.yaml.parse import FAULTS_MAX
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, child

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from perdure import InvalidFlow
-from perdure.client.declared import reading
-from perdure.client.declared.document import Mark
-from perdure.client.declared.reading import read_json, read_yaml
+from perdure.flows.yaml import parse
+from perdure.flows.yaml.parse import Mark, read_json, read_yaml
 
 
 def refused(text: str) -> list[str]:
@@ -140,7 +139,7 @@ class TestAnchors:
 
         [fault] = refused("\n".join(lines))
 
-        assert f"more than {reading.VALUES_MAX} values" in fault
+        assert f"more than {parse.VALUES_MAX} values" in fault
 
     def test_cannot_nest_without_bound(self) -> None:
         deep = "[" * 90 + "]" * 90
@@ -182,9 +181,9 @@ class TestFiles:
         assert told in faults[0]
 
     def test_that_are_too_long_are_not_looked_at(self) -> None:
-        [fault] = refused("a" * (reading.TEXT_MAX + 1))
+        [fault] = refused("a" * (parse.TEXT_MAX + 1))
 
-        assert f"more than {reading.TEXT_MAX} characters" in fault
+        assert f"more than {parse.TEXT_MAX} characters" in fault
 
     def test_tell_all_that_is_wrong_at_once(self) -> None:
         text = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.client.declared.format import CONFIGS, FLOW_KEYS, NODE_KEYS, RETRY
+from perdure.flows.yaml.format import CONFIGS, FLOW_KEYS, NODE_KEYS, RETRY
 from tests.docs.pages import page
 
 PAGE = page("docs/reference/yaml.md")

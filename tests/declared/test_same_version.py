@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perdure import Flow, task
-from perdure.client.declared.loading import load_flow
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
+from perdure.flows.yaml.sources import load_flow
 from perdure.model.graph import Definition
 from tests.cli import sample_flows
 from tests.declared.pairs import PAIRS

@@ -10,12 +10,11 @@ import jsonschema
 import pytest
 
 from perdure import InvalidFlow
-from perdure.client.declared.compiling import compiled
-from perdure.client.declared.format import CONFIGS, KEYS_BY_KIND, NODE_KEYS
-from perdure.client.declared.library import Library
-from perdure.client.declared.plain import plain_document
-from perdure.client.declared.reading import read_yaml
-from perdure.client.declared.schema import made_schema, published_schema
+from perdure.flows.yaml.format import CONFIGS, KEYS_BY_KIND, NODE_KEYS
+from perdure.flows.yaml.library import Library
+from perdure.flows.yaml.load import compiled
+from perdure.flows.yaml.parse import plain_document, read_yaml
+from perdure.flows.yaml.schema import made_schema, published_schema
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, Translate, child
@@ -30,7 +29,7 @@ def faults(data: Any) -> list[str]:
 
 
 def test_the_published_schema_is_current() -> None:
-    """Write it anew with ``python -m perdure.client.declared.schema``."""
+    """Write it anew with ``python -m perdure.flows.yaml.schema``."""
     assert made_schema() == SCHEMA
 
 

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import Flow, Retry
-from perdure.client.declared.dumping import dumped
-from perdure.client.declared.reading import read_yaml
-from perdure.client.declared.scalars import INTEGER_MAX, INTEGER_MIN
-from perdure.client.declared.written_calls import duration_text
+from perdure.flows.yaml.dump import dumped, duration_text
+from perdure.flows.yaml.parse import INTEGER_MAX, INTEGER_MIN, read_yaml
 from perdure.model import check
 from tests.declared.tasks import ask, collect, load, pay, take_back, tell
 

@@ -15,9 +15,8 @@ import pytest
 
 from perdure import RunStatus, run_flow
 from perdure.client.run_records import EventRecord
-from perdure.demo.library import Library
-from perdure.demo.tasks import catalogue
-from perdure.demo.verdict import Expected, judge
+from perdure.demo.flow import catalogue
+from perdure.demo.story import Expected, Library, judge
 from tests.cli.commands import Commands
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from perdure import BuiltFlow, Flow
-from perdure.client.flow_assembly import NESTING_MAX
-from perdure.client.flow_options import ApprovalOptions, NodeOptions, TaskOptions
-from perdure.rules.graph_check import NODES_MAX
+from perdure.flows.assembly import NESTING_MAX
+from perdure.flows.check import NODES_MAX
+from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
 from tests.docs.pages import page
 
 PAGE = page("docs/reference/flow-builder.md")

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.client.run_log import kind_of
+from perdure.engine.fold import fold
 from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
 from perdure.model.graph import Graph
-from perdure.model.happening import CancelAsked, Happening, PauseAsked, RetryAsked, UnpauseAsked
-from perdure.model.report import Report, ReportStatus
 from perdure.model.run import RunState
-from perdure.rules.fold import fold
+from perdure.model.trigger import CancelAsked, Happening, PauseAsked, RetryAsked, UnpauseAsked
+from perdure.model.wait import Report, ReportStatus
 from perdure.store.lifecycle import TRANSITIONS, Operation
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver

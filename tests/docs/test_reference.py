@@ -15,15 +15,15 @@ import pytest
 import perdure
 from perdure.cli.exits import ExitCode
 from perdure.cli.logs import _LEVELS
-from perdure.client.context import Context
 from perdure.client.run_nodes import NodeRecord
 from perdure.client.run_records import EventRecord
 from perdure.model.event import Event, Then
 from perdure.model.job import Status
 from perdure.store.postgres import address
 from perdure.store.sqlite import address as sqlite_address
+from perdure.tasks.context import Context
 from perdure.worker import events
-from perdure.worker.stats import WorkerStats
+from perdure.worker.events import WorkerStats
 from tests.docs import errors_page
 from tests.docs.acting import command_named
 from tests.docs.pages import ROOT, page
@@ -79,7 +79,7 @@ class TestSettings:
         assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
 
     def test_enqueue_and_enqueue_many_take_the_same_options(self) -> None:
-        from perdure.rules.enqueueing import CallOptions
+        from perdure.tasks.calls import CallOptions
 
         own = {"connection", "kwargs"}
         assert options_of(perdure.AsyncClient.enqueue).keys() - own == CallOptions.__optional_keys__

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from perdure.engine import snapshot
+from perdure.engine.decide import decide
+from perdure.engine.fold import fold
 from perdure.model.event import SignalReceived
 from perdure.model.failure import Failure
 from perdure.model.graph import (
@@ -16,7 +19,9 @@ from perdure.model.graph import (
     Node,
     TaskNode,
 )
-from perdure.model.happening import (
+from perdure.model.ids import Key, RunId
+from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
+from perdure.model.trigger import (
     Answered,
     AttemptFailed,
     ChildEnded,
@@ -29,13 +34,7 @@ from perdure.model.happening import (
     Skipped,
     WaitDue,
 )
-from perdure.model.ids import RunId
-from perdure.model.key import Key
-from perdure.model.report import Report, ReportStatus
-from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
-from perdure.rules import snapshot
-from perdure.rules.decide import decide
-from perdure.rules.fold import fold
+from perdure.model.wait import Report, ReportStatus
 from tests.engine.played import Played, decoded, encoded
 from tests.engine.worlds import NEVER_SENT, World, signals_to_send
 

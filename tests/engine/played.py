@@ -6,11 +6,17 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine import snapshot
+from perdure.engine.decide import decide, fork, submit
+from perdure.engine.decision import Decision
+from perdure.engine.fold import fold
 from perdure.errors import ValueMissing
 from perdure.model.event import Event, Origin, Parent, decode_event, encode_event
 from perdure.model.failure import Failure
 from perdure.model.graph import FlowRef, Graph
-from perdure.model.happening import (
+from perdure.model.ids import Key, RunId
+from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.model.trigger import (
     Answered,
     AttemptFailed,
     CancelAsked,
@@ -28,14 +34,7 @@ from perdure.model.happening import (
     UnpauseAsked,
     WaitDue,
 )
-from perdure.model.ids import RunId
-from perdure.model.key import Key
-from perdure.model.report import Report, ReportStatus
-from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
-from perdure.rules import snapshot
-from perdure.rules.decide import decide, fork, submit
-from perdure.rules.decision import Decision
-from perdure.rules.fold import fold
+from perdure.model.wait import Report, ReportStatus
 
 RUN = RunId("run")
 

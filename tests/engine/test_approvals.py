@@ -16,10 +16,10 @@ from perdure.errors import (
     InvalidInput,
     NotADecider,
 )
-from perdure.model.approval import ApprovalRequest
+from perdure.forms.schema import by_field
 from perdure.model.graph import ApprovalNode, DefaultAnswer, Escalation
 from perdure.model.run import LiveKind, RunStatus, WaitKind
-from perdure.rules.form import by_field
+from perdure.model.wait import ApprovalRequest
 from tests.engine.graphs import approval, call, chain, graph, named, task
 from tests.engine.played import Played
 

@@ -9,13 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Action, Finding, Severity
-from perdure.model.explanation import Explanation, Surroundings
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, NodeRef, Progress, QueueInfo, Status
 from perdure.model.run import AnswerState, ApprovalState, LiveKind, RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerInfo, WorkerState
-from perdure.rules.explain import FINDINGS_MAX, START_WORKER, explain_run
+from perdure.operations.insight.explain import (
+    FINDINGS_MAX,
+    START_WORKER,
+    Explanation,
+    Surroundings,
+    explain_run,
+)
 from tests.engine.graphs import chain, child, delay, graph, signal, task
 from tests.engine.played import Played
 

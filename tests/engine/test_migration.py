@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.engine.migration import differences
 from perdure.errors import RunEnded
 from perdure.model.event import Arrival, RunMigrated, Then
 from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
-from perdure.rules.migration import differences
 from tests.engine.graphs import (
     CHILD,
     call,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.engine.decide import submit
 from perdure.errors import InvalidInput, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import Origin, RunForked, Then
-from perdure.model.happening import CancelAsked, PauseAsked, Signalled, UnpauseAsked
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
-from perdure.rules.decide import submit
+from perdure.model.trigger import CancelAsked, PauseAsked, Signalled, UnpauseAsked
 from tests.engine.graphs import (
     CHILD,
     chain,

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from perdure.engine.fold import TOKENS_MAX
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
-from perdure.model.happening import AttemptFailed
-from perdure.model.key import Key
+from perdure.model.ids import Key
 from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
-from perdure.rules.fold_people import TOKENS_MAX
+from perdure.model.trigger import AttemptFailed
 from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played, failure
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from perdure.engine.cached_run import CachedRun
-from perdure.engine.graphs import Graphs
-from perdure.engine.new_jobs import Place
-from perdure.engine.plan import Plan
-from perdure.engine.run_values import RunValues
+from perdure.engine.cached_run import CachedRun, Graphs, RunValues
+from perdure.engine.plan import Place, Plan
+from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
-from perdure.model.happening import AttemptFailed, FailedForGood, MigrationAsked
-from perdure.model.ids import JobId
+from perdure.model.ids import JobId, Key
 from perdure.model.job import Claim
-from perdure.model.key import Key
 from perdure.model.outcome import Retried
 from perdure.model.payload import PlainCodec
 from perdure.model.run import Ends, Run
+from perdure.model.trigger import AttemptFailed, FailedForGood, MigrationAsked
 from tests.engine.graphs import chain, graph, mapped, signal, task
 from tests.engine.played import Played
 

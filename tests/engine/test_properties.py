@@ -7,9 +7,12 @@ import random
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from perdure.engine import snapshot
+from perdure.engine.migration import differences
 from perdure.errors import PerdureError
 from perdure.model.graph import Definition, Edge, Graph, ports_of
-from perdure.model.happening import (
+from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.trigger import (
     CancelAsked,
     Happening,
     PauseAsked,
@@ -17,9 +20,6 @@ from perdure.model.happening import (
     Signalled,
     UnpauseAsked,
 )
-from perdure.model.run import NodeStatus, RunStatus
-from perdure.rules import snapshot
-from perdure.rules.migration import differences
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver, check_snapshots, ends_of, nonsense, result_of
 from tests.engine.graphs import task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from perdure.engine import snapshot
 from perdure.model.run import RunState, Snapshot
-from perdure.rules import snapshot
 from tests.engine.graphs import chain, mapped, task
 from tests.engine.played import Played
 

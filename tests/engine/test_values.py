@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.engine.run_values import VALUES_MAX_BYTES, RunValues
+from perdure.engine.cached_run import VALUES_MAX_BYTES, RunValues
 from perdure.errors import ValueMissing
 from perdure.model.payload import PlainCodec
 

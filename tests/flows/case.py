@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.model.flow import BuiltFlow
-from perdure.model.report import Report
+from perdure.flows.built import BuiltFlow
+from perdure.model.wait import Report
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Flow, Permanent, task
-from perdure.client.context import Context
+from perdure.tasks.context import Context
 from tests.flows.case import Case
 from tests.flows.declared import FROM_FILES, INPUTS
 from tests.flows.people import APPROVALS, PAUSES, PORTS

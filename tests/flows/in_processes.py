@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import task
-from perdure.client.context import Context
+from perdure.tasks.context import Context
 
 
 @task(isolation="process")

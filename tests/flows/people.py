@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Flow, task
-from perdure.client.context import Context
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, paused, skipped
+from perdure.model.wait import Report, ReportStatus
+from perdure.tasks.context import Context
+from perdure.tasks.result import complete, paused, skipped
 from tests.flows.case import Case
 from tests.flows.in_processes import pause_in_process, pause_in_process_async
 

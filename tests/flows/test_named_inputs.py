@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure import Client, Flow, InvalidInput, RunFailed, run_flow, task
-from perdure.model.flow import BuiltFlow
-from perdure.rules.nearness import nearest_to
+from perdure.engine.migration import nearest_to
+from perdure.flows.built import BuiltFlow
 
 
 @task

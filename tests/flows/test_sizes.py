@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, RunStatus, task
-from perdure.engine.graphs import Graphs
-from perdure.engine.loading import Loader
-from perdure.model.flow import BuiltFlow
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Loader
+from perdure.flows.built import BuiltFlow
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
 from perdure.store.contract import EventsAfter, Store

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from perdure import Flow, InvalidFlow, load_flow
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.declared.tasks import TASKS, Translate, child
 
 GOLDEN = Path(__file__).with_suffix(".json")

@@ -26,7 +26,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from perdure import Flow, InvalidFlow, InvalidInput
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.docs.pages import Page, all_pages
 
 GOLDEN = Path(__file__).with_suffix(".json")

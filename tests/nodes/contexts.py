@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.client.context import AbortSignal, Context
-from perdure.model.ids import JobId, RunId
+from perdure.model.ids import JobId, Key, Part, RunId
 from perdure.model.job import Claim, ClaimedJob, NodeRef, Progress
-from perdure.model.key import Key, Part
-from perdure.model.lane import Lane
-from perdure.model.report import PastPause, Report, Resumption
-from perdure.model.result import Pause
+from perdure.model.partition import Lane
+from perdure.model.wait import PastPause, Report, Resumption
+from perdure.tasks.context import AbortSignal, Context
+from perdure.tasks.result import Pause
 
 
 @dataclass

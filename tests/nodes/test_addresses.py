@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from perdure.errors import InvalidInput
-from perdure.nodes.addresses import Allowed, embedded, is_public
+from perdure.nodes.network import Allowed, embedded, is_public
 
 PUBLIC = [
     "8.8.8.8",

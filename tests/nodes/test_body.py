@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from perdure.client.context import Context
 from perdure.errors import InvalidInput, OutsideFailed, Permanent
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import Complete, Pause, complete, paused
-from perdure.nodes.body import kind_task
-from perdure.nodes.kind import Kind, Settings
+from perdure.model.wait import Report, ReportStatus
+from perdure.nodes.call import kind_task
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import Complete, Pause, complete, paused
 from tests.nodes.contexts import context, paused_before
 from tests.support.refusal import refused
 

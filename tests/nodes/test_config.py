@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from perdure.client.context import Context
 from perdure.diagnostics import Fault, declare, render
-from perdure.model.path import Path
+from perdure.expr.path import Path
 from perdure.nodes.config import config_faults, has_template
 from perdure.nodes.http import Http
-from perdure.nodes.kind import Kind, Settings
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
 
 
 class Address(Settings):

@@ -9,15 +9,15 @@ import pytest
 
 from perdure.errors import Permanent
 from perdure.model.job import Progress
-from perdure.model.result import Complete, Fail, Pause
-from perdure.nodes.body import kind_task
+from perdure.nodes.call import kind_task
 from perdure.nodes.check import Check
 from perdure.nodes.config import config_faults
-from perdure.nodes.kind import Kind
+from perdure.nodes.external import Outside
 from perdure.nodes.match import Match
 from perdure.nodes.note import Note
-from perdure.nodes.outside import Outside
 from perdure.nodes.switch import Switch, port_text
+from perdure.tasks.node_type import Kind
+from perdure.tasks.result import Complete, Fail, Pause
 from tests.nodes.contexts import Scope, context
 
 ORDER = {"order": {"total": 250, "country": "DE", "items": [{"sku": "a-1"}]}}

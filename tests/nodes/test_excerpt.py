@@ -5,27 +5,27 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.nodes.excerpt import beginning, ending
+from perdure.nodes.script import whole_head, whole_tail
 
 
 def test_a_short_text_is_whole() -> None:
-    assert beginning("one two", 7) == ending("one two", 7) == "one two"
+    assert whole_head("one two", 7) == whole_tail("one two", 7) == "one two"
 
 
 def test_words_are_kept_whole() -> None:
-    assert beginning("one two three", 9) == "one two "
-    assert ending("one two three", 9) == " three"
-    assert beginning('{"key":"sesame"}', 12) == '{"key":"'
+    assert whole_head("one two three", 9) == "one two "
+    assert whole_tail("one two three", 9) == " three"
+    assert whole_head('{"key":"sesame"}', 12) == '{"key":"'
 
 
 def test_nothing_is_kept_of_one_long_word() -> None:
-    assert beginning("sesame" * 9, 10) == ending("sesame" * 9, 10) == ""
+    assert whole_head("sesame" * 9, 10) == whole_tail("sesame" * 9, 10) == ""
 
 
 @given(st.lists(st.sampled_from(["sesame", "x", "door"])), st.integers(0, 60))
 def test_no_word_is_ever_cut_in_two(words: list[str], length: int) -> None:
     text = " ".join(words)
 
-    for part in (beginning(text, length), ending(text, length)):
+    for part in (whole_head(text, length), whole_tail(text, length)):
         assert len(part) <= max(length, 0)
         assert set(part.split()) <= set(words)

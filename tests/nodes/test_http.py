@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from perdure.client.context import AbortSignal
 from perdure.errors import Aborted, InvalidInput, Permanent, RetryLater
-from perdure.nodes.answer import RETRY_AFTER_MAX, HttpFailed
-from perdure.nodes.body import kind_task
+from perdure.nodes.call import kind_task
 from perdure.nodes.config import config_faults
-from perdure.nodes.http import ALLOW_VARIABLE, Http
+from perdure.nodes.http import ALLOW_VARIABLE, RETRY_AFTER_MAX, Http, HttpFailed
+from perdure.tasks.context import AbortSignal
 from tests.nodes.contexts import context
 from tests.nodes.http_service import Service, raw_service, reply, serving
 

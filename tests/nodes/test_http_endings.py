@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Permanent
-from perdure.nodes.body import kind_task
+from perdure.nodes.call import kind_task
 from perdure.nodes.http import Http
 from tests.nodes.contexts import context
 from tests.nodes.http_service import raw_service, reply, serving

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from perdure.client.context import AbortSignal
 from perdure.errors import Aborted
-from perdure.nodes.body import kind_task
+from perdure.nodes.call import kind_task
 from perdure.nodes.http import Http
+from perdure.tasks.context import AbortSignal
 from tests.nodes.contexts import context
 from tests.nodes.http_service import raw_service
 

@@ -10,13 +10,13 @@ import pytest
 
 from perdure import AsyncClient, Context, Flow, RunFailed
 from perdure.clock import ManualClock
-from perdure.model.flow import BuiltFlow
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, paused, skipped
+from perdure.flows.built import BuiltFlow
 from perdure.model.run import RunStatus
+from perdure.model.wait import Report, ReportStatus
 from perdure.nodes.http import Http
-from perdure.nodes.kind import Kind, Settings
 from perdure.store.opening import store_at
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import complete, paused, skipped
 from tests.nodes.http_service import Service, reply, serving
 from tests.worker.conftest import Hire, client, hire
 from tests.worker.harness import until

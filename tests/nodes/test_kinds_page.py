@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.nodes.kind import Kind
 from perdure.nodes.registry import Kinds
+from perdure.tasks.node_type import Kind
 from tests.docs.pages import page
 
 PAGE = page("docs/howto/kinds.md")

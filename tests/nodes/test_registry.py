@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perdure.client.context import Context
 from perdure.errors import InvalidInput, UnknownKind
 from perdure.nodes.http import Http
-from perdure.nodes.kind import Kind, Settings
 from perdure.nodes.registry import STRUCTURAL, Kinds
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
 
 COME_WITH_IT = {"match", "switch", "check", "note", "outside", "http", "script"}
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from perdure.client.context import AbortSignal
 from perdure.errors import Aborted, Permanent
-from perdure.nodes.body import kind_task
+from perdure.nodes.call import kind_task
 from perdure.nodes.config import config_faults
 from perdure.nodes.script import CommandFailed, Script
+from perdure.tasks.context import AbortSignal
 from tests.nodes.contexts import Scope, context
 
 PYTHON = sys.executable

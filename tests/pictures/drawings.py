@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perdure.pictures.layout import Link, Size
-from perdure.pictures.picture import Mark, Picture, PictureEdge, PictureNode
+from perdure.render.diagram import Mark, Picture, PictureEdge, PictureNode
+from perdure.render.layout import Link, Size
 
 SHAPES = ("task", "route", "map", "loop", "delay", "signal", "approval", "child")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from perdure.model.event import Event, StoredEvent, encode_event
-from perdure.pictures.timeline import Timeline, TimelineRow, timeline_of
+from perdure.operations.insight.timeline import Timeline, TimelineRow, timeline_of
 from tests.engine.played import Played
 
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)

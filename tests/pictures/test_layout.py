@@ -7,8 +7,17 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given, settings
 
-from perdure.pictures.layering import crossings, layered, ranks_of
-from perdure.pictures.layout import Layout, Link, Rectangle, Size, Stretch, laid_out
+from perdure.render.layout import (
+    Layout,
+    Link,
+    Rectangle,
+    Size,
+    Stretch,
+    crossings,
+    laid_out,
+    layered,
+    ranks_of,
+)
 from tests.pictures.drawings import graphs
 
 SQUARE = Size(width=100, height=40)

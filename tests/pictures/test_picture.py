@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perdure.model.graph import Graph
-from perdure.pictures.mermaid import mermaid
-from perdure.pictures.picture import Mark, Picture, picture_of, picture_of_run
+from perdure.render.diagram import Mark, Picture, picture_of, picture_of_run
+from perdure.render.mermaid import mermaid
 from tests.engine.graphs import chain, child, delay, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played
 

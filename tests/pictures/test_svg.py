@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure import Flow, task
-from perdure.pictures.palette import INK, LINE, PAPER, PLAIN, STYLES
-from perdure.pictures.picture import Mark
-from perdure.pictures.svg import described, svg
+from perdure.render.diagram import Mark
+from perdure.render.svg import INK, LINE, PAPER, PLAIN, STYLES, described, svg
 from tests.pictures.drawings import SHAPES, all_marks, edge, node, picture
 
 SVG = "{http://www.w3.org/2000/svg}"

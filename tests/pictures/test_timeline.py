@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from perdure.engine.fold import fold
 from perdure.errors import EventLogCorrupt
 from perdure.model.event import Event, decode_event
-from perdure.model.ids import RunId
-from perdure.model.key import Key
+from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveKind, RunState
-from perdure.pictures.picture import Mark
-from perdure.pictures.timeline import Bar, Doing, Ending, Timeline, timeline_of
-from perdure.rules.fold import fold
+from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, timeline_of
+from perdure.render.diagram import Mark
 from tests.engine.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
 from tests.engine.played import RUN, Played
 from tests.pictures.logs import SECOND, START, row, seconds, stored, timeline

@@ -9,12 +9,18 @@ import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.run import RunStatus
-from perdure.pictures.picture import Mark
-from perdure.pictures.timeline import Bar, Doing, Ending, Timeline, TimelineRow
-from perdure.pictures.timeline_rows import slots_of
-from perdure.pictures.timeline_svg import timeline_svg
-from perdure.pictures.timeline_text import ASCII, UNICODE, Glyphs, timeline_lines
-from perdure.pictures.timescale import brief, ticks
+from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, TimelineRow
+from perdure.render.diagram import Mark
+from perdure.render.timeline_svg import timeline_svg
+from perdure.render.timeline_text import (
+    ASCII,
+    UNICODE,
+    Glyphs,
+    brief,
+    slots_of,
+    ticks,
+    timeline_lines,
+)
 from tests.pictures.logs import SECOND, START
 
 SVG = "{http://www.w3.org/2000/svg}"

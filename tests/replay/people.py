@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.model.graph import DefaultAnswer, Escalation
-from perdure.model.happening import Finished
-from perdure.model.key import Key
+from perdure.model.ids import Key
+from perdure.model.trigger import Finished
 from tests.engine.graphs import approval, call, chain, graph, loop, mapped, named, signal, task
 from tests.engine.played import Played
 

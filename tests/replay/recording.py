@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine import snapshot
 from perdure.model.event import encode_event
 from perdure.model.run import NodeState, NodeStatus, RunState, RunStatus
-from perdure.rules import snapshot
 from tests.engine.graphs import (
     CHILD,
     chain,

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.engine.fold import fold
 from perdure.model.event import Event, decode_event
 from perdure.model.ids import RunId
 from perdure.model.run import RunState
-from perdure.rules.fold import fold
 from tests.replay.recording import LOGS, RUNS, plain, read, written
 
 PATHS = sorted(LOGS.glob("*.json"))

@@ -7,22 +7,14 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine.decide import decide, submit
+from perdure.engine.decision import Decision, Schedule, StartChild
+from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
-from perdure.model.flow import BuiltFlow
 from perdure.model.graph import LoopNode
-from perdure.model.happening import (
-    ChildEnded,
-    FailedForGood,
-    Finished,
-    Happening,
-    Signalled,
-    WaitDue,
-)
-from perdure.model.ids import RunId
-from perdure.model.key import Key
+from perdure.model.ids import Key, RunId
 from perdure.model.run import NewWait, RunState, RunStatus, WaitKind
-from perdure.rules.decide import decide, submit
-from perdure.rules.decision import Decision, Schedule, StartChild
+from perdure.model.trigger import ChildEnded, FailedForGood, Finished, Happening, Signalled, WaitDue
 
 
 class Driven:

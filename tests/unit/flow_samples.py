@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Edge, TaskNode
 
 Link = tuple[str, str] | tuple[str, str, str]

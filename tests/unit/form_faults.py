@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.rules.form import by_field, faults_of
+from perdure.forms.schema import by_field, faults_of
 
 
 def field_faults(schema: Any, data: Any) -> dict[str, list[str]]:

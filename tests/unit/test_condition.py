@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.diagnostics import render
 from perdure.errors import InvalidInput
-from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation
-from perdure.rules.condition import (
+from perdure.expr.condition import (
     CONDITIONS_MAX,
     DEPTH_MAX,
     OPERATORS,
@@ -23,7 +22,8 @@ from perdure.rules.condition import (
     holds,
     parse_condition,
 )
-from perdure.rules.pattern import TEXT_MAX
+from perdure.expr.pattern import TEXT_MAX
+from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation
 
 json_values = st.recursive(
     st.none()

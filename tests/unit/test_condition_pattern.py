@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perdure.rules.pattern import PATTERN_MAX, TEXT_MAX, is_found, pattern_fault, search_cost
+from perdure.expr.pattern import PATTERN_MAX, TEXT_MAX, is_found, pattern_fault, search_cost
 
 atoms = st.sampled_from(
     ["a", "b", ".", r"\d", r"\w", r"\s", r"\W", "[ab]", "[^a]", "[a-c1]", r"[\d_]", "é", "\n", "K"]

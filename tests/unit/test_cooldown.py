@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from perdure.engine.fold import fold
 from perdure.model.event import (
     NewEvent,
     RunSkipped,
@@ -17,8 +18,7 @@ from perdure.model.event import (
 from perdure.model.graph import Definition, Graph
 from perdure.model.ids import RunId
 from perdure.model.run import NewRun, NewWait, RunState, RunStatus, WaitKind
-from perdure.rules.cooldown import LastRun, cooled, with_cooldown
-from perdure.rules.fold import fold
+from perdure.store.admission import LastRun, cooled, with_cooldown
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -13,6 +13,7 @@ import pytest
 
 from perdure import errors
 from perdure.diagnostics import Action
+from perdure.engine.failures import describe
 from perdure.errors import (
     InvalidInput,
     InvalidStoreUrl,
@@ -25,7 +26,6 @@ from perdure.errors import (
     StoreNotEmpty,
     without_password,
 )
-from perdure.rules.failure import describe
 from perdure.store.opening import store_at
 
 

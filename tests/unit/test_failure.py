@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX, describe
 from perdure.errors import RunNotFound
 from perdure.model.failure import Cause, Failure
-from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX, describe
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:

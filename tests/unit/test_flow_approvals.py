@@ -8,8 +8,8 @@ import pytest
 
 from perdure import Flow
 from perdure.errors import InvalidFlow
+from perdure.flows.check import TITLE_MAX
 from perdure.model.graph import ApprovalNode, Call, DefaultAnswer, Escalation, Input
-from perdure.rules.approval_check import TITLE_MAX
 from tests.unit.flow_samples import charge, decide, fetch, links, pack, refuse, score
 
 FORM: Any = {

@@ -11,7 +11,7 @@ from perdure.model.graph import (
     MapNode,
     RouteNode,
 )
-from perdure.model.policy import decode_policy
+from perdure.model.retry import decode_policy
 from tests.unit.flow_samples import (
     charge,
     decide,

@@ -7,8 +7,8 @@ from itertools import combinations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.flows.analysis import Exclusion, Exit
 from perdure.model.graph import Call, Definition, Edge, Graph, RouteNode, TaskNode, ports_of
-from perdure.rules.exclusion import Exclusion, Exit
 
 CALL = Call(task="t", queue="default", priority=3)
 

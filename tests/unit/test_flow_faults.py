@@ -10,8 +10,8 @@ import pytest
 
 from perdure import Concurrency, Flow, task
 from perdure.errors import InvalidFlow, InvalidInput
-from perdure.model.flow import BuiltFlow
-from perdure.rules.flow_faults import INVALID_NODE
+from perdure.flows.built import BuiltFlow
+from perdure.flows.check import INVALID_NODE
 from tests.unit.flow_samples import charge, decide, fetch
 
 

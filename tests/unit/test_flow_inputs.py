@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Flow, task
 from perdure.errors import InvalidFlow
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Check, Input, TaskNode, inputs_of
 from tests.unit.flow_samples import charge, decide, fetch, links, pack, shipping, task_at
 

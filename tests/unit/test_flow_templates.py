@@ -8,8 +8,8 @@ import pytest
 
 from perdure import Flow, task
 from perdure.errors import InvalidFlow
+from perdure.expr.template import DEPTH_MAX
 from perdure.model.graph import Input
-from perdure.rules.template import DEPTH_MAX
 from tests.unit.flow_samples import decide, fetch, shipping, task_at
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from perdure import Flow
 from perdure.errors import InvalidFlow
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Input, LoopNode, RouteNode
-from perdure.nodes.kind import Kind, Settings
+from perdure.tasks.node_type import Kind, Settings
 from tests.unit.flow_samples import charge, decide, fetch, links, score, task_at
 
 IS_LARGE: Any = {"conditions": {"property": "total", "op": "gt", "value": 100}}

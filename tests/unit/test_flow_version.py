@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure import Flow, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Graph
 
 BUILDS_A_FLOW = """

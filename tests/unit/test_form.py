@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from perdure.rules.form import FAULTS_MAX, check_schema, with_defaults
+from perdure.forms.schema import FAULTS_MAX, check_schema, with_defaults
 from tests.unit.form_faults import field_faults
 
 json_values = st.recursive(
@@ -357,7 +357,7 @@ class TestWithDefaults:
 
 class TestImporting:
     def test_does_not_load_jsonschema(self) -> None:
-        program = "import sys, perdure.rules.form; print('jsonschema' in sys.modules)"
+        program = "import sys, perdure.forms.schema; print('jsonschema' in sys.modules)"
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )

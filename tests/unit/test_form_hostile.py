@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from perdure.errors import InvalidInput, fault_text
-from perdure.rules.form import (
+from perdure.forms.schema import (
     DEFAULTS_MAX,
     SCHEMA_DEPTH_MAX,
     SCHEMA_MAX_BYTES,

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from perdure.flows.check import NODES_MAX, check_graph
 from perdure.model.graph import (
     Call,
     Definition,
@@ -19,7 +20,6 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
-from perdure.rules.graph_check import NODES_MAX, check_graph
 
 CALL = Call(task="t", queue="default", priority=3)
 

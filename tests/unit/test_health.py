@@ -9,14 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.diagnostics import Action, Finding, Severity
-from perdure.model.health import Vitals
+from perdure.model.facts import OrphanedRun, StorageReport
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.insight import OrphanedRun, StorageReport
 from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.schedule import UnreadableSchedule
 from perdure.model.worker import PollResult, WorkerInfo, WorkerState
-from perdure.rules.health import LATENCY_MAX, LOG_BYTES_MAX, OVERDUE, SKEW_MAX, judge
+from perdure.operations.insight.health import (
+    LATENCY_MAX,
+    LOG_BYTES_MAX,
+    OVERDUE,
+    SKEW_MAX,
+    Vitals,
+    judge,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.model.lane import Lane
-from perdure.rules.serving import can_run
+from perdure.model.partition import Lane
+from perdure.model.worker import can_run
 
 texts = st.text(st.characters(codec="utf-8"))
 lanes = st.builds(

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from perdure import Concurrency, Rate, Spacing
-from perdure.model.duration import DURATION_MAX
 from perdure.model.limit import Limit, LimitInfo, info_of, limit_of
+from perdure.model.times import DURATION_MAX
 
 
 def stored(info: LimitInfo) -> LimitInfo:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
-from perdure.model.lane import Lane
 from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
-from perdure.rules.limits import (
+from perdure.model.partition import Lane
+from perdure.store.admission import (
     Room,
     check_worker_limits,
     computed_keys,

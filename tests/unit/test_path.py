@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
-from perdure.model.path import MISSING, MissingKey, Path, look_up, parse_path, path_text, value_at
+from perdure.expr.path import MISSING, MissingKey, Path, look_up, parse_path, path_text, value_at
 
 ORDER: dict[str, Any] = {
     "order": {"total": 0, "items": [{"price": 7}, {"price": None}], "0": "a key", "note": ""},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from perdure.worker.patience import OUTAGE_SECONDS, RECONNECT_SECONDS, Patience
+from perdure.worker.poller import OUTAGE_SECONDS, RECONNECT_SECONDS, Patience
 
 LEASE = timedelta(seconds=30)
 RENEWAL_SECONDS = 10.0

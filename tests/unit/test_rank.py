@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.rules.rank import moved_rank, rank_of
+from perdure.store.admission import moved_rank, rank_of
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 AGING = timedelta(minutes=5)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.rules.restarts import (
+from perdure.worker.supervisor import (
     DELAY_MAX,
     FIRST_DELAY,
     STEADY_AFTER,

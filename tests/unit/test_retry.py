@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perdure.engine.failures import POSTPONES_MAX, Budget, after_error, backoff
 from perdure.errors import DeadlineExceeded, InvalidInput, Permanent, RetryLater
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, ClaimedJob
-from perdure.model.lane import Lane
 from perdure.model.outcome import Buried, Failed, Outcome, Retried
-from perdure.model.policy import decode_policy, encode_policy
-from perdure.model.retry import Retry, type_name
-from perdure.rules.retry import POSTPONES_MAX, Budget, after_error, backoff
+from perdure.model.partition import Lane
+from perdure.model.retry import Retry, decode_policy, encode_policy, type_name
 from tests.support.refusal import refused
 
 SECOND = timedelta(seconds=1)

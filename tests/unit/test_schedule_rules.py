@@ -11,6 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perdure.engine.schedule import (
+    CATCH_UP_MAX,
+    COUNTED_MAX,
+    GRACE,
+    QUEUE_LOOK,
+    QUEUE_LOOK_MAX,
+    QUEUED_MAX,
+    Step,
+    cancelled,
+    changed_state,
+    check_timetable,
+    due_ticks,
+    ended,
+    new_state,
+    next_step,
+    next_tick,
+    paused,
+    resumed,
+    tick_run_id,
+    ticks_after,
+    ticks_due,
+    triggered,
+)
 from perdure.errors import InvalidInput
 from perdure.model.ids import RunId
 from perdure.model.schedule import (
@@ -26,25 +49,6 @@ from perdure.model.schedule import (
     encode_definition,
     encode_state,
 )
-from perdure.rules.schedule import (
-    CATCH_UP_MAX,
-    GRACE,
-    QUEUE_LOOK,
-    QUEUE_LOOK_MAX,
-    QUEUED_MAX,
-    Step,
-    cancelled,
-    changed_state,
-    ended,
-    new_state,
-    next_step,
-    paused,
-    resumed,
-    tick_run_id,
-    ticks_due,
-    triggered,
-)
-from perdure.rules.timetable import COUNTED_MAX, check_timetable, due_ticks, next_tick, ticks_after
 from tests.support.refusal import refused
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)

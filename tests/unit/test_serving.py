@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.model.ids import WorkerId
-from perdure.model.worker import WorkerInfo, WorkerState
-from perdure.rules.serving import has_code, has_tags, is_live
+from perdure.model.worker import WorkerInfo, WorkerState, has_code, has_tags, is_live
 from tests.architecture.source_tree import modules
 
 SEEN = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput, TemplateMissing
-from perdure.rules.template import (
+from perdure.expr.template import (
     DEPTH_MAX,
     TEXT_MAX,
     TemplateSkips,

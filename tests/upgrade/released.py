@@ -23,10 +23,10 @@ import msgspec
 from perdure.model.event import Event
 from perdure.model.failure import Failure
 from perdure.model.graph import Definition
-from perdure.model.policy import CallPolicy
-from perdure.model.report import Report
+from perdure.model.retry import CallPolicy
 from perdure.model.run import RunSummary
 from perdure.model.schedule import ScheduleDefinition, ScheduleState
+from perdure.model.wait import Report
 from perdure.model.worker import WorkerInfo
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address

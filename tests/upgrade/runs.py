@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Concurrency, Context, Flow, Retry, task
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.upgrade.world import world
 
 ITEMS_THEN = 3

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.model import event as events
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Status
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.store.memory.state import LimitRecord
 from tests.verify.breaks_of_decisions import AGES
 from tests.verify.broken import NAMESPACE, Broken, Case

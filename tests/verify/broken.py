@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from perdure.clock import system_clock
 from perdure.diagnostics import Finding
+from perdure.engine import snapshot as snapshots
+from perdure.engine.fold import fold
 from perdure.model.event import Event, StoredEvent, decode_event, encode_event
 from perdure.model.ids import JobId, RunId
 from perdure.model.run import RunState, Snapshot
-from perdure.rules import snapshot as snapshots
-from perdure.rules.fold import fold
 from perdure.store.contract import Store
 from perdure.store.memory.records import KeptEvent, StoredJob, StoredRun, StoredWait
 from perdure.store.memory.store import MemoryStore

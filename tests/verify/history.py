@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import AsyncClient, AsyncRunHandle, Concurrency, Flow, Rate, RunFailed, Worker, task
-from perdure.client.context import Context
 from perdure.errors import InvalidInput
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunStatus
 from perdure.store.contract import Store
+from perdure.tasks.context import Context
 from proof.evidence import EvidenceSettings, Expected, MemoryEvidenceLog, new_nonce
 from tests.client.runs import until as came_to
 from tests.worker.harness import Running, until

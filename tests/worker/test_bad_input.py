@@ -34,9 +34,9 @@ from perdure import (
 from perdure.clock import new_id
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.lane import Lane
-from perdure.model.policy import encode_policy
-from perdure.rules.rank import AGING_DEFAULT
+from perdure.model.partition import Lane
+from perdure.model.retry import encode_policy
+from perdure.store.admission import AGING_DEFAULT
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvent
 from tests.support.refusal import refused

@@ -10,7 +10,7 @@ from perdure import AsyncClient, Status, task
 from perdure.clock import new_id
 from perdure.model.ids import JobId
 from perdure.model.job import NewJob
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
 from tests.worker.conftest import Hire

@@ -13,7 +13,7 @@ from perdure import AsyncClient, Context, Permanent, Retry, Status, Worker, task
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
 from perdure.model.ids import WorkerId
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import (
     ClaimLost,

@@ -18,7 +18,7 @@ from perdure import (
     RunStatus,
     task,
 )
-from perdure.model.happening import CancelAsked
+from perdure.model.trigger import CancelAsked
 from perdure.store.contract import Store
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon, until

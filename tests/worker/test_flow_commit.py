@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Concurrency, Context, Flow, RunFailed, task
-from perdure.model.flow import BuiltFlow
-from perdure.model.lane import Lane
+from perdure.flows.built import BuiltFlow
+from perdure.model.partition import Lane
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Peak, Running, until

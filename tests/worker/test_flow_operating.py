@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Context, Flow, Permanent, RunCancelled, RunFailed, RunStatus, task
-from perdure.engine.graphs import Graphs
-from perdure.engine.loading import Loader
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Loader
 from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit

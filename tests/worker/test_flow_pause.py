@@ -13,13 +13,12 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.outcome import Paused, Released, Settlement
 from perdure.model.payload import PlainCodec
-from perdure.model.report import Report, ReportStatus
-from perdure.model.result import complete, failed, paused, skipped
 from perdure.model.run import RunStatus
+from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
+from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import JobReleased
-from perdure.worker.parking import past_pauses, save_checkpoint
-from perdure.worker.steps import owner_of
+from perdure.worker.steps import owner_of, past_pauses, save_checkpoint
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until

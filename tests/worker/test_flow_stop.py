@@ -9,7 +9,7 @@ import pytest
 
 from perdure import AsyncClient, Context, Flow, RunStatus, Status, StoreError, task
 from perdure.store.contract import Store
-from perdure.worker import run_commits, service
+from perdure.worker import commits, service
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
@@ -133,7 +133,7 @@ class TestOutage:
         method: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(run_commits, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         watch.after[method] = fail
         flow = Flow("outage").then(pass_on, name="a").then(pass_on, name="b").build()
         worker = await hire(flows=[flow], store=watch.store)
@@ -151,7 +151,7 @@ class TestOutage:
         watch: StoreWatch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(run_commits, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(commits, "RETRY_SECONDS", 0.01)
         gate = Gate()
 
         @task

@@ -148,7 +148,7 @@ async def test_values_come_through_as_they_went_in(client: AsyncClient, hire: Hi
 async def test_a_long_run_of_large_values_keeps_few_of_them_at_hand(
     client: AsyncClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.engine.run_values.VALUES_MAX_BYTES", 1_000)
+    monkeypatch.setattr("perdure.engine.cached_run.VALUES_MAX_BYTES", 1_000)
 
     @task
     async def grow(value: Any) -> Any:

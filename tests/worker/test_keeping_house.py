@@ -23,13 +23,12 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from perdure.model.ids import WorkerId
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at
-from perdure.worker.events import JobCompleted, JobStarted
-from perdure.worker.housekeeping.keeper import PRUNE_BATCHES, Housekeeper, duty_in
-from perdure.worker.report import Report
+from perdure.worker.events import JobCompleted, JobStarted, Report
+from perdure.worker.janitor import PRUNE_BATCHES, Housekeeper, duty_in
 from tests.conformance.builders import close_limit
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
@@ -222,7 +221,7 @@ class TestDuties:
     async def test_see_to_what_is_urgent_in_the_midst_of_a_long_prune(
         self, still_store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("perdure.worker.housekeeping.prune.BATCH", 1)
+        monkeypatch.setattr("perdure.worker.janitor.BATCH", 1)
         worker = Worker(still_store, tasks=[end], keep_completed=0)
         report = Report(worker.id)
         keeper = Housekeeper(still_store, worker.settings, worker.id, report)

@@ -13,7 +13,7 @@ import pytest
 from perdure import AsyncClient, Context, JobDead, Status, StoreError, Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.worker import Renewal
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.lifecycle import Operation

@@ -11,8 +11,8 @@ import pytest
 
 from perdure import AsyncClient, Concurrency, Rate, Spacing, task
 from perdure.model.ids import WorkerId
-from perdure.model.lane import Lane
 from perdure.model.limit import Limit, LimitRule
+from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import JobCompleted, JobStarted
 from tests.worker.conftest import Hire

@@ -10,8 +10,8 @@ import pytest
 from perdure import AsyncClient, Concurrency, InvalidInput, Status, task
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
-from perdure.model.lane import Lane
 from perdure.model.outcome import Retried, Settlement
+from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import JobStarted
 from tests.worker.conftest import Hire

@@ -31,8 +31,8 @@ from perdure.model.schedule import (
 from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.worker.housekeeping.duty import Duty
-from perdure.worker.housekeeping.schedules import ScheduleDuty
+from perdure.worker.due_schedules import ScheduleDuty
+from perdure.worker.poller import Duty
 from tests.client.flows import ordering
 from tests.conformance.schedule_builders import HOUR, START, schedule
 from tests.worker.ticking import NAMESPACE, ids_of_runs, ticking_at

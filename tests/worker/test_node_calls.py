@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from perdure import AsyncClient, Context, Flow, Retry, RunFailed, Worker, task
+from perdure.flows.built import BuiltFlow
 from perdure.model.event import NodeCompleted, NodeSkipped, decode_event
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
-from perdure.model.result import complete, paused
-from perdure.nodes.kind import Kind, Settings
 from perdure.store.contract import EventsAfter, Store
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import complete, paused
 from perdure.worker.events import JobReleased
 from tests.support.refusal import refused
 from tests.worker import process_tasks

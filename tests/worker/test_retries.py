@@ -24,7 +24,7 @@ from perdure import (
     Status,
     task,
 )
-from perdure.rules.failure import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
+from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
 from perdure.worker.events import JobRetried, JobStarted
 from tests.worker.conftest import Hire
 

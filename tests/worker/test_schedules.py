@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from perdure import AsyncClient, Flow, RunStatus, ScheduleRecord, TickResult, Worker, task
 from perdure.clock import ManualClock
+from perdure.engine.schedule import QUEUE_LOOK
 from perdure.model.ids import RunId
 from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit, ScheduleCommitState
-from perdure.rules.schedule import QUEUE_LOOK
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from tests.worker.harness import Running, until

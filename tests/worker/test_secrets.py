@@ -24,10 +24,9 @@ from perdure import (
 )
 from perdure.errors import MissingSecret
 from perdure.model.failure import Cause, Failure
-from perdure.model.result import failed, paused, skipped
+from perdure.tasks.result import failed, paused, skipped
 from perdure.worker.events import JobEvent, JobReleased
-from perdure.worker.masking import MASK, Masker
-from perdure.worker.secrets import ResolvedSecrets, Secrets
+from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
 from tests.support.refusal import refused
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire

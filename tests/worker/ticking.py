@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perdure import AsyncClient, ScheduleRecord
-from perdure.engine.acting import Acting
-from perdure.engine.graphs import Graphs
-from perdure.engine.ticking import Ticking
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Acting
+from perdure.engine.ticks import Ticking
 from perdure.model.payload import PlainCodec
 from perdure.model.schedule import Schedule
 from perdure.store.contract import Store

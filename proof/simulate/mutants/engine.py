@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from perdure.engine import approvals, completion, decide, external_waits, fold, run_commands
+from perdure.engine.completion import complete
+from perdure.engine.decider import Deciding
+from perdure.engine.run_view import Reading
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
 from perdure.model.job import HELD
 from perdure.model.run import CommitResult, CommitState, NodeStatus
-from perdure.rules import approving, decide, ending, fold, fold_people, operating, pausing
-from perdure.rules.deciding import Deciding
-from perdure.rules.ending import complete
-from perdure.rules.reading import Reading
 from perdure.store import batching
 from perdure.store.memory import commit as committing
 from perdure.store.memory import jobs, maintenance, runs, schedules
@@ -23,7 +23,7 @@ from perdure.store.memory import submit as submitting
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
-from perdure.worker.housekeeping.waits import WaitDuty
+from perdure.worker.due_waits import WaitDuty
 from proof.simulate.mutants.patch import Change, mutant, nothing
 
 # Claims, epochs and leases
@@ -312,7 +312,7 @@ def _signal_taken_twice() -> list[Change]:
 
 @mutant("a report that comes before the pause is forgotten")
 def _early_report_dropped() -> list[Change]:
-    reported = fold_people._node_reported
+    reported = fold._node_reported
 
     def forgetting(state: Any, event: Any, changes: Any) -> None:
         reported(state, event, changes)
@@ -324,18 +324,18 @@ def _early_report_dropped() -> list[Change]:
 
 @mutant("an approval is decided by one answer too few")
 def _quorum_off_by_one() -> list[Change]:
-    decision_of = approving.decision_of
+    decision_of = approvals.decision_of
 
     def hasty(node: Any, state: Any) -> Any:
         eased = replace(node, quorum=node.quorum - 1) if node.quorum > 1 else node
         return decision_of(eased, state)
 
-    return [(approving, "decision_of", hasty)]
+    return [(approvals, "decision_of", hasty)]
 
 
 @mutant("what has ended may still be signalled, paused and cancelled")
 def _ended_not_refused() -> list[Change]:
-    return [(decide, "refuse_ended", nothing), (operating, "refuse_ended", nothing)]
+    return [(decide, "refuse_ended", nothing), (run_commands, "refuse_ended", nothing)]
 
 
 @mutant("a retry starts completed nodes again")
@@ -351,8 +351,8 @@ def _retry_restarts_completed() -> list[Change]:
         deciding.state = replace(before, nodes=before.nodes.update(again))
         reopen(deciding, event, anew)
 
-    reopen = operating.reopen
-    return [(operating, "reopen", reopening)]
+    reopen = run_commands.reopen
+    return [(run_commands, "reopen", reopening)]
 
 
 @mutant("a cancel leaves what is live")
@@ -387,13 +387,13 @@ def _due_at_once() -> list[Change]:
 
 @mutant("a timer fires when a signal has come already")
 def _signal_leaves_its_wait() -> list[Change]:
-    deliver = operating.deliver
+    deliver = run_commands.deliver
 
     def leaving(deciding: Deciding, names: Any) -> None:
         deliver(deciding, names)
         deciding.decision.closes.clear()
 
-    return [(operating, "deliver", leaving), (decide, "deliver", leaving)]
+    return [(run_commands, "deliver", leaving), (decide, "deliver", leaving)]
 
 
 @mutant("what was undone once is undone again")
@@ -405,7 +405,7 @@ def _undone_twice() -> list[Change]:
             deciding.state = state
         ended(deciding, id, failure)
 
-    ended = ending.undone
+    ended = completion.undone
     return [(decide, "undone", undone)]
 
 
@@ -417,5 +417,5 @@ def _pause_not_closed() -> list[Change]:
         else:
             complete(deciding, key.node, ORDINARY, b"null", cause="timeout")
 
-    pause_due = pausing.pause_due
+    pause_due = external_waits.pause_due
     return [(decide, "pause_due", due)]

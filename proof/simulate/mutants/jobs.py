@@ -8,16 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.engine import snapshot
 from perdure.model.job import FINISHED, HELD, Status
-from perdure.rules import snapshot
 from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.memory import admin, jobs, maintenance
 from perdure.store.memory import transaction as transactions
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.transaction import Transaction
-from perdure.worker.housekeeping import keeper
-from perdure.worker.housekeeping import prune as pruning
+from perdure.worker import janitor
+from perdure.worker import janitor as pruning
 from proof.simulate.mutants.patch import Change, mutant
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
@@ -131,7 +131,7 @@ def _deadlines_unwatched() -> list[Change]:
     async def none(*_: Any) -> int:
         return 0
 
-    return [(keeper, "expire_jobs", none)]
+    return [(janitor, "expire_jobs", none)]
 
 
 @mutant("an abort is accepted, and nothing happens")

@@ -19,7 +19,7 @@ from perdure.errors import InvalidInput, StoreError, without_password
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.model.health import Health
+    from perdure.operations.insight.health import Health
 
 
 def doctor(
@@ -49,7 +49,7 @@ def _examined(store: str | None, namespace: str) -> tuple[Health, ExitCode]:
     """How it is. A store that cannot be used is what was looked for, so it is no failure here."""
     from perdure.client.blocking import Client
     from perdure.diagnostics import Finding
-    from perdure.model.health import Health
+    from perdure.operations.insight.health import Health
 
     try:
         with Client(shared_store(store), namespace=namespace) as client:

@@ -10,7 +10,7 @@ from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connec
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.model.explanation import Explanation
+    from perdure.operations.insight.explain import Explanation
 
 AnyIdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Of a run or of a job.", show_default=False)

@@ -11,8 +11,7 @@ from rich.text import Text
 from perdure.cli.present import STYLES, moment
 from perdure.cli.renderer import CliRenderer, finding_fields, one_line
 from perdure.diagnostics import Finding, Severity, message, remedy
-from perdure.model.explanation import Explanation
-from perdure.rules.explain import STATES_STATUS
+from perdure.operations.insight.explain import STATES_STATUS, Explanation
 
 FINDINGS_SHOWN = 10
 """So that an explanation fits one screen."""

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from perdure.cli.present import Column, ago
 from perdure.cli.terminal import print_pairs, print_table
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
+from perdure.model.facts import FlowRuns
 from perdure.model.graph import (
     FAIL,
     ApprovalNode,
@@ -22,8 +23,7 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
-from perdure.model.insight import FlowRuns
-from perdure.model.node_words import deciders_text, delay_text, duration_text
+from perdure.render.node_text import deciders_text, delay_text, duration_text
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def draw_flow(
 ) -> None:
     """Draw a flow: in Mermaid's language, as SVG, or as JSON to draw it yourself."""
     from perdure.cli.loading import flow_at
-    from perdure.pictures.picture import picture_of
+    from perdure.render.diagram import picture_of
 
     with errors_told():
         chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)

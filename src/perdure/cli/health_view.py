@@ -11,7 +11,7 @@ from rich.text import Text
 
 from perdure.cli.renderer import CliRenderer, finding_fields, one_line
 from perdure.diagnostics import Finding, Severity, message, remedy
-from perdure.model.health import Health
+from perdure.operations.insight.health import Health
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 _WORDS_WIDTH = max(map(len, Severity)) + 1

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from perdure.cli.present import STYLES, as_json_line, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
-from perdure.model.lineage import Lineage, NodeLineage, Use, UseOrigin
+from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
 
 PARTS_MAX = 20
 """How many items or iterations of one node are shown to people."""

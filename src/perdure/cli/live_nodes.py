@@ -12,13 +12,12 @@ from perdure.cli.present import ago, ahead
 from perdure.cli.renderer import CliRenderer
 from perdure.cli.run_view import in_words
 from perdure.client.run_sights import RunSight
+from perdure.model.ids import Key
 from perdure.model.job import HELD, Job, Status
-from perdure.model.key import Key
 from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
 from perdure.model.value import Value
-from perdure.model.worker import WorkerState
-from perdure.rules.explain import wait_actions
-from perdure.rules.serving import is_live
+from perdure.model.worker import WorkerState, is_live
+from perdure.operations.insight.explain import wait_actions
 
 PARTS_MAX = 8
 """How many items of a map are shown below it."""

@@ -20,8 +20,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import HELD
 from perdure.model.run import NodeStatus
 from perdure.model.value import Value
-from perdure.model.worker import WorkerState
-from perdure.rules.serving import is_live
+from perdure.model.worker import WorkerState, is_live
 
 WIDE = 70
 """From this width on there is room for bars and notes beside the nodes."""

@@ -11,12 +11,12 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from perdure.client.declared.library import FILE_ENDINGS, Library, kinds_among
-from perdure.client.flow import Flow
 from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
-from perdure.model.flow import BuiltFlow
-from perdure.model.task import Task
+from perdure.flows.builder import Flow
+from perdure.flows.built import BuiltFlow
+from perdure.flows.yaml.library import FILE_ENDINGS, Library, kinds_among
+from perdure.tasks.task import Task
 from perdure.worker.worker import Worker
 
 APP_WITHOUT_FILE = declare(
@@ -93,7 +93,7 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
         if app is not None:
             raise InvalidInput(APP_WITHOUT_FILE.fault(target=target))
         return load_flow(target)
-    from perdure.client.declared.loading import load_with
+    from perdure.flows.yaml.sources import load_with
 
     library = Library() if app is None else library_at(app)
     try:

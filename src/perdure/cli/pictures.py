@@ -13,7 +13,7 @@ from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from perdure.pictures.picture import Picture
+    from perdure.render.diagram import Picture
 
 TWO_FORMATS = declare("cli.two_formats", "--json and --format {format} exclude each other")
 UNKNOWN_ENDING = declare(
@@ -75,8 +75,8 @@ def chosen_format(
 def write_graph(picture: Picture, format: GraphFormat, output: Path | None) -> None:
     """A picture to the file, or to stdout."""
     from perdure.cli.present import as_json
-    from perdure.pictures.mermaid import mermaid
-    from perdure.pictures.svg import svg
+    from perdure.render.mermaid import mermaid
+    from perdure.render.svg import svg
 
     drawers: Mapping[GraphFormat, Callable[[Picture], str]] = {
         GraphFormat.MERMAID: mermaid,

@@ -11,8 +11,7 @@ import msgspec
 from perdure.model.job import Job, Progress, Status
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.value import Value
-from perdure.model.worker import WorkerState
-from perdure.rules.serving import is_live
+from perdure.model.worker import WorkerState, is_live
 
 NOT_REACHED = "-"
 """The status of a node that its run has not come to."""

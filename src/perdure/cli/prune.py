@@ -11,7 +11,7 @@ from perdure.cli.options import JsonOption, NamespaceOption, StoreOption, connec
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.model.insight import EndedCounts
+    from perdure.model.facts import EndedCounts
 
 _STATUSES = "completed, failed, dead, cancelled or skipped"
 

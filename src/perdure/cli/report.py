@@ -15,7 +15,7 @@ from perdure.cli.options import (
     parsed_json,
 )
 from perdure.model.job import DEFAULT_NAMESPACE
-from perdure.model.report import ReportStatus
+from perdure.model.wait import ReportStatus
 
 if TYPE_CHECKING:
     from perdure.client.broadcasting import BroadcastResult

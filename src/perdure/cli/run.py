@@ -23,7 +23,7 @@ from perdure.cli.worker import AllowScripts
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.model.flow import BuiltFlow
+    from perdure.flows.built import BuiltFlow
     from perdure.worker.worker import Worker
 
 GRACE = "5s"

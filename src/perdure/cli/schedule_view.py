@@ -11,8 +11,8 @@ from perdure.cli.present import Column, ago, ahead, brief, moment, shortened
 from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
-from perdure.model.node_words import duration_text
 from perdure.model.schedule import TickRecord, UnreadableSchedule
+from perdure.render.node_text import duration_text
 
 PAUSED = "paused"
 UNREADABLE = "unreadable"

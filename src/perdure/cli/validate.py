@@ -16,8 +16,8 @@ from perdure.diagnostics import declare
 from perdure.model.job import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from perdure.client.declared.library import Library
-    from perdure.client.declared.validation import Expectations
+    from perdure.flows.yaml.library import Library
+    from perdure.flows.yaml.validate import Expectations
     from perdure.model.worker import WorkerState
 
 WHICH_FILES = declare(
@@ -55,7 +55,7 @@ def validate(
     """
     with errors_told():
         if schema:
-            from perdure.client.declared.schema import published_schema
+            from perdure.flows.yaml.schema import published_schema
 
             typer.echo(published_schema(), nl=False)
             return
@@ -69,8 +69,8 @@ def _validate(
 ) -> None:
     from perdure.cli import present, validate_view
     from perdure.cli.terminal import make_console
-    from perdure.client.declared.validation import validate_file
     from perdure.errors import InvalidInput
+    from perdure.flows.yaml.validate import validate_file
 
     if not files:
         raise InvalidInput(WHICH_FILES.fault())
@@ -85,7 +85,7 @@ def _validate(
 
 def _library_of(app: str | None) -> Callable[[], Library]:
     """What makes the library of a file: without code to look at, each makes up its own."""
-    from perdure.client.declared.library import Library
+    from perdure.flows.yaml.library import Library
 
     if app is None:
         return partial(Library, is_open=True)
@@ -96,7 +96,7 @@ def _library_of(app: str | None) -> Callable[[], Library]:
 
 
 def _expected(workers: list[WorkerState] | None, *, is_strict: bool) -> Expectations:
-    from perdure.client.declared.validation import Expectations
+    from perdure.flows.yaml.validate import Expectations
 
     if workers is None:
         return Expectations(environment=os.environ, is_strict=is_strict)

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from perdure.client.declared.document import FlowFault
-from perdure.client.declared.validation import FileReport
+from perdure.flows.yaml.parse import FlowFault
+from perdure.flows.yaml.validate import FileReport
 
 
 def report_fields(report: FileReport) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.payload import Codec, PlainCodec
-from perdure.rules.enqueueing import Storing
 from perdure.store.contract import Store
+from perdure.tasks.calls import Storing
 
 NAMESPACE_REQUIRED = declare(
     "client.namespace_required",

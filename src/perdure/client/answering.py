@@ -17,11 +17,11 @@ from perdure.client.submitting import AnyFlow, flow_name
 from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord, list_waits, place_of
 from perdure.diagnostics import safe_repr
 from perdure.model import check
-from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
-from perdure.model.lineage import Lineage
 from perdure.model.payload import to_json
 from perdure.model.run import WaitFilter, WaitKind
+from perdure.model.trigger import Signalled
+from perdure.operations.insight.lineage import Lineage
 
 
 class AsyncAnswering(Openable):

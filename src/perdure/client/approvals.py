@@ -17,6 +17,8 @@ from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import REASON_MAX, run_id
 from perdure.client.waits import pages_of
 from perdure.diagnostics import declare, near, safe_repr
+from perdure.engine.approval_requests import request_of
+from perdure.engine.run_view import Reading
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
@@ -25,15 +27,13 @@ from perdure.errors import (
     ValueMissing,
 )
 from perdure.model import check
-from perdure.model.approval import ApprovalRequest, approval_id, parse_approval_id
 from perdure.model.graph import ApprovalNode
-from perdure.model.happening import Answered
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import Run, Wait, WaitFilter, WaitKind
+from perdure.model.trigger import Answered
 from perdure.model.value import Value
-from perdure.rules.asking import request_of
-from perdure.rules.reading import Reading
+from perdure.model.wait import ApprovalRequest, approval_id, parse_approval_id
 from perdure.store.contract import Store
 
 INBOX_PAGE_MAX = 1_000

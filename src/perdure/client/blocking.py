@@ -18,11 +18,11 @@ from perdure.client.run_sights import RunSight
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.client.scheduling import AnyTarget, ScheduleOptions
 from perdure.client.submitting import AnyFlow
-from perdure.model.duration import Duration
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Progress, Status
 from perdure.model.run import OnExisting, RunStatus
-from perdure.rules.enqueueing import CallOptions, split_options
+from perdure.model.times import Duration
+from perdure.tasks.calls import CallOptions, split_options
 
 U = TypeVar("U")
 AnyHandle = TypeVar("AnyHandle", AsyncJobHandle, AsyncRunHandle)

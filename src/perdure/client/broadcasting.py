@@ -11,16 +11,16 @@ from perdure.client.access import Access
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
 from perdure.client.waits import pages_of
-from perdure.engine.acting import Acting
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
+from perdure.engine.runs import Acting
 from perdure.errors import PerdureError
+from perdure.expr.condition import holds, parse_condition
 from perdure.model.event import NodeCompleted
-from perdure.model.happening import Signalled
 from perdure.model.ids import RunId
 from perdure.model.run import LiveKind, Wait, WaitFilter, WaitKind
+from perdure.model.trigger import Signalled
 from perdure.model.value import Value
-from perdure.rules.condition import holds, parse_condition
 
 RUNS_AT_ONCE = 100
 """How many runs get the signal in one write."""

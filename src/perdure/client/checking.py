@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from perdure.client.run_acts import RunActs
 from perdure.diagnostics import render
 from perdure.engine.cached_run import CachedRun
-from perdure.model.flow import BuiltFlow
+from perdure.engine.migration import differences, nearest_to
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.run import FlowCount, Run, RunFilter, RunStatus
 from perdure.model.value import Value
-from perdure.rules.migration import differences
-from perdure.rules.nearness import nearest_to
 
 RUNS_AT_ONCE = 100
 

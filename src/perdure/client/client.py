@@ -21,16 +21,14 @@ from perdure.client.records import (
     one_of,
     record_of,
 )
-from perdure.client.registry import TaskRegistry
 from perdure.client.results import decoded_result
 from perdure.client.run_ids import run_id
 from perdure.client.run_records import RunMoved
 from perdure.client.schedules import AsyncSchedules
 from perdure.diagnostics import declare
 from perdure.errors import JobNotFound, NoResult, RunNotFound
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
 from perdure.model.job import (
     DEFAULT_NAMESPACE,
@@ -46,11 +44,13 @@ from perdure.model.job import (
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
 from perdure.model.retry import Retry
 from perdure.model.run import OnExisting
-from perdure.model.task import Task
+from perdure.model.times import Duration
 from perdure.model.worker import WorkerState
-from perdure.rules.enqueueing import CallOptions
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
+from perdure.tasks.calls import CallOptions
+from perdure.tasks.node_type import TaskRegistry
+from perdure.tasks.task import Task
 
 JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()

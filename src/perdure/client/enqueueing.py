@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.client.access import Access
-from perdure.client.registry import TaskRegistry, as_task
 from perdure.clock import new_id
 from perdure.diagnostics import declare
 from perdure.errors import DuplicateTask, InvalidInput
@@ -15,9 +14,9 @@ from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.job import Inserted, NewJob
 from perdure.model.payload import input_hash
-from perdure.model.task import Task
 from perdure.model.value import Value
-from perdure.rules.enqueueing import (
+from perdure.store.batching import Batcher
+from perdure.tasks.calls import (
     CallOptions,
     JobMaker,
     call_input,
@@ -26,7 +25,8 @@ from perdure.rules.enqueueing import (
     job_template,
     may_be_refused,
 )
-from perdure.store.batching import Batcher
+from perdure.tasks.node_type import TaskRegistry, as_task
+from perdure.tasks.task import Task
 
 INSERT_BATCH_MAX = 1_000
 """Single enqueues that share one insert."""

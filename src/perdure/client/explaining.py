@@ -12,16 +12,17 @@ from perdure.client.run_acts import RunActs
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import JobNotFound, PerdureError, RunNotFound
 from perdure.model.event import RunPaused, decode_event
-from perdure.model.explanation import Explanation, Surroundings
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, Status
 from perdure.model.limit import LimitRule, LimitUse
 from perdure.model.payload import Codec
 from perdure.model.run import RunStatus, Wait, WaitKind
 from perdure.model.worker import WorkerState
-from perdure.rules.explain import (
+from perdure.operations.insight.explain import (
     FINDINGS_MAX,
     HOLDERS_MAX,
+    Explanation,
+    Surroundings,
     explain_job,
     explain_job_of_run,
     explain_run,

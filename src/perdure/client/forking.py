@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from perdure.client.access import Access
 from perdure.client.run_acts import RunActs
 from perdure.diagnostics import declare, safe_repr
-from perdure.engine.cached_run import folded
-from perdure.engine.new_jobs import Place, new_run
-from perdure.engine.run_values import RunValues
+from perdure.engine import decide
+from perdure.engine.cached_run import RunValues, folded
+from perdure.engine.fold import fold_stored
+from perdure.engine.plan import Place, new_run
 from perdure.errors import InvalidInput, RunNotFound
 from perdure.model import check
 from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
@@ -20,8 +21,6 @@ from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import NewRun, NodeStatus, RunState, Submitted
 from perdure.model.value import Value
-from perdure.rules import decide
-from perdure.rules.fold import fold_stored
 from perdure.store.contract import EventsAfter
 
 NO_SUCH_EVENT = declare(

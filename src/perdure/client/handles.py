@@ -12,11 +12,11 @@ from perdure.client.records import AbortOutcome, JobRecord, JobUpdate, update_of
 from perdure.client.results import decoded_result, ended_badly
 from perdure.errors import JobNotFound, ResultTimeout
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.explanation import Explanation
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, FailedAttempt, JobState, Progress, Status, StatusChange
-from perdure.model.task import Task
+from perdure.model.times import Duration
+from perdure.operations.insight.explain import Explanation
+from perdure.tasks.task import Task
 
 if TYPE_CHECKING:
     from perdure.client.client import AsyncClient

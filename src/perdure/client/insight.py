@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.client.access import Openable
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.health import Health, Vitals
-from perdure.model.insight import EndedCounts, FlowRuns
+from perdure.model.facts import EndedCounts, FlowRuns
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, RunStatus
 from perdure.model.schedule import UnreadableSchedule
+from perdure.model.times import Duration
 from perdure.model.worker import PollResult
-from perdure.rules.health import judge
+from perdure.operations.insight.health import Health, Vitals, judge
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 
 PRUNE_BATCH = 1_000

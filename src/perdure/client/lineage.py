@@ -10,16 +10,15 @@ from msgspec.structs import replace
 from perdure.client.access import Access
 from perdure.client.results import decoded
 from perdure.client.run_acts import RunActs
+from perdure.engine.fold import check_contiguous, fold_stored
 from perdure.errors import RunNotFound
+from perdure.expr.path import MISSING, value_at
 from perdure.model.event import StoredEvent, decode_event
 from perdure.model.graph import Graph, inputs_of
 from perdure.model.ids import RunId
-from perdure.model.lineage import Lineage, NodeLineage, Use, UseOrigin
-from perdure.model.path import MISSING, value_at
 from perdure.model.payload import Codec
 from perdure.model.run import RunState
-from perdure.rules.fold import check_contiguous, fold_stored
-from perdure.rules.lineage import trace
+from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin, trace
 from perdure.store.contract import EventsAfter
 
 

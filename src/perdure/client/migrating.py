@@ -6,12 +6,12 @@ from perdure.client.run_acts import RunActs, moved
 from perdure.client.run_records import RunMoved
 from perdure.diagnostics import Fault, declare
 from perdure.engine.cached_run import CachedRun
+from perdure.engine.migration import differences
 from perdure.errors import MigrationRefused
-from perdure.model.flow import BuiltFlow
-from perdure.model.happening import MigrationAsked
+from perdure.flows.built import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.job import HELD
-from perdure.rules.migration import differences
+from perdure.model.trigger import MigrationAsked
 from perdure.store.contract import Store
 
 NODE_RUNNING = declare(

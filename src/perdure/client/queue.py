@@ -11,9 +11,9 @@ from perdure.client.face import OpenableFace, mirrors, waits_for
 from perdure.client.records import Depth, JobRecord, changed_by, record_of
 from perdure.client.results import decoded
 from perdure.clock import new_id
+from perdure.engine.failures import Budget, after_error, describe
 from perdure.errors import JobNotFound, StaleClaim
 from perdure.model import check
-from perdure.model.duration import Duration
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import (
     DEFAULT_NAMESPACE,
@@ -23,17 +23,16 @@ from perdure.model.job import (
     Status,
     StatusChange,
 )
-from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Outcome, Released, Settlement
+from perdure.model.partition import Lane
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, to_json
 from perdure.model.retry import Retry
+from perdure.model.times import Duration
 from perdure.model.value import Value
-from perdure.rules.enqueueing import JobDefaults, JobOptions, payload_job
-from perdure.rules.failure import describe
-from perdure.rules.rank import AGING_DEFAULT
-from perdure.rules.retry import Budget, after_error
+from perdure.store.admission import AGING_DEFAULT
 from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
 from perdure.store.lifecycle import Operation
+from perdure.tasks.calls import JobDefaults, JobOptions, payload_job
 
 ATTEMPTS_DEFAULT = 3
 DEATHS_MAX = 3

@@ -18,13 +18,12 @@ from perdure.errors import InvalidInput, NodeNotFound, RunEnded
 from perdure.model import check
 from perdure.model.event import NodeReported, ReportIgnored
 from perdure.model.graph import ORDINARY, Graph, LoopNode
-from perdure.model.happening import Reported
-from perdure.model.ids import RunId
-from perdure.model.key import Key
+from perdure.model.ids import Key, RunId
 from perdure.model.payload import to_json
-from perdure.model.report import LAST, Report, ReportStatus
 from perdure.model.run import Run, RunStatus
+from perdure.model.trigger import Reported
 from perdure.model.value import Value
+from perdure.model.wait import LAST, Report, ReportStatus
 
 ERROR_MAX = 10_000
 """How many characters the reason of a failure may have."""

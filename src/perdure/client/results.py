@@ -16,7 +16,7 @@ from perdure.errors import (
 from perdure.model.failure import Failure
 from perdure.model.job import JobState, Status
 from perdure.model.payload import Codec, from_json
-from perdure.model.task import Task
+from perdure.tasks.task import Task
 
 UNREADABLE = declare(
     "payload.unreadable",

@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from perdure.client.access import Access
 from perdure.client.run_records import RunMoved
 from perdure.diagnostics import declare, near
-from perdure.engine.acting import Acting
-from perdure.engine.cached_run import CachedRun
-from perdure.engine.graphs import Graphs
+from perdure.engine.cached_run import CachedRun, Graphs
+from perdure.engine.runs import Acting
 from perdure.errors import AmbiguousRun, InvalidInput, RunEnded, RunNotFound
-from perdure.model.happening import CancelAsked, Happening, RetryAsked, Signalled
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job
 from perdure.model.payload import Codec
 from perdure.model.run import ENDED, Run, RunFilter
+from perdure.model.trigger import CancelAsked, Happening, RetryAsked, Signalled
 from perdure.store.contract import Store
 
 CHILDREN_AT_ONCE = 50

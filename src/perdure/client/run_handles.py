@@ -16,14 +16,14 @@ from perdure.client.run_results import read_result, run_ended_badly, typed_resul
 from perdure.client.run_sights import RunSight, sights
 from perdure.engine.cached_run import CachedRun
 from perdure.errors import RunNotFound, RunTimeout
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import RunId
-from perdure.model.lineage import Lineage
 from perdure.model.run import ENDED, Run, RunStatus
-from perdure.pictures.picture import Picture, picture_of_run
-from perdure.pictures.timeline import Timeline, timeline_of
+from perdure.model.times import Duration
+from perdure.operations.insight.lineage import Lineage
+from perdure.operations.insight.timeline import Timeline, timeline_of
+from perdure.render.diagram import Picture, picture_of_run
 from perdure.store.contract import EventsAfter
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.errors import InvalidInput
-from perdure.model.flow import BuiltFlow
+from perdure.expr.path import MISSING, value_at
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import (
     Call,
     FlowNode,
@@ -17,7 +18,6 @@ from perdure.model.graph import (
     TaskNode,
     inputs_of,
 )
-from perdure.model.path import MISSING, value_at
 
 
 def check_input(flow: BuiltFlow, value: Any) -> None:

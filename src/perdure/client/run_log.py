@@ -10,12 +10,11 @@ import msgspec
 
 from perdure.client.results import decoded
 from perdure.client.run_records import EventRecord
+from perdure.engine.fold import check_contiguous, fold_stored
 from perdure.model.event import Event, StoredEvent, decode_event
-from perdure.model.ids import RunId
-from perdure.model.key import Key
+from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
 from perdure.model.run import RunState
-from perdure.rules.fold import check_contiguous, fold_stored
 
 _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _TOLD_APART = frozenset({"type", "node", "key", "failure"})

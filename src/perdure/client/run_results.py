@@ -13,8 +13,8 @@ from perdure.errors import (
     RunFailed,
     RunSkipped,
 )
+from perdure.flows.built import BuiltFlow
 from perdure.model.event import RunCompleted, decode_event
-from perdure.model.flow import BuiltFlow
 from perdure.model.graph import Call, FlowNode, FlowRef, LoopNode, MapNode, TaskNode
 from perdure.model.payload import Codec, Converter
 from perdure.model.run import Run, RunStatus

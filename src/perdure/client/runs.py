@@ -17,13 +17,13 @@ from perdure.client.run_ids import REASON_MAX, new_run_id, run_id
 from perdure.client.run_records import RunMoved, RunRecord, run_record
 from perdure.client.submitting import AnyFlow, Submission, Submitting, checked_flow, flow_name
 from perdure.diagnostics import safe_repr
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.explanation import Explanation
-from perdure.model.flow import BuiltFlow
-from perdure.model.happening import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
+from perdure.model.trigger import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
+from perdure.operations.insight.explain import Explanation
 
 RUNS_PAGE_MAX = 1_000
 

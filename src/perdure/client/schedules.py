@@ -16,10 +16,17 @@ from perdure.client.runs import AsyncRuns
 from perdure.client.schedule_records import ScheduleRecord, schedule_record
 from perdure.client.scheduling import AnyTarget, ScheduleOptions, ScheduleRequest, Scheduling
 from perdure.diagnostics import near
-from perdure.engine.ticking import Start, Ticking, renewed
+from perdure.engine.schedule import (
+    changed_state,
+    manual_run_id,
+    new_state,
+    paused,
+    resumed,
+    triggered,
+)
+from perdure.engine.ticks import Start, Ticking, renewed
 from perdure.errors import ScheduleNotFound, ScheduleUnreadable
 from perdure.model import check
-from perdure.model.duration import Duration
 from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
@@ -30,14 +37,7 @@ from perdure.model.schedule import (
     ScheduleState,
     UnreadableSchedule,
 )
-from perdure.rules.schedule import (
-    changed_state,
-    manual_run_id,
-    new_state,
-    paused,
-    resumed,
-    triggered,
-)
+from perdure.model.times import Duration
 from perdure.store.contract import Store
 
 UNIQUE_LENGTH = 12

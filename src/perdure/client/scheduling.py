@@ -13,12 +13,11 @@ from perdure.client.enqueueing import AnyTask, Enqueueing, checked_kwargs
 from perdure.client.run_ids import new_run_id
 from perdure.client.submitting import AnyFlow, Submitting
 from perdure.diagnostics import declare, near
+from perdure.engine.schedule import check_timetable, tick_run_id
 from perdure.errors import InvalidInput
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import JobId
-from perdure.model.moment import LATEST
 from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
@@ -28,11 +27,10 @@ from perdure.model.schedule import (
     TaskCall,
     Timetable,
 )
-from perdure.model.task import Task
+from perdure.model.times import LATEST, Duration
 from perdure.model.value import Value
-from perdure.rules.enqueueing import CallOptions
-from perdure.rules.schedule import tick_run_id
-from perdure.rules.timetable import check_timetable
+from perdure.tasks.calls import CallOptions
+from perdure.tasks.task import Task
 
 AnyTarget = AnyFlow | AnyTask
 JOB_SETTINGS = ("queue", "priority", "retries", "timeout", "tags")

@@ -14,8 +14,9 @@ from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
 from perdure.diagnostics import declare, safe_repr
-from perdure.engine.new_jobs import INVALID_RUN_INPUT, Place, new_run
-from perdure.engine.run_values import RunValues
+from perdure.engine import decide
+from perdure.engine.cached_run import RunValues
+from perdure.engine.plan import INVALID_RUN_INPUT, Place, new_run
 from perdure.errors import (
     EventLogCorrupt,
     InvalidInput,
@@ -24,15 +25,14 @@ from perdure.errors import (
     RunNotFound,
     UnknownFlow,
 )
+from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.model import check
-from perdure.model.flow import NOT_BUILT, BuiltFlow
-from perdure.model.happening import CancelAsked
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import NewRun, OnExisting, Submitted
+from perdure.model.trigger import CancelAsked
 from perdure.model.value import Value
-from perdure.rules import decide
-from perdure.rules.cooldown import with_cooldown
+from perdure.store.admission import with_cooldown
 
 AnyFlow = BuiltFlow | str
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from perdure.client.access import Access
 from perdure.client.results import decoded
-from perdure.model.ids import RunId
-from perdure.model.key import Key
+from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
 from perdure.model.run import Wait, WaitFilter, WaitKind
 from perdure.model.value import Value

@@ -16,10 +16,8 @@ from rich.padding import Padding
 from perdure.cli.present import took
 from perdure.cli.terminal import make_console
 from perdure.cli.timeline_view import print_timeline
-from perdure.demo import tasks
-from perdure.demo.stage import stage
-from perdure.demo.story import FAST, NORMAL, RUN, Ending, OutOfPatience, Story
-from perdure.demo.verdict import Verdict
+from perdure.demo import flow
+from perdure.demo.story import FAST, NORMAL, RUN, Ending, OutOfPatience, Story, Verdict, stage
 
 
 def main() -> int:
@@ -70,7 +68,7 @@ def tell(console: Console, ending: Ending, story: Story) -> None:
         f"{command} inbox {RUN}:sign_off",
     ):
         console.print(f"  {line}", soft_wrap=True)  # whole, so that it can be copied
-    console.print(f"The flow is in {_shortest(tasks.__file__)}", soft_wrap=True)
+    console.print(f"The flow is in {_shortest(flow.__file__)}", soft_wrap=True)
 
 
 def _tell_result(console: Console, verdict: Verdict, duration: str) -> None:

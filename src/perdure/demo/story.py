@@ -1,21 +1,264 @@
-"""What happens in the demo, in order: a run begins, a worker is killed, somebody says yes."""
+"""The demo's story: start workers from the command line, kill one, and check the record."""
 
 from __future__ import annotations
 
+import random
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from perdure import Client, RunHandle, clock
+from perdure.cli.following import PlainScreen
+from perdure.cli.live_view import EVENTS_MAX, LiveView
 from perdure.cli.options import login_name
+from perdure.client.run_records import EventRecord
 from perdure.client.run_sights import RunSight
-from perdure.demo import tasks
-from perdure.demo.crew import WorkerProcess
-from perdure.demo.library import Library
-from perdure.demo.stage import Stage
-from perdure.demo.verdict import Expected, Verdict, judge
+from perdure.demo import flow
+from perdure.demo.flow import PAGE_END
 from perdure.model.job import HELD, Job
+from perdure.model.run import RunStatus
 from perdure.model.value import Value
-from perdure.pictures.timeline import Timeline
+from perdure.operations.insight.timeline import Timeline
+
+STOP_SECONDS = 30.0
+
+
+class WorkerProcess:
+    """One ``perdure worker`` and its log file."""
+
+    def __init__(self, number: int, store: str, folder: Path) -> None:
+        self.id = f"worker-{number}"
+        self.log = folder / f"{self.id}.log"
+        self.is_killed = False
+        target = f"perdure.demo.flow:worker_{number}"
+        command = [sys.executable, "-m", "perdure.cli", "worker", target]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--store", store, "--grace", "5s"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for whoever looks on; the workers are stopped after that.
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL: it has no chance to say goodbye."""
+        self.is_killed = True
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM: it finishes what it runs."""
+        if not self.has_ended:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+TITLES = (
+    "alice", "beowulf", "candide", "dracula", "emma", "faust", "germinal", "hamlet", "iliad",
+    "jane-eyre", "kim", "lolly-willowes", "moby-dick", "nostromo", "odyssey", "persuasion",
+    "quixote", "rebecca", "silas-marner", "tristram", "ulysses", "villette", "walden", "zadig",
+)  # fmt: skip
+_WORDS = (
+    "the", "sea", "was", "calm", "and", "a", "lamp", "burned", "late", "over", "pages", "that",
+    "nobody", "had", "read", "for", "years",
+)  # fmt: skip
+
+
+class Library:
+    """Books in a folder, and how many words each really has."""
+
+    def __init__(self, folder: Path, count: int, pages: int) -> None:
+        chance = random.Random(7)
+        self.words: dict[str, int] = {}
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for title in TITLES[:count]:
+            lengths = [chance.randint(150, 350) for _ in range(pages)]
+            texts = [" ".join(chance.choices(_WORDS, k=length)) for length in lengths]
+            (folder / f"{title}.txt").write_text(PAGE_END.join(texts), encoding="utf-8")
+            self.words[title] = sum(lengths)
+
+    @property
+    def titles(self) -> list[str]:
+        return list(self.words)
+
+    def path(self, title: str) -> str:
+        return str(self._folder / f"{title}.txt")
+
+
+TOLD_MAX = 3
+"""What the demo said last stays in the picture."""
+
+
+class Stage(Protocol):
+    def tell(self, seconds: float, text: str) -> None:
+        """Say what the demo does, or sees."""
+
+    def show(self, sight: RunSight) -> None: ...
+
+    def ask(self, question: str) -> bool | None:
+        """Yes or no by whoever looks on; None if there is nobody to ask."""
+
+
+class PlainStage:
+    """A line for each event, and for each thing that the demo does."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._screen = PlainScreen(console)
+
+    def tell(self, seconds: float, text: str) -> None:
+        self._console.print(f"demo  {seconds:4.1f} s  {text}", soft_wrap=True)
+
+    def show(self, sight: RunSight) -> None:
+        self._screen.show(sight)
+
+    def ask(self, question: str) -> bool | None:
+        return None
+
+
+class LiveStage:
+    """The run, and below it what the demo said."""
+
+    def __init__(self, console: Console, live: Live, *, is_interactive: bool) -> None:
+        self._console = console
+        self._live = live
+        self._is_interactive = is_interactive
+        self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
+        self._told: deque[Text] = deque(maxlen=TOLD_MAX)
+        self._sight: RunSight | None = None
+
+    def tell(self, seconds: float, text: str) -> None:
+        line = Text().append(f"{seconds:4.1f} s  ", style="dim").append(text, style="bold cyan")
+        self._told.append(line)
+        self._draw()
+
+    def show(self, sight: RunSight) -> None:
+        self._sight = sight
+        self._events.extend(sight.events)
+        self._draw()
+
+    def ask(self, question: str) -> bool | None:
+        if not self._is_interactive:
+            return None
+        self._live.stop()
+        try:
+            answer = self._console.input(Text(f"\n{question} [Y/n] ", style="bold magenta"))
+        except EOFError:
+            return None
+        finally:
+            self._live.start()
+        return not answer.strip().lower().startswith("n")
+
+    def _draw(self) -> None:
+        if self._sight is None:
+            self._live.update(Text("\n").join(self._told), refresh=True)
+        else:
+            footer = [Text(), *self._told]
+            view = LiveView(self._sight, list(self._events), footer=footer)
+            self._live.update(view, refresh=True)
+
+
+@contextmanager
+def stage(console: Console, *, is_interactive: bool) -> Iterator[Stage]:
+    """The stage that fits what stdout is."""
+    if not console.is_terminal:
+        yield PlainStage(console)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield LiveStage(console, live, is_interactive=is_interactive)
+
+
+_COMMITS = ("node_completed", "item_completed")
+
+
+class Verdict(Value):
+    """What the demo found in the log of its run."""
+
+    commits: int
+    """Nodes and items with a committed result."""
+    retried: int
+    """Attempts that failed and were made again."""
+    repeated: int
+    """Attempts that were made again because their worker had died."""
+    problems: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
+
+
+class Expected(Value):
+    """What must come out."""
+
+    items: Sequence[str]
+    """Keys of the map."""
+    words: int
+
+
+def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
+    committed = Counter(event.key for event in events if event.kind in _COMMITS)
+    retried = sum(event.kind == "node_retried" for event in events)
+    extra = sum(_attempts(event.value) - 1 for event in events if _is_executed(event))
+    return Verdict(
+        commits=sum(committed.values()),
+        retried=retried,
+        repeated=extra - retried,
+        problems=tuple(_problems(events, committed, expected)),
+    )
+
+
+def _problems(
+    events: Sequence[EventRecord], committed: Counter[str | None], expected: Expected
+) -> list[str]:
+    problems = [
+        f"{key} was committed {count} times" for key, count in committed.items() if count > 1
+    ]
+    problems += [f"{key} was lost" for key in expected.items if not committed[key]]
+    if [event.number for event in events] != list(range(1, len(events) + 1)):
+        problems.append("the log has gaps")
+    if not events or events[-1].status is not RunStatus.COMPLETED:
+        return [*problems, "the run is not completed"]
+    words = events[-1].value["words"]
+    if words != expected.words:
+        problems.append(f"{words} words were counted, but the books have {expected.words}")
+    return problems
+
+
+def _is_executed(event: EventRecord) -> bool:
+    """Whether it is the result of a body that says which attempt made it, and made by that body."""
+    if event.kind == "item_completed":
+        return True
+    return event.kind == "node_completed" and event.node in ("fetch_prices", "draw_cover")
+
+
+def _attempts(output: Any) -> int:
+    return int(output["attempt"])
+
 
 RUN = "catalogue-1"
 APPROVAL = f"{RUN}:sign_off"
@@ -97,7 +340,7 @@ class Story:
 
     def _follow(self, client: Client) -> RunHandle:
         asked = {"folder": str(self._folder / "books"), "pause": self._tempo.pause_seconds}
-        run = client.submit(tasks.catalogue, asked, id=RUN)
+        run = client.submit(flow.catalogue, asked, id=RUN)
         self._tell(f"submitted {RUN}: a fork, a map over {self._tempo.books} books, an approval")
         for sight in run.sights():
             self._stage.show(sight)

@@ -1,17 +1,72 @@
-"""One run in memory: its graph, its state, and the values at hand."""
+"""A run in memory: its state, its graph, and those values of its events that have been read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from perdure.engine.run_values import RunValues
+import msgspec
+
+from perdure.engine.fold import check_contiguous, fold_stored
+from perdure.engine.snapshot import restore
+from perdure.errors import InvalidInput, UnknownFlow, ValueMissing
+from perdure.flows.built import BuiltFlow
 from perdure.model.event import StoredEvent, decode_event
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import LoadedRun, Run, RunState
-from perdure.rules.fold import check_contiguous, fold_stored
-from perdure.rules.snapshot import restore
+from perdure.store.contract import Store
+
+VALUES_MAX_BYTES = 16 * 1024 * 1024
+"""What is kept of one run between two steps; older values are read again if they are needed."""
+
+
+class RunValues:
+    """JSON by event number. What is not here is read when a decision asks for it."""
+
+    __slots__ = ("_codec", "_json", "_list_bytes", "lists", "size_bytes")
+
+    def __init__(self, codec: Codec) -> None:
+        self.lists: dict[str, list[bytes]] = {}
+        self.size_bytes = 0
+        self._codec = codec
+        self._json: dict[int, bytes] = {}
+        self._list_bytes: dict[str, int] = {}
+
+    def json(self, number: int) -> bytes:
+        try:
+            return self._json[number]
+        except KeyError:
+            raise ValueMissing(numbers=(number,)) from None
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._json
+
+    def put(self, number: int, json: bytes) -> None:
+        self.size_bytes += len(json) - len(self._json.get(number, b""))
+        self._json[number] = json
+
+    def trim(self) -> None:
+        """Let go of the oldest values, between two decisions, if there are too many."""
+        for node in self.lists.keys() - self._list_bytes.keys():
+            self._list_bytes[node] = sum(map(len, self.lists[node]))
+            self.size_bytes += self._list_bytes[node]
+        if self.size_bytes <= VALUES_MAX_BYTES:
+            return
+        for number in list(self._json):
+            self.size_bytes -= len(self._json.pop(number))
+            if self.size_bytes <= VALUES_MAX_BYTES:
+                return
+        self.lists.clear()
+        self._list_bytes.clear()
+        self.size_bytes = 0
+
+    def put_stored(self, number: int, value: bytes) -> None:
+        """A value as the store has it."""
+        self.put(number, self._codec.decode(value))
+
+    def missing(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if number and number not in self._json]
 
 
 class CachedRun:
@@ -69,3 +124,53 @@ def restored(loaded: LoadedRun, codec: Codec) -> tuple[RunState, RunValues, int]
             return None
         state, number = kept, kept.number
     return folded(loaded.run.id, state, loaded.events, values), values, number
+
+
+class Graphs:
+    """Graphs by ``name@version``. A version is its content, so what is known stays right."""
+
+    def __init__(self, flows: Iterable[BuiltFlow] = ()) -> None:
+        self._known: dict[str, Graph] = {}
+        self._saved: set[tuple[str, str]] = set()
+        for flow in flows:
+            self.add(flow)
+
+    def add(self, flow: BuiltFlow) -> None:
+        for text, each in flow.with_children().items():
+            self._known.setdefault(text, each.graph)
+
+    def __getitem__(self, text: str) -> Graph:
+        """A graph that was loaded before."""
+        try:
+            return self._known[text]
+        except KeyError:
+            raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from None
+
+    async def load(self, store: Store, namespace: str, text: str) -> Graph:
+        """A graph, with those of the flows that its nodes start."""
+        graph = self._known.get(text)
+        if graph is None:
+            name, _, version = text.rpartition("@")
+            data = await store.runs.get_definition(namespace, name, version)
+            if data is None:
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known)))
+            try:
+                graph = Graph.parse(data)
+            except (msgspec.DecodeError, RecursionError, InvalidInput) as error:
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from error
+            for child in graph.children:
+                await self.load(store, namespace, child.text)
+            self._known[text] = graph
+        return graph
+
+    async def save(self, store: Store, namespace: str, flow: BuiltFlow) -> None:
+        """See to it that the store has a flow's definitions: a run keeps the version it has."""
+        unsaved: Mapping[str, BuiltFlow] = {
+            text: each
+            for text, each in flow.with_children().items()
+            if (namespace, text) not in self._saved
+        }
+        for text, each in unsaved.items():
+            await store.runs.save_definition(namespace, each.name, each.version, each.graph.data)
+            self._saved.add((namespace, text))
+        self.add(flow)

@@ -11,12 +11,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.diagnostics import Path, declare, near, safe_repr, span_text
 from perdure.errors import InvalidInput
-from perdure.model.duration import DURATION_MAX, parse_duration
-from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN
-from perdure.model.moment import EARLIEST, LATEST, is_storable
+from perdure.model.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
+from perdure.model.outcome import Retried
 from perdure.model.payload import storable_text
+from perdure.model.times import (
+    DURATION_MAX,
+    EARLIEST,
+    LATEST,
+    is_storable,
+    nearest_duration,
+    nearest_storable,
+    parse_duration,
+)
 
 NAME_MAX = 200
 TEXT_MAX = 10_000
@@ -280,3 +290,33 @@ def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:
         (parameter,), name=parameter, expected=expected, value=safe_repr(value)
     )
     return InvalidInput(fault)
+
+
+def check_times(job: NewJob) -> None:
+    """Refuse a job whose times lie out of reach."""
+    for name, span in (("delay", job.delay), ("deadline", job.deadline)):
+        if not _is_near(span):
+            raise out_of_range(span, name, f"at most {DURATION_MAX.days} days")
+    for name, moment in (("run_at", job.run_at), ("deadline", job.deadline_at)):
+        if not _is_kept(moment):
+            years = f"between the years {EARLIEST.year} and {LATEST.year}"
+            raise out_of_range(moment, name, years)
+
+
+def reachable(outcome: Retried) -> Retried:
+    """The same outcome with its times in reach. Refused, it would leave its job without an end."""
+    until = outcome.until
+    return replace(
+        outcome,
+        delay=nearest_duration(outcome.delay),
+        hold_off=nearest_duration(outcome.hold_off),
+        until=None if until is None else nearest_storable(until),
+    )
+
+
+def _is_near(span: timedelta | None) -> bool:
+    return span is None or -DURATION_MAX <= span <= DURATION_MAX
+
+
+def _is_kept(moment: datetime | None) -> bool:
+    return moment is None or is_storable(moment)

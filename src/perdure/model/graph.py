@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.value import Value
 
 FAIL, CONTINUE = "fail", "continue"

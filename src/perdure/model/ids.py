@@ -1,9 +1,71 @@
-"""Names for the texts that identify things, so that one cannot stand in for another."""
+"""Ids and keys, as types of their own, so that one cannot stand in for another."""
 
 from __future__ import annotations
 
-from typing import NewType
+import re
+from functools import lru_cache
+from typing import Literal, NewType
+
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput
+from perdure.model.value import Value
 
 JobId = NewType("JobId", str)
 WorkerId = NewType("WorkerId", str)
 RunId = NewType("RunId", str)
+
+
+INVALID_KEY = declare("run.invalid_key", "{key!r} is not the key of a node")
+
+Part = Literal["", "check", "undo", "poll", "remind", "notify"]
+_TEXT = re.compile(r"(undo:|check:|poll:|remind:|notify:)?([^#\[\]:]+)(?:#(\d+))?(?:\[(\d+)\])?")
+
+
+class Key(Value):
+    """A node; of a loop, one iteration; of a map, one item. Is committed once."""
+
+    node: str
+    iteration: int = 0
+    """From 1 in a loop, else 0."""
+    item: int | None = None
+    """From 0 in a map."""
+    part: Part = ""
+    """What is done for the node besides its own work.
+
+    ``check`` asks whether a loop is done, ``undo`` takes back what the node did, ``poll`` asks
+    after what it paused for, ``remind`` waits for the next reminder of an approval, and
+    ``notify`` tells people of it.
+    """
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        if self.item is None and not self.iteration and not self.part:  # as nearly always
+            return self.node
+        return _encode(self)
+
+    @staticmethod
+    def parse(text: str) -> Key:
+        return _parse(text)
+
+
+@lru_cache(maxsize=65_536)
+def _encode(key: Key) -> str:
+    part = f"{key.part}:" if key.part else ""
+    iteration = f"#{key.iteration}" if key.iteration else ""
+    item = "" if key.item is None else f"[{key.item}]"
+    return f"{part}{key.node}{iteration}{item}"
+
+
+@lru_cache(maxsize=65_536)
+def _parse(text: str) -> Key:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise InvalidInput(INVALID_KEY.fault(("key",), key=text))
+    part, node, iteration, item = match.groups()
+    return Key(
+        node=node,
+        iteration=int(iteration or 0),
+        item=None if item is None else int(item),
+        part=(part or "").rstrip(":"),  # type: ignore[arg-type]  # one of those in the pattern
+    )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.value import Value
 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 1, 3, 5

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.model import check
-from perdure.model.duration import Duration
 from perdure.model.ids import JobId
+from perdure.model.times import Duration
 from perdure.model.value import Value
 
 Key = str | Callable[..., str] | None

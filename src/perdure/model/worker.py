@@ -1,11 +1,13 @@
-"""Workers as the record shows them, and what a look at the store tells a worker."""
+"""Workers as the store records them, what a poll tells a worker, and which work a worker serves."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.limit import LimitInfo
+from perdure.model.partition import Lane
 from perdure.model.value import Value
 
 
@@ -75,3 +77,26 @@ class PollResult(Value):
     """When the next schedule is to be looked at."""
     paused: tuple[str, ...] = ()
     """Queues that are paused: jobs of runs do not go on into them in place."""
+
+
+def is_live(worker: WorkerState, now: datetime, *, leases: float = 1) -> bool:
+    """Whether it has given a sign of life within its lease, or within so many of them.
+
+    ``now`` is the store's time, as the sign of life is.
+    """
+    return now - worker.seen_at <= leases * worker.info.lease
+
+
+def has_code(worker: WorkerInfo, *, task: str, flow: str) -> bool:
+    """Whether it has the version of the flow; without a flow, as of plain jobs, the task."""
+    return flow in worker.flows if flow else task in worker.tasks
+
+
+def has_tags(own: Collection[str] | None, wanted: Collection[str]) -> bool:
+    """Whether a worker with these tags takes such jobs; without tags it takes any."""
+    return own is None or all(tag in own for tag in wanted)
+
+
+def can_run(lane: Lane, *, queues: Collection[str], tags: Collection[str] | None) -> bool:
+    """Whether a worker with these queues and tags may claim from a lane."""
+    return lane.queue in queues and has_tags(tags, lane.tags)

@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-from perdure.client.context import Context
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
-from perdure.model.result import Complete, complete
-from perdure.nodes.config import has_template
-from perdure.nodes.kind import Kind, Settings
-from perdure.rules.condition import (
+from perdure.expr.condition import (
     condition_faults,
     condition_properties,
     explain_failure,
     parse_condition,
 )
-from perdure.rules.form import by_field, check_schema, faults_of
+from perdure.forms.schema import by_field, check_schema, faults_of
+from perdure.nodes.config import has_template
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import Complete, complete
 
 PASS, FAIL = "pass", "fail"
 

@@ -13,12 +13,12 @@ import msgspec
 
 from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput, Permanent
+from perdure.expr.path import Path, path_text
 from perdure.model import check
-from perdure.model.duration import DURATION_MAX
-from perdure.model.path import Path, path_text
 from perdure.model.payload import as_type
-from perdure.model.showing import cut, type_name
-from perdure.nodes.kind import Kind
+from perdure.model.text import cut, type_name
+from perdure.model.times import DURATION_MAX
+from perdure.tasks.node_type import Kind
 
 Span = str | int | float
 """A duration in a config, as ``as_duration`` reads it."""

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from perdure.client.context import Context
 from perdure.diagnostics import Fault
+from perdure.expr.condition import condition_faults, condition_properties, holds, parse_condition
 from perdure.model.condition import AllOf, AnyOf, Condition
-from perdure.model.result import Complete, complete
-from perdure.nodes.kind import Kind, Settings
-from perdure.rules.condition import (
-    condition_faults,
-    condition_properties,
-    holds,
-    parse_condition,
-)
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import Complete, complete
 
 YES, NO = "true", "false"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.client.context import Context
 from perdure.model.payload import to_json
-from perdure.nodes.kind import Kind, Settings
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
 
 
 class Note(Kind):

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perdure.client.context import Context
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
-from perdure.model.result import Complete, Fail, complete, failed
-from perdure.model.showing import shown, type_name
+from perdure.model.text import shown, type_name
 from perdure.nodes.config import TEMPLATE_IN_PORT, has_template
-from perdure.nodes.kind import Kind, Settings
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind, Settings
+from perdure.tasks.result import Complete, Fail, complete, failed
 
 _LISTED_MAX = 20
 """How many cases a message names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
+from perdure.model.check import reachable
 from perdure.model.failure import Failure
 from perdure.model.job import Status
 from perdure.model.outcome import (
@@ -16,7 +17,6 @@ from perdure.model.outcome import (
     Released,
     Retried,
 )
-from perdure.model.reach import reachable
 
 
 class Written(NamedTuple):

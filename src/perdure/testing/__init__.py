@@ -2,12 +2,11 @@
 
 from perdure.clock import ManualClock
 from perdure.errors import NotFaked, NotSettled
-from perdure.testing.fakes import in_turn
+from perdure.testing.fakes import MadeCall, in_turn
+from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.kit import AsyncKit
-from perdure.testing.kit_blocking import Kit, KitJob, KitRun
-from perdure.testing.kit_jobs import AsyncKitJob
-from perdure.testing.kit_runs import AsyncKitRun
-from perdure.testing.staging import MadeCall
+from perdure.testing.runs import AsyncKitRun
+from perdure.testing.sync import Kit, KitJob, KitRun
 
 __all__ = [
     "AsyncKit",

@@ -17,18 +17,16 @@ from perdure.client.submitting import AnyFlow
 from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.flow import BuiltFlow
-from perdure.model.key import Key
+from perdure.model.ids import Key
 from perdure.model.run import OnExisting
-from perdure.model.task import Task
-from perdure.testing.fakes import Target
-from perdure.testing.kit_crew import Crew, CrewSettings
-from perdure.testing.kit_jobs import AsyncKitJob
-from perdure.testing.kit_place import KitPlace
-from perdure.testing.kit_runs import AsyncKitRun
-from perdure.testing.staging import MadeCall, Stage
+from perdure.model.times import Duration
+from perdure.tasks.task import Task
+from perdure.testing.fakes import MadeCall, Stage, Target
+from perdure.testing.gate import Crew, CrewSettings, KitPlace
+from perdure.testing.jobs import AsyncKitJob
+from perdure.testing.runs import AsyncKitRun
 from perdure.worker.secrets import Provider
 from perdure.worker.settings import checked_concurrency
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure.testing.kit_blocking import Kit
+from perdure.testing.sync import Kit
 
 
 @pytest.fixture

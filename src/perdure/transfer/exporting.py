@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreInUse
+from perdure.model import worker
 from perdure.model.value import Value
-from perdure.rules import serving
 from perdure.store.contract import Store
 from perdure.store.contract.transfer import Contents, TransferStore
 from perdure.store.opening import store_at
+from perdure.transfer.file import written
 from perdure.transfer.format import FORMAT, SCHEMA, Header, name_of
-from perdure.transfer.writing import written
 
 NOT_MOVABLE = declare(
     "store.not_movable",
@@ -74,7 +74,7 @@ async def _check_idle(store: Store, contents: Contents) -> None:
     workers = [
         each.info.id
         for each in await store.queries.workers(None)
-        if serving.is_live(each, contents.at)
+        if worker.is_live(each, contents.at)
     ]
     if workers:
         live = f"and {len(workers) - 1} more are live" if len(workers) > 1 else "is live"

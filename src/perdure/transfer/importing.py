@@ -10,7 +10,7 @@ from perdure.store.contract import Store
 from perdure.store.contract.transfer import TransferRow
 from perdure.store.opening import store_at
 from perdure.transfer.exporting import Progress, Transferred, transfer_of
-from perdure.transfer.reading import ExportFile
+from perdure.transfer.file import ExportFile
 
 
 async def import_store(

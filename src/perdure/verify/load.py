@@ -17,7 +17,7 @@ from perdure.model.graph import Graph
 from perdure.model.ids import JobId
 from perdure.model.job import Job
 from perdure.model.run import LoadedRun, Run, RunState, Snapshot, Wait, WaitFilter, WaitKind
-from perdure.rules.serving import is_live
+from perdure.model.worker import is_live
 from perdure.store.contract import EventsAfter, Store
 from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import GRACE, VerifySettings, contradiction

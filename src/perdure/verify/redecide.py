@@ -16,6 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Code, declare
+from perdure.engine.decide import decide, fork, submit
+from perdure.engine.decision import Decision, Schedule
 from perdure.errors import ValueMissing
 from perdure.model import event as events
 from perdure.model.event import Event, StoredEvent, Then
@@ -25,8 +27,6 @@ from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import NewWait
 from perdure.model.value import Value
-from perdure.rules.decide import decide, fork, submit
-from perdure.rules.decision import Decision, Schedule
 from perdure.verify.replay import Replay, Step, origins
 from perdure.verify.triggers import NULL, EventInContext, trigger_of
 

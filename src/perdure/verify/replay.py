@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.engine.fold import fold
 from perdure.errors import EventLogCorrupt, UnknownEvent
 from perdure.model.event import Event, RunForked, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.run import RunState
 from perdure.model.value import Value
-from perdure.rules.fold import fold
 
 
 class Step(Value):

@@ -13,7 +13,9 @@ import msgspec
 
 from perdure.model import event as events
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
-from perdure.model.happening import (
+from perdure.model.ids import Key
+from perdure.model.run import LiveKind, RunState, RunStatus
+from perdure.model.trigger import (
     Answered,
     AttemptFailed,
     CancelAsked,
@@ -31,9 +33,7 @@ from perdure.model.happening import (
     UnpauseAsked,
     WaitDue,
 )
-from perdure.model.key import Key
-from perdure.model.report import ReportStatus
-from perdure.model.run import LiveKind, RunState, RunStatus
+from perdure.model.wait import ReportStatus
 from perdure.verify.replay import Step
 
 NULL = b"null"

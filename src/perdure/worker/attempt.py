@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Protocol
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.client.context import AbortSignal, Context, StepKeeper
 from perdure.diagnostics import declare
+from perdure.engine.failures import Budget, after_error, describe
 from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
+from perdure.expr.template import TemplateSkips
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import (
@@ -34,12 +35,10 @@ from perdure.model.outcome import (
     Skipped,
 )
 from perdure.model.payload import Codec
-from perdure.model.policy import CallPolicy, decode_policy
-from perdure.model.report import Resumption
-from perdure.model.task import Task
-from perdure.rules.failure import describe
-from perdure.rules.retry import Budget, after_error
-from perdure.rules.template import TemplateSkips
+from perdure.model.retry import CallPolicy, decode_policy
+from perdure.model.wait import Resumption
+from perdure.tasks.context import AbortSignal, Context, StepKeeper
+from perdure.tasks.task import Task
 from perdure.worker.calls import (
     INVALID_STORED_INPUT,
     Arguments,
@@ -48,8 +47,8 @@ from perdure.worker.calls import (
     before_retry,
     stored_call,
 )
-from perdure.worker.masking import Masker
 from perdure.worker.node_calls import NodeRules
+from perdure.worker.secrets import Masker
 
 _log = logging.getLogger("perdure.worker")
 

@@ -10,16 +10,14 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
-from perdure.model.ids import RunId
+from perdure.model.ids import Key, RunId
 from perdure.model.job import ClaimedJob
-from perdure.model.key import Key
 from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
-from perdure.model.report import ReportStatus, Resumption
-from perdure.model.result import CANNOT_PAUSE, Pause
-from perdure.worker.masking import SECRET_IN_NAME, Masker
+from perdure.model.wait import ReportStatus, Resumption
+from perdure.tasks.result import CANNOT_PAUSE, Pause
 from perdure.worker.results import paused_outcome
-from perdure.worker.secrets import ResolvedSecrets, Secrets
+from perdure.worker.secrets import SECRET_IN_NAME, Masker, ResolvedSecrets, Secrets
 
 NOTHING_BEFORE = Resumption()
 

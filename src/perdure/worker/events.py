@@ -1,19 +1,22 @@
-"""What a worker tells in-process listeners. A listener that fails is logged and changes nothing."""
+"""Worker events, their listeners, counters. A failing listener is logged and changes nothing."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from perdure import clock
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.failure import Failure
-from perdure.model.job import Progress
+from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
+from perdure.model.outcome import Buried, Failed, NodeOutcome, Retried
 from perdure.model.value import Value
+from perdure.worker.attempt import Attempt
 
 UNKNOWN_EVENT = declare(
     "worker.unknown_event",
@@ -163,3 +166,131 @@ def _check(kind: object, listener: object) -> None:
         raise check.wrong_type(listener, "listener", "a function that takes an event")
     if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
         raise InvalidInput(ASYNC_LISTENER.fault(("listener",), listener=listener))
+
+
+class WorkerStats(Value):
+    """Counts of one worker. ``running`` and ``concurrency`` are of this moment."""
+
+    started: int
+    completed: int
+    failed: int
+    retried: int
+    dead: int
+    cancelled: int
+    released: int
+    claims_lost: int
+    taken_over: int
+    """Jobs of dead workers that this one saw to."""
+    running: int
+    concurrency: int
+    average_duration: timedelta | None
+    """Over completed jobs."""
+    updated_at: datetime | None
+
+
+class Tally:
+    """The counters behind :class:`WorkerStats`."""
+
+    def __init__(self) -> None:
+        self.started = self.completed = self.failed = self.retried = self.dead = 0
+        self.cancelled = self.released = self.claims_lost = self.taken_over = 0
+        self.seconds = 0.0
+        self.updated_at: datetime | None = None
+
+    def stats(self, running: int, concurrency: int) -> WorkerStats:
+        average = timedelta(seconds=self.seconds / self.completed) if self.completed else None
+        return WorkerStats(
+            started=self.started,
+            completed=self.completed,
+            failed=self.failed,
+            retried=self.retried,
+            dead=self.dead,
+            cancelled=self.cancelled,
+            released=self.released,
+            claims_lost=self.claims_lost,
+            taken_over=self.taken_over,
+            running=running,
+            concurrency=concurrency,
+            average_duration=average,
+            updated_at=self.updated_at,
+        )
+
+
+class Report:
+    """The tally and the listeners of one worker."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.listeners = Listeners()
+        self.tally = Tally()
+
+    def wants(self, kind: type[WorkerEvent]) -> bool:
+        return self.listeners.wants(kind)
+
+    def emit(self, event: WorkerEvent) -> None:
+        self.listeners.emit(event)
+
+    def job(
+        self, kind: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
+    ) -> None:
+        if not self.listeners.wants(kind):
+            return
+        node = job.node if isinstance(job, ClaimedJob) else None
+        event = kind(
+            worker=self.worker,
+            job_id=job.claim.id if isinstance(job, ClaimedJob) else job.id,
+            task=job.lane.task,
+            queue=job.lane.queue,
+            attempt=job.attempt,
+            run_id=None if node is None else node.run,
+            node=None if node is None else node.key,
+            **details,
+        )
+        self.listeners.emit(event)
+
+    def taken_over(self, job: TakenOver) -> None:
+        """Count and tell what became of a job whose worker was gone."""
+        self.tally.taken_over += 1
+        self.tally.updated_at = clock.system_clock()
+        self.job(JobTakenOver, job, holder=job.worker, failure=job.failure)
+        if job.after is Status.DEAD:
+            self.tally.dead += 1
+            self.job(JobDead, job, failure=job.failure)
+        elif job.after is Status.CANCELLED:
+            self.tally.cancelled += 1
+            self.job(JobCancelled, job)
+
+    def expired(self, job: Expired) -> None:
+        """Count and tell that a job failed because nobody started it in time."""
+        self.tally.failed += 1
+        self.tally.updated_at = clock.system_clock()
+        self.job(JobFailed, job, failure=job.failure)
+
+    def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
+        """Count and tell how an attempt ended in the record."""
+        tally, job = self.tally, attempt.job
+        tally.updated_at = clock.system_clock()
+        if status is None:
+            tally.claims_lost += 1
+            self.job(ClaimLost, job)
+        elif status is Status.COMPLETED:
+            tally.completed += 1
+            seconds = attempt.seconds
+            tally.seconds += seconds
+            if self.wants(JobCompleted):
+                self.job(JobCompleted, job, duration=timedelta(seconds=seconds))
+        elif status is Status.CANCELLED:
+            tally.cancelled += 1
+            self.job(JobCancelled, job)
+        elif isinstance(outcome, Failed):
+            tally.failed += 1
+            self.job(JobFailed, job, failure=outcome.failure)
+        elif isinstance(outcome, Buried):
+            tally.dead += 1
+            self.job(JobDead, job, failure=outcome.failure)
+        elif isinstance(outcome, Retried):
+            tally.retried += 1
+            self.job(JobRetried, job, failure=outcome.failure)
+        else:
+            tally.released += 1
+            self.job(JobReleased, job)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
-from perdure.model.key import Key
+from perdure.model.ids import Key
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.worker.attempt import Attempt
 from perdure.worker.calls import refuse_pause

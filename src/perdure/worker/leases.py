@@ -1,7 +1,8 @@
-"""Leases: renewed for all jobs of a worker in one statement, from a thread of its own.
+"""Renew leases and check held claims.
 
-The thread has its own event loop and its own handle on the store, so neither a busy event loop nor
-a blocking task can make a live worker look dead. It also keeps the worker's own row alive.
+Leases of all jobs are renewed in one statement, from a thread with its own event loop and its own
+handle on the store, so neither a busy event loop nor a blocking task can make a live worker look
+dead. It also keeps the worker's own row alive.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from perdure import clock
 from perdure.model.job import Claim
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
-from perdure.worker.bodies import tell
+from perdure.worker.attempt import Attempt
+from perdure.worker.executors import tell
 from perdure.worker.pauses import set_within
 
 RENEWALS_PER_LEASE = 3
@@ -108,3 +111,51 @@ class LeaseKeeper:
             renewal = await self._store.jobs.renew(info.id, claims, self._lease)
             self._tell(claims, renewal)
         await self._store.maintenance.register_worker(info)
+
+
+INTERVAL_SECONDS = 1.0
+YOUNG_SECONDS = 0.5
+"""Most jobs are over before an unhinted look at them would pay."""
+
+
+class ClaimWatch:
+    """Looks until stopped, and passes every answer on with the claims it is about."""
+
+    def __init__(
+        self,
+        store: Store,
+        held: Callable[[], Collection[Attempt]],
+        tell: Callable[[Sequence[Claim], Renewal], None],
+    ) -> None:
+        self._store = store
+        self._held = held
+        self._tell = tell
+        self._hinted = asyncio.Event()
+        self._is_stopping = False
+
+    def look(self) -> None:
+        self._hinted.set()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._hinted.set()
+
+    async def run(self) -> None:
+        while not self._is_stopping:
+            await set_within(self._hinted, INTERVAL_SECONDS)
+            try:
+                await self._look()
+            except Exception:
+                _log.exception("checking claims failed; trying again")
+
+    async def _look(self) -> None:
+        is_hinted = self._hinted.is_set()
+        self._hinted.clear()
+        now = clock.monotonic()
+        claims = [
+            attempt.claim
+            for attempt in self._held()
+            if not attempt.is_over and (is_hinted or now - attempt.started_at > YOUNG_SECONDS)
+        ]
+        if claims:
+            self._tell(claims, await self._store.jobs.check(claims))

@@ -12,13 +12,13 @@ from typing import Any
 
 from perdure.diagnostics import Fault, declare
 from perdure.errors import CheckFailed, InvalidInput, Permanent, TemplateMissing, fault_text
-from perdure.model.flow import BuiltFlow
+from perdure.expr.condition import explain_failure, holds, parse_condition
+from perdure.expr.template import TemplateUse, render, template_names
+from perdure.flows.built import BuiltFlow
+from perdure.forms.schema import faults_of
 from perdure.model.graph import ORDINARY, Check, Graph, TaskNode
 from perdure.model.payload import from_json
-from perdure.model.result import UNKNOWN_PORT
-from perdure.rules.condition import explain_failure, holds, parse_condition
-from perdure.rules.form import faults_of
-from perdure.rules.template import TemplateUse, render, template_names
+from perdure.tasks.result import UNKNOWN_PORT
 from perdure.worker.calls import Arguments, BodyCall
 
 SECRET = "secret"

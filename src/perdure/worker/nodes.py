@@ -8,17 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.client.registry import TaskRegistry
 from perdure.diagnostics import declare, safe_repr
+from perdure.engine.failures import describe
 from perdure.errors import InvalidInput, Permanent, UnknownTask, WorkerDied
-from perdure.model import happening
+from perdure.flows.built import NOT_BUILT, BuiltFlow
+from perdure.model import trigger
 from perdure.model.failure import Failure
-from perdure.model.flow import NOT_BUILT, BuiltFlow
 from perdure.model.graph import Call, Graph, LoopNode
-from perdure.model.happening import AttemptFailed, FailedForGood, Finished, Happening
+from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob, NewJob
-from perdure.model.key import Key
-from perdure.model.lane import Lane
 from perdure.model.outcome import (
     Buried,
     Cancelled,
@@ -29,10 +27,12 @@ from perdure.model.outcome import (
     Retried,
     Skipped,
 )
+from perdure.model.partition import Lane
 from perdure.model.payload import Codec, from_json
 from perdure.model.run import CommitAnswer
-from perdure.model.task import Task
-from perdure.rules.failure import describe
+from perdure.model.trigger import AttemptFailed, FailedForGood, Finished, Happening
+from perdure.tasks.node_type import TaskRegistry
+from perdure.tasks.task import Task
 from perdure.worker.attempt import Attempt
 from perdure.worker.node_calls import NodeRules, rules_of
 from perdure.worker.secrets import Secrets
@@ -124,9 +124,9 @@ def happening_of(
         case Completed():
             return _finished(key, outcome, codec.decode(outcome.output), graph, code)
         case Skipped():
-            return happening.Skipped(key=key, reason=outcome.reason)
+            return trigger.Skipped(key=key, reason=outcome.reason)
         case Paused():
-            return happening.Paused(
+            return trigger.Paused(
                 key=key,
                 checkpoint=codec.decode(outcome.checkpoint),
                 name=outcome.name,

@@ -22,19 +22,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from perdure.client.context import AbortSignal, StepKeeper
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, MissingSecret, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
 from perdure.model.payload import from_json
-from perdure.model.report import Resumption
-from perdure.model.task import Task
 from perdure.model.value import Value
+from perdure.model.wait import Resumption
+from perdure.tasks.context import AbortSignal, StepKeeper
+from perdure.tasks.task import Task
 from perdure.worker.attempt import Attempt, Crew
-from perdure.worker.bodies import tell
+from perdure.worker.executors import Threads, tell
 from perdure.worker.judging import judged
-from perdure.worker.threads import Threads
 
 NOT_IMPORTABLE = declare(
     "task.not_importable",
@@ -129,7 +128,7 @@ FromChild = Begun | Reported | StepAsked | SecretAsked | Ended
 
 class _Child:
     def __init__(self) -> None:
-        from perdure.worker.child import main
+        from perdure.worker.process_child import main
 
         context = multiprocessing.get_context("spawn")
         self.pipe: Connection

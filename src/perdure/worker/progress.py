@@ -14,7 +14,7 @@ from collections.abc import Callable
 from perdure.model.job import Progress
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
-from perdure.worker.bodies import tell
+from perdure.worker.executors import tell
 
 INTERVAL_SECONDS = 0.25
 _log = logging.getLogger("perdure.worker")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure.engine.failures import describe
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.outcome import Completed, Failed, NodeOutcome, Paused, Skipped
 from perdure.model.payload import storable_text, to_json
-from perdure.model.result import Complete, Fail, Pause, Skip
-from perdure.rules.failure import describe
-from perdure.worker.masking import Masker
+from perdure.tasks.result import Complete, Fail, Pause, Skip
+from perdure.worker.secrets import Masker
 
 RESULTS = frozenset({Complete, Pause, Skip, Fail})
 """The types of what a body returns to say more than its output."""

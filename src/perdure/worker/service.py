@@ -15,13 +15,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.engine.acting import Acting
-from perdure.engine.graphs import Graphs
-from perdure.engine.ticking import Ticking
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Acting
+from perdure.engine.ticks import Ticking
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, ClaimedJob, Progress, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import (
     Buried,
     Completed,
@@ -32,39 +31,35 @@ from perdure.model.outcome import (
     Retried,
     Skipped,
 )
+from perdure.model.partition import Lane
 from perdure.model.payload import Codec
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt, Body, Steps, Stop
-from perdure.worker.bodies import CoroutineBody, ThreadBody, tell
-from perdure.worker.claims import ClaimLoop
-from perdure.worker.commits import Commits, moves_run
+from perdure.worker.claims import ClaimLoop, KnownLanes
+from perdure.worker.commits import Commits, NodeSettled, RunCommits, moves_run
+from perdure.worker.due_schedules import ScheduleDuty
+from perdure.worker.due_waits import WaitDuty
 from perdure.worker.events import (
     JobAborting,
     JobProgressed,
     JobStarted,
+    Report,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
 )
-from perdure.worker.housekeeping.keeper import Housekeeper
-from perdure.worker.housekeeping.schedules import ScheduleDuty
-from perdure.worker.housekeeping.waits import WaitDuty
-from perdure.worker.lanes import KnownLanes
-from perdure.worker.leases import LeaseKeeper
+from perdure.worker.executors import CoroutineBody, ThreadBody, Threads, tell
+from perdure.worker.janitor import Housekeeper
+from perdure.worker.leases import ClaimWatch, LeaseKeeper
 from perdure.worker.node_calls import NodeRules
 from perdure.worker.nodes import Code, continued, poison_pill, yields
+from perdure.worker.poller import Scout
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
-from perdure.worker.report import Report
-from perdure.worker.run_commits import RunCommits
-from perdure.worker.run_commits import Settled as NodeSettled
-from perdure.worker.scout import Scout
 from perdure.worker.settings import WorkerSettings
 from perdure.worker.slots import Slots
 from perdure.worker.steps import AttemptSteps
-from perdure.worker.threads import Threads
-from perdure.worker.watch import ClaimWatch
 
 UNCOMMITTED_MAX = 5_000
 """Outcomes that may wait for the store before no more jobs are claimed."""

@@ -7,9 +7,9 @@ from datetime import timedelta
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.model import check
-from perdure.model.duration import Duration
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.limit import Limit
+from perdure.model.times import Duration
 from perdure.model.value import Value
 
 CONCURRENCY_MAX = 10_000

@@ -1,10 +1,4 @@
-"""Several worker processes under one that restarts the dead and stops them all.
-
-A pipe joins the supervisor and each child. A letter on it asks the child to stop, and its end
-tells the child that the supervisor is gone, however that died. Stops do not travel as signals: a
-terminal and most service managers signal the children as well, and a child that got the same stop
-twice would take the second for an impatient one.
-"""
+"""Several worker processes: restarted with back-off when they crash, and stopped together."""
 
 from __future__ import annotations
 
@@ -17,10 +11,29 @@ from datetime import timedelta
 
 from perdure import clock
 from perdure.model.value import Value
-from perdure.rules.restarts import deaths_in_a_row, restart_delay
 from perdure.worker.events import WorkerStarted
 from perdure.worker.pauses import set_within
 from perdure.worker.worker import Worker
+
+FIRST_DELAY = timedelta(seconds=0.5)
+DELAY_MAX = timedelta(seconds=30)
+STEADY_AFTER = timedelta(seconds=60)
+"""A process that was up this long is healthy: its death counts as the first."""
+
+
+def deaths_in_a_row(before: int, up_for: timedelta) -> int:
+    """Count one more death, after ``before`` earlier ones and this time up."""
+    return 1 if up_for >= STEADY_AFTER else before + 1
+
+
+def restart_delay(deaths: int) -> timedelta:
+    """How long to wait after that many deaths in a row."""
+    if deaths < 1:
+        raise ValueError(f"deaths={deaths} must be at least 1")
+    # Long before this many doublings the cap holds, and nothing can overflow.
+    doublings = min(deaths - 1, 32)
+    return min(DELAY_MAX, FIRST_DELAY * (1 << doublings))
+
 
 KILL_MARGIN = timedelta(seconds=15)
 """How long after its grace period a child may still write, before it is taken for hung."""

@@ -15,25 +15,24 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.client.registry import TaskRegistry
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
+from perdure.flows.built import BuiltFlow
 from perdure.model import check
-from perdure.model.duration import Duration
-from perdure.model.flow import BuiltFlow
 from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.limit import Limit, info_of
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
-from perdure.model.task import Task
+from perdure.model.times import Duration
 from perdure.model.worker import TaskLimits, WorkerInfo
-from perdure.rules.limits import check_worker_limits
+from perdure.store.admission import check_worker_limits
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.worker.events import WorkerEvent
+from perdure.tasks.node_type import TaskRegistry
+from perdure.tasks.task import Task
+from perdure.worker.events import Report, WorkerEvent, WorkerStats
 from perdure.worker.nodes import Code, FlowCode
 from perdure.worker.processes import check_importable
-from perdure.worker.report import Report
 from perdure.worker.secrets import Provider, Secrets
 from perdure.worker.service import Service
 from perdure.worker.settings import (
@@ -42,7 +41,6 @@ from perdure.worker.settings import (
     kept,
     one_namespace,
 )
-from perdure.worker.stats import WorkerStats
 
 E = TypeVar("E", bound=WorkerEvent)
 

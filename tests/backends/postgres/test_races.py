@@ -9,8 +9,8 @@ import pytest
 
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import Completed, Failed, Outcome
+from perdure.model.partition import Lane
 from perdure.store.lifecycle import Operation
 from perdure.store.postgres.store import PostgresStore
 from tests.backends.postgres.waiting import row_held, until_somebody_waits

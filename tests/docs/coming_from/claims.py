@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 import perdure
-from perdure.client.flow_options import ApprovalOptions, NodeOptions, TaskOptions
-from perdure.rules.enqueueing import CallOptions
+from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
+from perdure.tasks.calls import CallOptions
 from tests.docs.pages import ROOT, Page
 
 SYSTEMS = ["cycgraph", "sayiir", "workglow", "agent-swarm", "cinatra"]

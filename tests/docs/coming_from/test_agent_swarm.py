@@ -23,7 +23,7 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
-from perdure.model.flow import BuiltFlow
+from perdure.flows.built import BuiltFlow
 from tests.client.runs import until
 from tests.docs.coming_from.conftest import Hire
 from tests.worker.harness import Gate

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from perdure.model.facts import EndedCounts, FlowRuns, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.insight import EndedCounts, FlowRuns, StorageReport
 from perdure.model.job import QueueDepth, QueueInfo, StatusChange
 from perdure.model.run import FlowCount
 from perdure.store.lifecycle import Operation

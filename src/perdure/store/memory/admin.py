@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Any
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.duration import nearest_duration
+from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import FINISHED, HELD, JobFilter, QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import ENDED, FlowCount, RunStatus
-from perdure.rules.rank import moved_rank
+from perdure.model.times import nearest_duration
+from perdure.store.admission import moved_rank
 from perdure.store.contract import AdminStore
 from perdure.store.lifecycle import Operation, starts_from
 from perdure.store.memory.jobs import live_rival

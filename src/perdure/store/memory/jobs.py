@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.errors import FingerprintTaken, JobCancelled
-from perdure.model.duration import nearest_duration
+from perdure.model.check import check_times
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
@@ -28,11 +28,11 @@ from perdure.model.outcome import (
     Retried,
     Settlement,
 )
-from perdure.model.reach import check_times
 from perdure.model.retry import type_name
+from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
-from perdure.rules import limits
-from perdure.rules.rank import moved_rank, rank_of
+from perdure.store import admission
+from perdure.store.admission import moved_rank, rank_of
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.lifecycle import Operation, after_settling
@@ -137,7 +137,7 @@ def record_starts(
     for key, count in Counter(key for job in started for key in job.limit_keys).items():
         record = transaction.limit(namespace, key)
         record.last_start_at = transaction.now
-        record.count_until(transaction.now + limits.memory_of(rules, key))
+        record.count_until(transaction.now + admission.memory_of(rules, key))
         windows = [rule.window for rule in rules if rule.key == key and rule.window is not None]
         if windows:
             record.starts.append((transaction.now, count))
@@ -169,18 +169,18 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     }
     rules = tuple(dict.fromkeys(rule for lane_rules in lanes.values() for rule in lane_rules))
     usages = {rule: _usage(transaction, request.namespace, rule) for rule in rules}
-    rooms = limits.rooms(usages, transaction.now)
+    rooms = admission.rooms(usages, transaction.now)
 
     candidates = ((job.id, _keys(job, lanes)) for job in _in_order(transaction, request, lanes))
     left = {key: room.count for key, room in rooms.items()}
-    chosen = limits.share_out(candidates, left, request.limit)
+    chosen = admission.share_out(candidates, left, request.limit)
 
     started = [_start(transaction, JobId(id), request, lanes) for id in chosen]
     record_starts(transaction, request.namespace, started, rules)
     return Claimed(
         jobs=[job.as_claimed() for job in started],
         now=transaction.now,
-        opens_at=limits.opens_at(rooms),
+        opens_at=admission.opens_at(rooms),
     )
 
 

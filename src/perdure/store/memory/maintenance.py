@@ -8,13 +8,13 @@ from heapq import nsmallest
 from itertools import islice
 
 from perdure.errors import DeadlineExceeded, WorkerDied
-from perdure.model.duration import nearest_duration
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.retry import type_name
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule
+from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, WorkerInfo
 from perdure.store.contract import SURVEY_LANES_MAX, MaintenanceStore
 from perdure.store.lifecycle import Operation, after_take_over

@@ -17,7 +17,7 @@ from perdure.model.job import (
     Progress,
     Status,
 )
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitKind
 from perdure.model.value import Value
 

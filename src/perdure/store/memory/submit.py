@@ -8,12 +8,11 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from perdure.errors import RunExists
-from perdure.model.duration import nearest_duration
 from perdure.model.event import NewEvent, StoredEvent
 from perdure.model.job import HELD, NewJob
-from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Submitted, WaitKind
-from perdure.rules.cooldown import LastRun, cooled
+from perdure.model.times import nearest_duration, nearest_storable
+from perdure.store.admission import LastRun, cooled
 from perdure.store.memory.jobs import insert
 from perdure.store.memory.records import KeptEvent, Place, StoredJob, StoredRun, StoredWait
 from perdure.store.memory.state import StepHolder

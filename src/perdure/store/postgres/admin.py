@@ -9,12 +9,12 @@ from functools import lru_cache
 import asyncpg
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
-from perdure.model.duration import nearest_duration
+from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId
-from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import HELD, QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
+from perdure.model.times import nearest_duration
 from perdure.store.contract import AdminStore
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Operation, starts_from

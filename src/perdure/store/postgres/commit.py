@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.model.check import check_times, reachable
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, Claim, NewJob, Status
-from perdure.model.lane import Lane
-from perdure.model.reach import check_times, reachable
+from perdure.model.partition import Lane
 from perdure.model.run import (
     CommitAnswer,
     CommitResult,

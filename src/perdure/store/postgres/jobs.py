@@ -14,16 +14,16 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.errors import FingerprintTaken, JobCancelled
-from perdure.model.duration import nearest_duration
+from perdure.model.check import check_times
 from perdure.model.hint import Hint, HintKind
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Completed, Settlement
-from perdure.model.reach import check_times
 from perdure.model.retry import type_name
+from perdure.model.times import nearest_duration
 from perdure.model.worker import Renewal
-from perdure.rules import limits
+from perdure.store import admission
 from perdure.store.contract import ClaimRequest, JobStore, LaneRequest
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.hints import WriteHints
@@ -266,24 +266,24 @@ class LimitedClaim:
         usages, paused, now = await self._usage(connection, await self._lock(connection))
         lanes = [lane for lane in self._lanes if lane.queue not in paused]
         rules = dict.fromkeys(rule for lane in lanes for rule in lane.rules)
-        rooms = limits.rooms({rule: usages[rule] for rule in rules}, now)
+        rooms = admission.rooms({rule: usages[rule] for rule in rules}, now)
         left = {key: room.count for key, room in rooms.items()}
 
         candidates = await self._candidates(connection, lanes, left, now)
         keys_of = {lane.lane: sorted({rule.key for rule in lane.rules}) for lane in lanes}
         lane_of = {row[0]: row[1] for row in candidates}
-        chosen = limits.share_out(
+        chosen = admission.share_out(
             ((id, keys_of[lane]) for id, lane in lane_of.items()), left, self._request.limit
         )
 
-        windows = limits.windows(rules)
+        windows = admission.windows(rules)
         rows = await self._start(
             connection, {id: keys_of[lane_of[id]] for id in chosen}, windows, now
         )
         return Claimed(
             jobs=[claimed_job(row, self._request.namespace) for row in rows],
             now=now,
-            opens_at=limits.opens_at(rooms),
+            opens_at=admission.opens_at(rooms),
         )
 
     async def _lock(self, connection: Connection) -> dict[str, Record]:
@@ -367,7 +367,7 @@ class LimitedClaim:
             list(counts),
             list(counts.values()),
             [windows.get(key) for key in counts],
-            [limits.memory_of(self._rules, key) for key in counts],
+            [admission.memory_of(self._rules, key) for key in counts],
         )
         return sorted(rows, key=by_rank)
 

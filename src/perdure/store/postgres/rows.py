@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from perdure.model.duration import nearest_duration
 from perdure.model.event import StoredEvent
 from perdure.model.failure import Cause, Failure
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
-from perdure.model.lane import Lane
-from perdure.model.moment import nearest_storable
 from perdure.model.outcome import Settlement
+from perdure.model.partition import Lane
 from perdure.model.run import LoadedRun, NewRun, NewWait, Run, Snapshot, Wait
+from perdure.model.times import nearest_duration, nearest_storable
 from perdure.store.outcomes import written_by
 from perdure.store.postgres.connection import Record
 from perdure.store.postgres.params import OutcomeColumns

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from secrets import randbits
 from typing import Any
 
+from perdure.model.check import check_times
 from perdure.model.job import Inserted, NewJob
-from perdure.model.reach import check_times
 from perdure.model.run import RunStatus, Submitted
 from perdure.model.schedule import (
     Schedule,

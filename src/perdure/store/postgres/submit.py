@@ -9,11 +9,11 @@ from secrets import randbits
 from typing import Any
 
 from perdure.errors import RunExists
-from perdure.model.duration import nearest_duration
+from perdure.model.check import check_times
 from perdure.model.ids import RunId
-from perdure.model.reach import check_times
 from perdure.model.run import ENDED, NewRun, NewWait, Run, RunStatus, Submitted
-from perdure.rules.cooldown import LastRun, cooled
+from perdure.model.times import nearest_duration
+from perdure.store.admission import LastRun, cooled
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.params import FirstEventColumns, NodeJobColumns, SubmitParams

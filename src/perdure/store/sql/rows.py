@@ -17,7 +17,7 @@ from perdure.model.event import Parent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, QueueInfo, Status
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.run import Run, RunStatus, Wait, WaitKind
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
 

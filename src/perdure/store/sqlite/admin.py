@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from perdure.errors import FingerprintTaken, JobBelongsToRun
+from perdure.model.facts import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.ids import JobId
-from perdure.model.insight import STRAYS_MAX, EndedCounts, FlowRuns, OrphanedRun, StorageReport
 from perdure.model.job import QueueDepth, QueueInfo, Status, StatusChange
 from perdure.model.run import FlowCount, RunStatus
 from perdure.store.contract import AdminStore

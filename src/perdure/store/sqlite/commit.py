@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from perdure.model.check import check_times
 from perdure.model.ids import JobId
 from perdure.model.job import HELD, NewJob, Status
-from perdure.model.lane import Lane
 from perdure.model.outcome import Settlement
-from perdure.model.reach import check_times
+from perdure.model.partition import Lane
 from perdure.model.run import (
     ENDED,
     CommitAnswer,
@@ -20,7 +20,7 @@ from perdure.model.run import (
     Ends,
     RunCommit,
 )
-from perdure.rules.rank import rank_of
+from perdure.store.admission import rank_of
 from perdure.store.sqlite.jobs import hint_at_moves, insert_jobs, settle_jobs
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,

@@ -9,16 +9,16 @@ from itertools import groupby
 from typing import NamedTuple
 
 from perdure.errors import FingerprintTaken, IllegalTransition, JobCancelled
+from perdure.model.check import check_times
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import FINISHED, HELD, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
 from perdure.model.outcome import Retried, Settlement
-from perdure.model.reach import check_times
 from perdure.model.retry import type_name
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
-from perdure.rules import limits
+from perdure.store import admission
 from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.lifecycle import Operation, after_settling, allows
@@ -267,9 +267,9 @@ def record_starts(
     counts = Counter(key for keys in started for key in keys)
     transaction.write_rows(
         "record_starts",
-        [(namespace, key, now, now + micros_in(limits.memory_of(rules, key))) for key in counts],
+        [(namespace, key, now, now + micros_in(admission.memory_of(rules, key))) for key in counts],
     )
-    windows = limits.windows(rule for rule in rules if rule.key in counts)
+    windows = admission.windows(rule for rule in rules if rule.key in counts)
     transaction.write_rows("add_starts", [(namespace, key, now, counts[key]) for key in windows])
     for key, window in windows.items():
         transaction.write(
@@ -313,7 +313,7 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
 def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneRules) -> Claimed:
     rules = tuple(dict.fromkeys(rule for of_lane in lanes.values() for rule in of_lane))
     usages = dict(zip(rules, _usages(transaction, request.namespace, rules), strict=True))
-    rooms = limits.rooms(usages, transaction.moment)
+    rooms = admission.rooms(usages, transaction.moment)
     open_lanes = [
         lane for lane, of_lane in lanes.items() if all(rooms[rule.key].count for rule in of_lane)
     ]
@@ -330,13 +330,13 @@ def _claim_limited(transaction: Transaction, request: ClaimRequest, lanes: LaneR
     lane_of = {str(number): lane for number, lane in front}
     candidates = ((number, keys[lane]) for number, lane in lane_of.items())
     left = {key: room.count for key, room in rooms.items()}
-    chosen = limits.share_out(candidates, left, request.limit)
+    chosen = admission.share_out(candidates, left, request.limit)
 
     rows = _start(transaction, request, [(number, keys[lane_of[number]]) for number in chosen])
     started = [keys[lane_of[number]] for number in chosen]
     record_starts(transaction, request.namespace, started, rules)
     claimed = _claimed(transaction, rows)
-    return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=limits.opens_at(rooms))
+    return Claimed(jobs=claimed.jobs, now=claimed.now, opens_at=admission.opens_at(rooms))
 
 
 def _start(

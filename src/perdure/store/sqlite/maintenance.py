@@ -11,7 +11,7 @@ from perdure.errors import DeadlineExceeded, WorkerDied
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.retry import type_name
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.model.duration import nearest_duration
 from perdure.model.event import StoredEvent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import Claim, ClaimedJob, FailedAttempt, Job, NewJob, Progress, QueueInfo
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.run import ENDED, Run, Wait
+from perdure.model.times import nearest_duration
 from perdure.model.worker import WorkerInfo, WorkerState
-from perdure.rules.rank import rank_of
+from perdure.store.admission import rank_of
 from perdure.store.sql import rows
 from perdure.store.sql.rows import JOB_COLUMNS, WAIT_COLUMNS, node_from
 

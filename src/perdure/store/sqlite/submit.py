@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from perdure.errors import RunExists
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import HELD
-from perdure.model.moment import nearest_storable
 from perdure.model.run import ENDED, NewRun, NewWait, Run, Submitted
-from perdure.rules.cooldown import LastRun, cooled
+from perdure.model.times import nearest_storable
+from perdure.store.admission import LastRun, cooled
 from perdure.store.sqlite.jobs import insert_jobs
 from perdure.store.sqlite.rows import JobRow, as_json, micros, micros_in, moment, run_from
 from perdure.store.sqlite.transaction import Transaction

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.graph import APPROVE, ApprovalNode, Graph, SignalNode
-from perdure.model.report import LAST, ReportStatus
 from perdure.model.run import AnswerState, ApprovalState, RunState
+from perdure.model.wait import LAST, ReportStatus
 from perdure.verify.load import RunView
 
 _NOBODY = ApprovalState()

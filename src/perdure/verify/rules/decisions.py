@@ -8,12 +8,12 @@ from datetime import timedelta
 import msgspec
 
 from perdure.diagnostics import Finding, declare
-from perdure.engine.new_jobs import call_of
-from perdure.model.duration import nearest_duration
+from perdure.engine.plan import call_of
 from perdure.model.job import FINISHED
-from perdure.model.lane import Lane
+from perdure.model.partition import Lane
 from perdure.model.run import LiveKind, Wait, WaitKind
-from perdure.rules.rank import rank_of
+from perdure.model.times import nearest_duration
+from perdure.store.admission import rank_of
 from perdure.verify.load import RunView, decoded, is_json
 from perdure.verify.redecide import Opened
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.diagnostics import Finding, declare
-from perdure.engine.new_jobs import summary_of
+from perdure.engine.plan import summary_of
+from perdure.engine.snapshot import FORMAT, restore
 from perdure.model import event as events
 from perdure.model.run import LiveKind, RunStatus
-from perdure.rules.snapshot import FORMAT, restore
 from perdure.verify.load import RunView, is_json
 from perdure.verify.replay import Step
 

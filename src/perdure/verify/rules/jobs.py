@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import Code, Finding, declare
-from perdure.model.duration import DURATION_MAX
 from perdure.model.job import FINISHED, HELD, Job, JobState, Status
-from perdure.model.lane import UNREADABLE, Lane
-from perdure.model.policy import decode_policy
+from perdure.model.partition import UNREADABLE, Lane
+from perdure.model.retry import decode_policy
+from perdure.model.times import DURATION_MAX
 from perdure.store.contract.audit import JobColumns
 from perdure.verify.finding import VerifySettings, contradiction
 from perdure.verify.load import decoded, late_by

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perdure.diagnostics import Finding, declare
 from perdure.model.job import FINISHED, HELD, Status
-from perdure.model.lane import UNREADABLE, Lane
+from perdure.model.partition import UNREADABLE, Lane
 from perdure.model.run import ENDED, LiveKind, RunStatus, Wait, WaitKind
 from perdure.verify.load import NOT_STORED, RunView
 

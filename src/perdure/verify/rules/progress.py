@@ -8,7 +8,7 @@ from typing import Any
 from perdure.diagnostics import Finding, declare
 from perdure.model import event as events
 from perdure.model.event import Event
-from perdure.model.key import Key
+from perdure.model.ids import Key
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.verify.load import RunView
 from perdure.verify.replay import Step

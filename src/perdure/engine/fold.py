@@ -1,0 +1,571 @@
+"""Event by event, from the log to the state of a run, including its live jobs, waits and children.
+
+Folding needs no graph, no task code and no version of the deciding rules: each event carries
+what followed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from immutables import Map
+from msgspec.structs import replace
+
+from perdure.errors import EventLogCorrupt
+from perdure.model.event import (
+    NOTHING,
+    ApprovalAnswered,
+    ApprovalReminded,
+    CompensationStarted,
+    Event,
+    ItemCompleted,
+    IterationCompleted,
+    NodeAsked,
+    NodeCompleted,
+    NodeFailed,
+    NodeNotified,
+    NodePaused,
+    NodePolled,
+    NodeReported,
+    NodeRetried,
+    NodeSkipped,
+    NodeUndone,
+    OutputChanged,
+    ReportIgnored,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunForked,
+    RunMigrated,
+    RunPaused,
+    RunRetried,
+    RunSkipped,
+    RunSubmitted,
+    RunUnpaused,
+    SignalReceived,
+    Then,
+    UndoFailed,
+)
+from perdure.model.graph import CONTINUE, ORDINARY
+from perdure.model.ids import Key, RunId
+from perdure.model.run import (
+    ENDED,
+    AnswerState,
+    ApprovalState,
+    LiveKind,
+    MapState,
+    NodeState,
+    NodeStatus,
+    PauseState,
+    RunState,
+    RunStatus,
+)
+from perdure.model.wait import LAST, ReportStatus
+
+Changes = dict[str, Any]
+"""Fields of the state, as they are after the event."""
+
+NOTHING_OPEN: Changes = {
+    "pauses": Map(),
+    "early": Map(),
+    "approvals": Map(),
+    "retried": Map(),
+}
+"""How far a node came with people and outside parties does not outlive its end by force."""
+_LIVE = NodeState(status=NodeStatus.LIVE)
+_SKIPPED = NodeState(status=NodeStatus.SKIPPED)
+_BLOCKED = NodeState(status=NodeStatus.BLOCKED)
+
+
+def follow(state: RunState, changes: Changes, then: Then) -> None:
+    """What an event led to at once."""
+    if then.mapped:
+        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
+        changes["maps"] = changes.get("maps", state.maps).update(begun)
+    if then.started:
+        changes["jobs"] = changes.get("jobs", state.jobs) + len(then.started)
+        _go_live(state, changes, then.started, LiveKind.JOB)
+        if changes.get("early", state.early):
+            _end_pauses(state, changes, then.started)
+    if then.waiting:
+        _go_live(state, changes, then.waiting, LiveKind.WAIT)
+    if then.children:
+        children = dict(then.children)
+        changes["children"] = changes.get("children", state.children).update(children)
+        _go_live(state, changes, children, LiveKind.CHILD)
+    if then.skipped or then.blocked:
+        ended = dict.fromkeys(then.skipped, _SKIPPED) | dict.fromkeys(then.blocked, _BLOCKED)
+        changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
+        _forget_arrivals(state, changes, ended)
+    if then.arrived:
+        counts = {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
+        changes["arrived"] = changes.get("arrived", state.arrived).update(counts)
+
+
+def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: LiveKind) -> None:
+    nodes = changes.get("nodes", state.nodes)
+    live = changes.get("live", state.live)
+    reached: list[str] = []
+    launched: dict[str, int] = {}
+    for text in texts:
+        live = live.set(text, kind)
+        key = Key.parse(text)
+        if key.item is not None:
+            launched[key.node] = max(launched.get(key.node, 0), key.item + 1)
+        elif key.part in ("", "check"):  # others stand beside the node
+            nodes = nodes.set(key.node, _live_node(nodes.get(key.node), key))
+            reached.append(key.node)
+    for id, count in launched.items():
+        maps = changes.get("maps", state.maps)
+        progress = replace(maps[id], launched=max(maps[id].launched, count))
+        changes["maps"] = maps.set(id, progress)
+        nodes = nodes.set(id, _LIVE)
+        reached.append(id)
+    changes["live"] = live
+    changes["nodes"] = nodes
+    _forget_arrivals(state, changes, reached)
+
+
+def _live_node(before: NodeState | None, key: Key) -> NodeState:
+    if before is None and not key.iteration:  # as nearly always
+        return _LIVE
+    ref = 0 if before is None else before.ref
+    return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
+
+
+def _forget_arrivals(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
+    """The edges of a node count until it is reached."""
+    arrived = changes.get("arrived", state.arrived)
+    if arrived:
+        for id in reached:
+            if id in arrived:
+                changes["arrived"] = arrived = arrived.delete(id)
+
+
+def leave(state: RunState, changes: Changes, text: str) -> None:
+    """A key is no longer live."""
+    live = changes.get("live", state.live)
+    kind = live.get(text)
+    if kind is not None:
+        changes["live"] = live.delete(text)
+        if kind is LiveKind.JOB:
+            changes["jobs"] = changes.get("jobs", state.jobs) - 1
+
+
+def leave_all(state: RunState, changes: Changes) -> None:
+    """The run ends, or turns to undoing: whatever is live is cancelled."""
+    cancelled: dict[str, NodeState] = {}
+    for text in state.live:
+        key = Key.parse(text)
+        former = state.nodes[key.node]
+        if key.part == "undo":  # nobody knows how far it came
+            cancelled[key.node] = replace(former, is_undone=True)
+        elif former.status is NodeStatus.LIVE:
+            cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
+    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **NOTHING_OPEN)
+
+
+def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
+    """Bodies that have been reported on are executed again."""
+    early, pauses = changes.get("early", state.early), changes.get("pauses", state.pauses)
+    for text in texts:
+        if (ref := early.get(text)) is not None and (former := pauses.get(text)):
+            pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
+            early = early.delete(text)
+            leave(state, changes, f"poll:{text}")
+    changes.update(early=early, pauses=pauses)
+
+
+def forget_pauses(state: RunState, changes: Changes, text: str) -> None:
+    """A key is completed: how it came there does not matter any more."""
+    for name in ("pauses", "progress", "early", "retried"):
+        known = changes.get(name, getattr(state, name))
+        if text in known:
+            changes[name] = known.delete(text)
+
+
+def forget_approval(state: RunState, changes: Changes, node: str) -> None:
+    """An approval is over, and with it what stands beside it."""
+    former = state.approvals.get(node, ApprovalState())
+    leave(state, changes, f"remind:{node}")
+    leave(state, changes, f"notify:{node}")
+    for number in range(1, former.reminders + 1):
+        leave(state, changes, f"notify:{node}#{number}")
+    if node in state.approvals:
+        changes["approvals"] = state.approvals.delete(node)
+
+
+TOKENS_MAX = 1_000
+"""How many reports on one key are remembered."""
+
+
+def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
+    leave(state, changes, event.node)
+    forget_pauses(state, changes, event.node)
+    skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
+    changes["nodes"] = state.nodes.set(event.node, skipped)
+
+
+def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
+    leave(state, changes, event.key)
+    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
+    former = state.pauses.get(event.key, ())
+    changes["pauses"] = state.pauses.set(event.key, (*former, pause))
+
+
+def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> None:
+    text, number = event.key, changes["number"]
+    if event.token:
+        known = state.reports.get(text, ())
+        changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
+    if event.has_progress:
+        changes["progress"] = state.progress.set(text, number)
+    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
+        leave(state, changes, f"poll:{text}")
+    if ReportStatus(event.status) in LAST:
+        changes["early"] = state.early.set(text, number)
+        if text in event.then.started:
+            leave(state, changes, text)
+
+
+def _node_asked(state: RunState, event: NodeAsked, changes: Changes) -> None:
+    leave(state, changes, f"poll:{event.key}")
+
+
+def _node_polled(state: RunState, event: NodePolled, changes: Changes) -> None:
+    leave(state, changes, f"poll:{event.key}")
+
+
+def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
+    pass
+
+
+def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Changes) -> None:
+    former = state.approvals.get(event.node, ApprovalState())
+    answer = AnswerState(
+        decision=event.decision,
+        by=event.by,
+        stands_for=event.stands_for,
+        ref=changes["number"],
+        note=event.note,
+    )
+    answered = replace(former, answers=(*former.answers, answer))
+    changes["approvals"] = state.approvals.set(event.node, answered)
+
+
+def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
+    leave(state, changes, f"remind:{event.node}")
+    former = state.approvals.get(event.node, ApprovalState())
+    deciders = (*former.deciders, *event.deciders)
+    reminded = replace(former, reminders=event.number, deciders=deciders)
+    changes["approvals"] = state.approvals.set(event.node, reminded)
+
+
+def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
+    leave(state, changes, event.key)
+
+
+FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
+    NodeSkipped: _node_skipped,
+    NodePaused: _node_paused,
+    NodeReported: _node_reported,
+    NodeAsked: _node_asked,
+    NodePolled: _node_polled,
+    ReportIgnored: _report_ignored,
+    ApprovalAnswered: _approval_answered,
+    ApprovalReminded: _approval_reminded,
+    NodeNotified: _node_notified,
+}
+
+
+def fold(state: RunState, event: Event) -> RunState:
+    """The state after one more event."""
+    changes: Changes = {"number": state.number + 1}
+    _FOLDS[type(event)](state, event, changes)
+    then: Then = getattr(event, "then", NOTHING)
+    if then is not NOTHING:
+        follow(state, changes, then)
+    changes["status"] = _status(state, changes)
+    return replace(state, **changes)
+
+
+def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
+    """The same for an event from a store, where one may stand that does not follow on."""
+    try:
+        return fold(state, event)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"event {state.number + 1} does not follow from those before it: {error!r}"
+        raise EventLogCorrupt(run_id=run, reason=reason) from error
+
+
+def check_contiguous(run: RunId, expected: int, number: int) -> None:
+    """Refuse a log with a gap, or with an event twice."""
+    if number != expected:
+        raise EventLogCorrupt(run_id=run, reason=f"event {expected} is missing: {number} follows")
+
+
+def _status(state: RunState, changes: Changes) -> RunStatus:
+    status: RunStatus = changes.get("status", state.status)
+    if status in ENDED:
+        return status
+    if changes.get("is_paused", state.is_paused):
+        return RunStatus.PAUSED
+    if changes.get("ends_as", state.ends_as) is not None:
+        return RunStatus.COMPENSATING
+    if changes.get("jobs", state.jobs) or not changes.get("live", state.live):
+        return RunStatus.RUNNING
+    return RunStatus.WAITING
+
+
+def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
+    changes.update(
+        flow=event.flow, version=event.version, aging_ms=event.aging_ms, parent=event.parent
+    )
+
+
+def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> None:
+    id, number = event.node, changes["number"]
+    text = id
+    if event.iteration:
+        text = f"{id}#{event.iteration}"
+        leave(state, changes, f"check:{text}")
+    leave(state, changes, text)
+    if state.pauses or state.progress or state.early:
+        leave(state, changes, f"poll:{text}")
+        forget_pauses(state, changes, text)
+    done = NodeState(
+        status=NodeStatus.COMPLETED,
+        ref=event.ref or number,
+        port=event.port,
+        iteration=event.iteration,
+        end_number=number,
+    )
+    changes["nodes"] = state.nodes.set(id, done)
+    if event.cause == "signal":
+        changes["mail"] = _taken(state.mail, event.ref)
+    elif event.cause == "items":
+        changes["maps"] = state.maps.delete(id)
+    elif event.cause in ("approval", "timeout"):
+        forget_approval(state, changes, id)
+
+
+def _taken(mail: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
+    for name, refs in mail.items():
+        if ref in refs:
+            left = tuple(each for each in refs if each != ref)
+            return mail.set(name, left) if left else mail.delete(name)
+    return mail
+
+
+def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> None:
+    _item_ended(state, changes, event.key)
+
+
+def _item_ended(state: RunState, changes: Changes, text: str) -> None:
+    key = Key.parse(text)
+    leave(state, changes, text)
+    leave(state, changes, f"poll:{text}")
+    forget_pauses(state, changes, text)
+    assert key.item is not None
+    former = state.maps[key.node]
+    refs = former.refs.set(key.item, changes["number"])
+    changes["maps"] = state.maps.set(key.node, replace(former, refs=refs))
+
+
+def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
+    key = Key.parse(event.key)
+    leave(state, changes, event.key)
+    forget_pauses(state, changes, event.key)
+    if key.part != "check":  # which has no output of its own
+        former = state.nodes[key.node]
+        changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
+
+
+def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
+    text = event.key
+    if event.restarts:  # the outside work is begun again, as if it had not been reported on
+        changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
+    if event.restarts or text in state.retried:
+        changes["retried"] = state.retried.set(text, state.retried.get(text, 0) + 1)
+
+
+def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
+    key = Key.parse(event.key)
+    if key.item is not None and event.handled == CONTINUE:
+        _item_ended(state, changes, event.key)
+        return
+    leave(state, changes, event.key)
+    leave(state, changes, f"poll:{event.key}")
+    if event.cause in ("approval", "timeout"):
+        forget_approval(state, changes, key.node)
+    if key.item is not None:  # the map gives up its other items
+        _leave_items(state, changes, key.node)
+    if event.handled:
+        forget_pauses(state, changes, event.key)
+        ended = NodeState(
+            status=NodeStatus.COMPLETED,
+            ref=changes["number"],
+            port=ORDINARY if event.handled == CONTINUE else event.handled,
+            iteration=key.iteration,
+            end_number=changes["number"],
+            has_failed=True,
+        )
+        if key.node in state.maps:
+            changes["maps"] = state.maps.delete(key.node)
+    else:
+        ended = replace(state.nodes[key.node], status=NodeStatus.FAILED)
+        if not state.failed_node:
+            changes.update(failure=event.failure, failed_node=key.node)
+    changes["nodes"] = state.nodes.set(key.node, ended)
+
+
+def _leave_items(state: RunState, changes: Changes, node: str) -> None:
+    former = state.maps[node]
+    for item in range(former.launched):
+        if item not in former.refs:
+            text = f"{node}[{item}]"
+            leave(state, changes, text)
+            leave(state, changes, f"poll:{text}")
+            forget_pauses(state, changes, text)
+
+
+def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
+    waiting = state.mail.get(event.name, ())
+    changes["mail"] = state.mail.set(event.name, (*waiting, changes["number"]))
+
+
+def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
+    changes["is_paused"] = True
+    if state.ends_as is None:  # else they say why it is being undone
+        changes.update(reason=event.reason, by=event.by)
+
+
+def _unpaused(state: RunState, event: RunUnpaused, changes: Changes) -> None:
+    changes["is_paused"] = False
+    if state.ends_as is None:
+        changes.update(reason=None, by=None)
+
+
+def _compensation_started(state: RunState, event: CompensationStarted, changes: Changes) -> None:
+    leave_all(state, changes)
+    changes.update(
+        ends_as=RunStatus(event.outcome),
+        undoes=event.undoes,
+        failure=event.failure,
+        failed_node=event.node,
+        reason=event.reason,
+        by=event.by,
+        is_paused=False,
+    )
+
+
+def _node_undone(state: RunState, event: NodeUndone, changes: Changes) -> None:
+    _undo_ended(state, changes, event.node)
+
+
+def _undo_failed(state: RunState, event: UndoFailed, changes: Changes) -> None:
+    _undo_ended(state, changes, event.node)
+
+
+def _undo_ended(state: RunState, changes: Changes, node: str) -> None:
+    leave(state, changes, f"undo:{node}")
+    undone = replace(state.nodes[node], is_undone=True)
+    changes["nodes"] = state.nodes.set(node, undone)
+    changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
+
+
+def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> None:
+    changes.update(status=RunStatus.COMPLETED, result_ref=event.ref or changes["number"])
+
+
+def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
+    leave_all(state, changes)
+    changes.update(
+        status=RunStatus.FAILED,
+        failure=event.failure,
+        failed_node=event.node,
+        ends_as=None,
+        undoes=(),
+        is_paused=False,
+    )
+
+
+def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> None:
+    leave_all(state, changes)
+    changes.update(
+        status=RunStatus.CANCELLED,
+        reason=event.reason,
+        by=event.by,
+        compensates=event.compensates,
+        ends_as=None,
+        undoes=(),
+        is_paused=False,
+    )
+
+
+def _run_skipped(state: RunState, event: RunSkipped, changes: Changes) -> None:
+    changes.update(status=RunStatus.SKIPPED, reason=event.reason)
+
+
+def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Changes) -> None:
+    nodes = state.nodes
+    for id, node in state.nodes.items():
+        if node.status is NodeStatus.BLOCKED:
+            nodes = nodes.delete(id)
+    changes.update(
+        status=RunStatus.RUNNING,
+        nodes=nodes,
+        arrived=Map(),
+        failure=None,
+        failed_node="",
+        reason=None,
+        by=None,
+        is_paused=False,
+        ends_as=None,
+        compensates=False,
+        undoes=(),
+        result_ref=0,
+        live=Map(),
+        jobs=0,
+        **NOTHING_OPEN,
+    )
+
+
+def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
+    _run_retried(state, event, changes)
+    changes["parent"] = None  # which waits for the run that this one was copied from
+
+
+def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None:
+    changes.update(version=event.version, arrived=Map())
+
+
+def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> None:
+    changed = replace(state.nodes[event.node], ref=changes["number"])
+    changes["nodes"] = state.nodes.set(event.node, changed)
+
+
+_FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
+    RunSubmitted: _submitted,
+    NodeCompleted: _node_completed,
+    ItemCompleted: _item_completed,
+    IterationCompleted: _iteration_completed,
+    NodeRetried: _node_retried,
+    NodeFailed: _node_failed,
+    SignalReceived: _signal_received,
+    RunPaused: _paused,
+    RunUnpaused: _unpaused,
+    CompensationStarted: _compensation_started,
+    NodeUndone: _node_undone,
+    UndoFailed: _undo_failed,
+    RunCompleted: _run_completed,
+    RunFailed: _run_failed,
+    RunCancelled: _run_cancelled,
+    RunSkipped: _run_skipped,
+    RunRetried: _run_retried,
+    RunForked: _run_forked,
+    RunMigrated: _run_migrated,
+    OutputChanged: _output_changed,
+    **FOLDS,
+}

@@ -1,0 +1,175 @@
+"""Whether a run can continue in another version of its flow, and what forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from perdure.diagnostics import Fault, declare
+from perdure.engine.readiness import count_edges, is_decided, verdict
+from perdure.model.graph import (
+    ApprovalNode,
+    Call,
+    DelayNode,
+    FlowNode,
+    FlowRef,
+    Graph,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+)
+from perdure.model.run import NodeState, NodeStatus, RunState
+
+_KINDS: dict[type[Node], str] = {
+    ApprovalNode: "wait for people",
+    DelayNode: "delay",
+    FlowNode: "child flow",
+    LoopNode: "loop",
+    MapNode: "map",
+    RouteNode: "route",
+    SignalNode: "wait for a signal",
+    TaskNode: "task",
+}
+_BECOMES = {
+    NodeStatus.LIVE: "started",
+    NodeStatus.SKIPPED: "skipped",
+    NodeStatus.BLOCKED: "blocked",
+}
+
+_NODE = "node {node!r} is {status}, but "
+OTHER_FLOW = declare("migration.other_flow", "it is a run of flow {flow!r}, not of {other!r}")
+NODE_MISSING = declare("migration.node_missing", _NODE + "the new version does not have it")
+OTHER_TYPE = declare(
+    "migration.other_type", _NODE + "it was a {was} and is a {now} in the new version"
+)
+OTHER_KIND = declare(
+    "migration.other_kind",
+    _NODE + "it was of kind {was!r} and is of kind {now!r} in the new version",
+)
+OTHER_CALL = declare(
+    "migration.other_call", _NODE + "it {verb} {now} instead of {was} in the new version"
+)
+OTHER_LIST = declare(
+    "migration.other_list", _NODE + "it went over {was} and goes over {now} in the new version"
+)
+OTHER_APPROVAL = declare(
+    "migration.other_approval",
+    _NODE + "it asks something else, or somebody else, in the new version",
+)
+OTHER_SIGNALS = declare(
+    "migration.other_signals", _NODE + "it takes other signals in the new version"
+)
+OTHER_SIGNAL = declare(
+    "migration.other_signal",
+    _NODE + "it waited for the signal {was!r} and waits for {now!r} in the new version",
+)
+NOT_REACHED = declare(
+    "migration.not_reached",
+    _NODE + "it comes after {ahead} in the new version, still to be completed",
+)
+OTHER_WAY = declare("migration.other_way", _NODE + "it would have been {would} in the new version")
+
+
+def differences(old: Graph, new: Graph, state: RunState) -> tuple[Fault, ...]:
+    """Why a run in ``state`` cannot go on in ``new``; empty if it can.
+
+    What the run has not reached may differ in any way. What it has reached must still be there,
+    and the way that the run took must lead to the same in the new version.
+    """
+    if old.name != new.name:
+        return (OTHER_FLOW.fault(flow=old.name, other=new.name),)
+    return tuple(
+        replace(
+            difference,
+            where=("nodes", id),
+            args={"node": id, "status": str(node.status), **difference.args},
+        )
+        for id in old.nodes
+        if (node := state.nodes.get(id)) is not None
+        for difference in _differences_of(old.nodes[id], new, state, node)
+    )
+
+
+def _differences_of(before: Node, new: Graph, state: RunState, node: NodeState) -> Iterator[Fault]:
+    after = new.nodes.get(before.id)
+    if after is None:
+        yield NODE_MISSING.fault()
+        return
+    if type(before) is not type(after):
+        yield OTHER_TYPE.fault(was=_KINDS[type(before)], now=_KINDS[type(after)])
+        return
+    if node.status is NodeStatus.LIVE:
+        yield from _differences_while_live(before, after)
+    if before.id in state.undoes:
+        yield from _different_calls(before, after, "undo", "is undone by")
+    if state.ends_as is None:  # else nothing more is started
+        yield from _different_ways(new, state, node, before.id)
+
+
+def _differences_while_live(before: Node, after: Node) -> Iterator[Fault]:
+    """Why a job, wait or child that was started by ``before`` cannot end as one of ``after``."""
+    yield from _different_calls(before, after, "call", "calls")
+    yield from _different_calls(before, after, "body", "calls")
+    if isinstance(before, LoopNode) and isinstance(after, LoopNode):
+        yield from _different_calls(before, after, "check", "asks")
+    if isinstance(before, TaskNode) and isinstance(after, TaskNode) and before.kind != after.kind:
+        yield OTHER_KIND.fault(was=before.kind, now=after.kind)
+    if isinstance(before, MapNode) and isinstance(after, MapNode) and before.over != after.over:
+        yield OTHER_LIST.fault(was=_list(before), now=_list(after))
+    if isinstance(before, ApprovalNode) and before != after:
+        yield OTHER_APPROVAL.fault()
+    if _taken_signals(before) != _taken_signals(after):
+        yield OTHER_SIGNALS.fault()
+    was, now = getattr(before, "signal", ""), getattr(after, "signal", "")
+    if was != now:
+        yield OTHER_SIGNAL.fault(was=was, now=now)
+
+
+def _taken_signals(node: Node) -> object:
+    return (node.where, node.inputs) if isinstance(node, SignalNode) else None
+
+
+def _different_calls(before: Node, after: Node, part: str, verb: str) -> Iterator[Fault]:
+    was, now = _called(getattr(before, part, None)), _called(getattr(after, part, None))
+    if was != now:
+        yield OTHER_CALL.fault(verb=verb, was=was, now=now)
+
+
+def _called(body: Call | FlowRef | None) -> str:
+    if body is None:
+        return "nothing"
+    return f"task {body.task!r}" if isinstance(body, Call) else f"flow {body.name!r}"
+
+
+def _list(node: MapNode) -> str:
+    return "its input" if node.over is None else f"{node.over!r} of its input"
+
+
+def _different_ways(new: Graph, state: RunState, node: NodeState, id: str) -> Iterator[Fault]:
+    """Whether the edges of the new version lead to what became of a node."""
+    became = node.status if node.status in _BECOMES and not node.end_number else NodeStatus.LIVE
+    would = verdict(new, id, count_edges(new, state.nodes, id))
+    if would is None:
+        sources = dict.fromkeys(edge.source for edge in new.incoming[id])
+        ahead = tuple(each for each in sources if not is_decided(state.nodes.get(each)))
+        yield NOT_REACHED.fault(ahead=ahead)
+    elif would is not became:
+        yield OTHER_WAY.fault(would=_BECOMES[would])
+
+
+def nearest_to(graph: Graph, known: Iterable[Graph]) -> Graph | None:
+    """The version of the same flow with which it has the most in common; None if there is none."""
+    edges = set(graph.definition.edges)
+
+    def likeness(other: Graph) -> tuple[int, int, int]:
+        return (
+            len(graph.nodes.keys() & other.nodes.keys()),
+            sum(other.nodes.get(id) == node for id, node in graph.nodes.items()),
+            len(edges & set(other.definition.edges)),
+        )
+
+    same = [each for each in known if each.name == graph.name]
+    return max(same, key=likeness, default=None)

@@ -1,0 +1,1 @@
+"""Templates, conditions, patterns and paths into JSON values."""

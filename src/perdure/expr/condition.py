@@ -1,0 +1,341 @@
+"""Conditions: parsed once, evaluated over JSON values within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never, get_args
+
+from perdure.diagnostics import Code, Fault, declare, near
+from perdure.errors import InvalidInput
+from perdure.expr.path import MISSING, Path, parse_path, path_text, value_at
+from perdure.expr.pattern import TEXT_MAX, is_found, pattern_fault
+from perdure.model.condition import AllOf, AnyOf, Comparison, Condition, Negation, Operator
+from perdure.model.text import cut, shown, type_name
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    # A stack of its own: hostile values are nested deeper than Python can call.
+    pairs = [(one, other)]
+    while pairs:
+        one, other = pairs.pop()
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            if one.keys() != other.keys():
+                return False
+            pairs += [(value, other[key]) for key, value in one.items()]
+        elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
+            if len(one) != len(other):
+                return False
+            pairs += zip(one, other, strict=True)
+        elif isinstance(one, bool) != isinstance(other, bool) or one != other:
+            return False
+    return True
+
+
+CONDITIONS_MAX = 1_000
+DEPTH_MAX = 100
+"""How deep lists and objects of conditions may be nested."""
+OPERATORS: tuple[str, ...] = get_args(Operator)
+
+NOT_A_CONDITION = declare("condition.type", "must be an object or a list, not {found}")
+TOO_MUCH = declare(
+    "condition.too_much", "has more than {most} conditions, or is nested over {deepest} deep"
+)
+JOIN_NOT_ALONE = declare(
+    "condition.join_not_alone", "{join!r} stands alone, but here are also {others}"
+)
+NOT_A_LIST = declare("condition.not_a_list", "must be a list, not {found}")
+UNKNOWN_FIELD = declare(
+    "condition.unknown_field",
+    "has no field {field!r}[; did you mean {nearest:or}?][; {allowed}]",
+)
+NEEDS_OPERATOR = declare("condition.needs_operator", "needs 'op', one of {known}")
+UNKNOWN_OPERATOR = declare(
+    "condition.unknown_operator",
+    "{found} is not an operator[; did you mean {nearest:or}?][; known: {known}]",
+)
+NEEDS_PROPERTY = declare("condition.needs_property", "needs 'property', a path such as order.total")
+NOT_A_PATH = declare("condition.not_a_path", "must be a path such as order.total, not {found}")
+NEEDS_VALUE = declare("condition.needs_value", "needs 'value' to compare with by {op!r}")
+WRONG_VALUE = declare("condition.value", "must be {expected} for {op!r}, not {found}")
+
+_FIELDS = ("property", "op", "value")
+_JOINS = ("all", "any", "not")
+_SIGNS = {"eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥"}
+
+
+def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
+    """Read a condition; ``InvalidInput`` names everything that is wrong with it.
+
+    ``has_templates``: it was not rendered yet, so a value that has a template in it may be
+    anything. Read it again once it is rendered: then a value of the wrong type is refused, unlike
+    a property of the wrong type, which only does not satisfy.
+    """
+    reading = _Reading(has_templates=has_templates)
+    condition = reading.condition(data, ())
+    if reading.faults:
+        raise InvalidInput(*reading.faults)
+    return condition
+
+
+def condition_faults(data: Any, *, has_templates: bool = False) -> list[Fault]:
+    """What is wrong with a condition as data, each fault with its place in it."""
+    reading = _Reading(has_templates=has_templates)
+    reading.condition(data, ())
+    return reading.faults
+
+
+def condition_data(condition: Condition) -> dict[str, Any]:
+    """The condition as it is written; parsing it gives the condition again."""
+    match condition:
+        case Comparison():
+            data = {"property": ".".join(condition.property), "op": condition.op}
+            return {**data, "value": condition.value}
+        case AllOf():
+            return {"all": [condition_data(part) for part in condition.parts]}
+        case AnyOf():
+            return {"any": [condition_data(part) for part in condition.parts]}
+        case Negation():
+            return {"not": condition_data(condition.part)}
+        case _:
+            assert_never(condition)
+
+
+def condition_properties(condition: Condition) -> Iterator[tuple[str, ...]]:
+    """The path of every property that the condition asks about."""
+    match condition:
+        case Comparison():
+            yield condition.property
+        case AllOf() | AnyOf():
+            for part in condition.parts:
+                yield from condition_properties(part)
+        case Negation():
+            yield from condition_properties(condition.part)
+        case _:
+            assert_never(condition)
+
+
+def holds(condition: Condition, scope: Mapping[str, Any]) -> bool:
+    match condition:
+        case Comparison():
+            return _compare(condition, value_at(scope, condition.property))
+        case AllOf():
+            return all(holds(part, scope) for part in condition.parts)
+        case AnyOf():
+            return any(holds(part, scope) for part in condition.parts)
+        case Negation():
+            return not holds(condition.part, scope)
+        case _:
+            assert_never(condition)
+
+
+def explain_failure(condition: Condition, scope: Mapping[str, Any]) -> str:
+    """The first thing that does not hold, with the value found; nothing if all holds."""
+    if holds(condition, scope):
+        return ""
+    match condition:
+        case Comparison():
+            return _explain(condition, value_at(scope, condition.property))
+        case AllOf():
+            return next(filter(None, (explain_failure(part, scope) for part in condition.parts)))
+        case AnyOf(parts=()):
+            return "none of no conditions holds"
+        case AnyOf():
+            first = explain_failure(condition.parts[0], scope)
+            others = len(condition.parts) - 1
+            return f"{first}, and none of {others} others holds" if others else first
+        case Negation():
+            return f"not expected, but so: {_statement(condition.part)}"
+        case _:
+            assert_never(condition)
+
+
+def _compare(comparison: Comparison, actual: Any) -> bool:
+    wanted = comparison.value
+    if comparison.op == "exists":
+        return (actual is not MISSING) is (wanted is not False)
+    if actual is MISSING:
+        return comparison.op == "ne"
+    match comparison.op:
+        case "eq":
+            return is_same(actual, wanted)
+        case "ne":
+            return not is_same(actual, wanted)
+        case "lt":
+            return _are_ordered(actual, wanted) and bool(actual < wanted)
+        case "le":
+            return _are_ordered(actual, wanted) and bool(actual <= wanted)
+        case "gt":
+            return _are_ordered(actual, wanted) and bool(actual > wanted)
+        case "ge":
+            return _are_ordered(actual, wanted) and bool(actual >= wanted)
+        case "in":
+            return isinstance(wanted, list | tuple) and _has(wanted, actual)
+        case "contains":
+            return _contains(actual, wanted)
+        case "matches":
+            is_text = isinstance(actual, str) and isinstance(wanted, str)
+            return is_text and is_found(wanted, actual)
+        case _:
+            assert_never(comparison.op)
+
+
+def _are_ordered(one: Any, other: Any) -> bool:
+    if isinstance(one, str):
+        return isinstance(other, str)
+    return is_number(one) and is_number(other)
+
+
+def _has(elements: list[Any] | tuple[Any, ...], wanted: Any) -> bool:
+    return any(is_same(element, wanted) for element in elements)
+
+
+def _contains(actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, list | tuple):
+        return _has(actual, wanted)
+    if isinstance(actual, str | Mapping):
+        return isinstance(wanted, str) and wanted in actual
+    return False
+
+
+def _explain(comparison: Comparison, actual: Any) -> str:
+    statement = _statement(comparison)
+    if actual is MISSING:
+        return f"{statement} is expected, but there is no such property"
+    if comparison.op == "exists":
+        return f"{statement} is expected, but it is there"
+    if comparison.op == "matches" and isinstance(actual, str) and len(actual) > TEXT_MAX:
+        return f"{statement} is expected, but it has more than {TEXT_MAX} characters"
+    return f"{statement} is expected, but it is {shown(actual)}"
+
+
+def _statement(condition: Condition) -> str:
+    match condition:
+        case Comparison(op="exists"):
+            is_wanted = condition.value is not False
+            return f"{path_text(condition.property)} {'exists' if is_wanted else 'is absent'}"
+        case Comparison():
+            sign = _SIGNS.get(condition.op, condition.op)
+            return f"{path_text(condition.property)} {sign} {shown(condition.value)}"
+        case AllOf() | AnyOf():
+            word = "all" if isinstance(condition, AllOf) else "any"
+            return f"{word} of {len(condition.parts)} conditions"
+        case Negation():
+            return f"not ({_statement(condition.part)})"
+        case _:
+            assert_never(condition)
+
+
+class _Reading:
+    """Reads one condition and gathers its faults; what could not be read stands as never true."""
+
+    def __init__(self, *, has_templates: bool) -> None:
+        self.faults: list[Fault] = []
+        self._has_templates = has_templates
+        self._left = CONDITIONS_MAX
+
+    def condition(self, data: Any, where: Path) -> Condition:
+        self._left -= 1
+        if self._left < 0 or len(where) > DEPTH_MAX:
+            return self._too_much()
+        if isinstance(data, list | tuple):
+            return AllOf(parts=self._parts(data, where))
+        if not isinstance(data, Mapping):
+            return self._refuse(NOT_A_CONDITION, where, found=type_name(data))
+        joins = [key for key in _JOINS if key in data]
+        return self._joined(data, joins, where) if joins else self._comparison(data, where)
+
+    def _too_much(self) -> Condition:
+        if any(fault.code == TOO_MUCH.name for fault in self.faults):
+            return AnyOf(parts=())
+        return self._refuse(TOO_MUCH, (), most=CONDITIONS_MAX, deepest=DEPTH_MAX)
+
+    def _joined(self, data: Mapping[Any, Any], joins: list[str], where: Path) -> Condition:
+        [join, *_] = joins
+        if len(data) > 1:
+            others = ", ".join(cut(repr(key)) for key in list(data)[:5] if key != join)
+            return self._refuse(JOIN_NOT_ALONE, where, join=join, others=others)
+        inside = data[join]
+        if join == "not":
+            return Negation(part=self.condition(inside, (*where, join)))
+        if not isinstance(inside, list | tuple):
+            return self._refuse(NOT_A_LIST, (*where, join), found=type_name(inside))
+        parts = self._parts(inside, (*where, join))
+        return AllOf(parts=parts) if join == "all" else AnyOf(parts=parts)
+
+    def _parts(self, data: list[Any] | tuple[Any, ...], where: Path) -> tuple[Condition, ...]:
+        some = data[: CONDITIONS_MAX + 1]
+        return tuple(self.condition(part, (*where, at)) for at, part in enumerate(some))
+
+    def _comparison(self, data: Mapping[Any, Any], where: Path) -> Condition:
+        for key in data:
+            if key not in _FIELDS:
+                field = cut(str(key))
+                nearest = near(field, [*_FIELDS, *_JOINS], 1)
+                allowed = "" if nearest else _ALLOWED
+                self._refuse(UNKNOWN_FIELD, where, field=field, nearest=nearest, allowed=allowed)
+        path = self._property(data.get("property", MISSING), where)
+        op = data.get("op", MISSING)
+        if op is MISSING:
+            return self._refuse(NEEDS_OPERATOR, where, known=_OPERATORS_TEXT)
+        if not isinstance(op, str) or op not in OPERATORS:
+            nearest = near(op, OPERATORS, 1) if isinstance(op, str) and len(op) < 40 else ()
+            known = "" if nearest else _OPERATORS_TEXT
+            place = (*where, "op")
+            return self._refuse(
+                UNKNOWN_OPERATOR, place, found=shown(op), nearest=nearest, known=known
+            )
+        value = self._value(op, data.get("value", MISSING), (*where, "value"))
+        return Comparison(property=path, op=_OPERATOR[op], value=value)
+
+    def _property(self, given: Any, where: Path) -> tuple[str, ...]:
+        if given is MISSING:
+            self._refuse(NEEDS_PROPERTY, where)
+        elif not isinstance(given, str):
+            self._refuse(NOT_A_PATH, (*where, "property"), found=type_name(given))
+        else:
+            try:
+                return parse_path(given)
+            except InvalidInput as error:
+                self.faults += (fault.under(*where, "property") for fault in error.faults)
+        return ()
+
+    def _value(self, op: str, value: Any, where: Path) -> Any:
+        if op == "exists" and value is MISSING:
+            return True
+        if value is MISSING:
+            self._refuse(NEEDS_VALUE, where[:-1], op=op)
+        elif not (self._has_templates and isinstance(value, str) and "{{" in value):
+            fault = _value_fault(op, value)
+            if fault is not None:
+                self.faults.append(fault.under(*where))
+        return value
+
+    def _refuse(self, code: Code, where: Path, **args: Any) -> Condition:
+        self.faults.append(code.fault(where, **args))
+        return AnyOf(parts=())
+
+
+_OPERATOR: dict[str, Operator] = {name: name for name in get_args(Operator)}
+_OPERATORS_TEXT = ", ".join(OPERATORS)
+_ALLOWED = "it takes property, op and value, or one of all, any and not"
+
+
+def _value_fault(op: str, value: Any) -> Fault | None:
+    match op:
+        case "exists" if not isinstance(value, bool):
+            expected = "true or false"
+        case "in" if not isinstance(value, list | tuple):
+            expected = "a list"
+        case "lt" | "le" | "gt" | "ge" if not (is_number(value) or isinstance(value, str)):
+            expected = "a number or a text"
+        case "matches" if not isinstance(value, str):
+            expected = "a pattern"
+        case "matches":
+            return pattern_fault(value)
+        case _:
+            return None
+    return WRONG_VALUE.fault(expected=expected, op=op, found=type_name(value))

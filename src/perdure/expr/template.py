@@ -1,0 +1,211 @@
+"""Templates: ``{{ name.path }}`` in the texts of a config, filled from the inputs of a node.
+
+A text that is exactly one template becomes the value itself, of whatever type. Any other text
+stays a text: texts go in as they are, all else as compact JSON. What was filled in is never read
+as a template again. ``{{{{`` stands for a literal ``{{``; a ``}}`` outside a template is itself.
+There is no code in templates: no calls, no filters, no arithmetic. Keys are never templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from perdure.diagnostics import Fault, declare
+from perdure.errors import InvalidInput, PerdureError, TemplateMissing
+from perdure.expr.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
+from perdure.model.payload import to_json
+from perdure.model.text import cut
+from perdure.model.value import Value
+
+DEPTH_MAX = 100
+"""How deep the lists and objects of a config may be nested."""
+FAULTS_MAX = 100
+"""How many faults of one config are told."""
+TEXT_MAX = 10_000_000
+"""How many characters all texts with templates may come to in one config."""
+
+_OPEN, _CLOSE = "{{", "}}"
+_LITERAL_OPEN = _OPEN * 2
+# Parts cannot contain a dot, so there is one way only to match: no backtracking.
+_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+NOT_CLOSED = declare(
+    "template.not_closed", "{template!r} has no closing '}}'; write '{{{{' for a literal '{{'"
+)
+EMPTY = declare("template.empty", "{template!r} is empty; name an input, as in {{ order.total }}")
+MALFORMED = declare(
+    "template.malformed",
+    "{template!r} is not a template: only names of letters, digits, '_' and '-' with single dots "
+    "between them, as in {{ order.total }}; no calls, filters or arithmetic",
+)
+TOO_LONG = declare(
+    "template.too_long",
+    "the texts with templates come to more than {most} characters",
+    "Pass large values as exact templates, or by reference",
+)
+TOO_DEEP = declare(
+    "template.too_deep", "the config is nested deeper than {most} levels, at {beginning}…"
+)
+
+
+class TemplateUse(Value):
+    """One template: the name it begins with, the rest of its path, and its place in the config."""
+
+    name: str
+    path: tuple[str, ...]
+    where: Path
+    text: str
+
+    @property
+    def whole_path(self) -> tuple[str, ...]:
+        return (self.name, *self.path)
+
+
+class TemplateSkips(PerdureError):
+    """``on_missing: skip``: the node is skipped, because this is not there."""
+
+    def __init__(self, use: TemplateUse, missing: MissingKey) -> None:
+        super().__init__(f"template {use.text!r} in {path_text(use.where)}: {missing}")
+        self.use = use
+        self.missing = missing
+
+
+_Piece = str | TemplateUse | Fault
+
+
+def template_names(config: Any) -> list[TemplateUse]:
+    """Every template in the config, in the order of reading; malformed ones are left out."""
+    return [
+        piece
+        for where, text in _texts(config)
+        for piece in _pieces(text, where)
+        if isinstance(piece, TemplateUse)
+    ]
+
+
+def template_faults(config: Any) -> list[Fault]:
+    """What is wrong with the templates of a config, each fault with its place."""
+    faults = (
+        piece
+        for where, text in _texts(config)
+        for piece in _pieces(text, where)
+        if isinstance(piece, Fault)
+    )
+    try:
+        return list(islice(faults, FAULTS_MAX))
+    except InvalidInput as error:
+        return list(error.faults)
+
+
+def render(config: Any, scope: Mapping[str, Any], on_missing: OnMissing = "error") -> Any:
+    """The config with every template filled from the scope, each once.
+
+    What is missing raises ``TemplateMissing`` or, to skip, ``TemplateSkips``; as a default it is
+    null, or nothing inside a text. A malformed template is refused in any case.
+    """
+    return _Rendering(scope, on_missing).of(config, ())
+
+
+class _Rendering:
+    def __init__(self, scope: Mapping[str, Any], on_missing: OnMissing) -> None:
+        self._scope = scope
+        self._on_missing = on_missing
+        self._text_left = TEXT_MAX
+
+    def of(self, config: Any, where: Path) -> Any:
+        _refuse_deep(where)
+        if isinstance(config, str):
+            return self._text(config, where) if _OPEN in config else config
+        if isinstance(config, Mapping):
+            return {key: self.of(value, (*where, key)) for key, value in config.items()}
+        if isinstance(config, list | tuple):
+            return [self.of(value, (*where, index)) for index, value in enumerate(config)]
+        return config
+
+    def _text(self, text: str, where: Path) -> Any:
+        pieces = list(_pieces(text, where))
+        match pieces:
+            case [TemplateUse() as use]:
+                value = self._value(use)
+                return None if value is MISSING else value
+        return "".join(self._as_text(piece) for piece in pieces)
+
+    def _as_text(self, piece: _Piece) -> str:
+        if isinstance(piece, Fault):
+            raise InvalidInput(piece)
+        text = piece if isinstance(piece, str) else _text_of(self._value(piece), piece)
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise InvalidInput(TOO_LONG.fault(most=TEXT_MAX))
+        return text
+
+    def _value(self, use: TemplateUse) -> Any:
+        if self._on_missing == "default":
+            return value_at(self._scope, use.whole_path)
+        try:
+            return look_up(self._scope, use.whole_path)
+        except MissingKey as missing:
+            if self._on_missing == "skip":
+                raise TemplateSkips(use, missing) from None
+            raise TemplateMissing(
+                template=use.text, where=path_text(use.where), reason=str(missing)
+            ) from None
+
+
+def _text_of(value: Any, use: TemplateUse) -> str:
+    if value is MISSING:
+        return ""
+    return value if isinstance(value, str) else to_json(value, f"the value of {use.text}").decode()
+
+
+def _texts(config: Any, where: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text of the config that may have a template in it, with its place."""
+    _refuse_deep(where)
+    if isinstance(config, str):
+        if _OPEN in config:
+            yield where, config
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            yield from _texts(value, (*where, key))
+    elif isinstance(config, list | tuple):
+        for index, value in enumerate(config):
+            yield from _texts(value, (*where, index))
+
+
+def _refuse_deep(where: Path) -> None:
+    if len(where) > DEPTH_MAX:
+        raise InvalidInput(TOO_DEEP.fault(most=DEPTH_MAX, beginning=path_text(where[:5])))
+
+
+def _pieces(text: str, where: Path) -> Iterator[_Piece]:
+    """The text as literal texts and templates, in one pass from left to right."""
+    at = 0
+    while (opened := text.find(_OPEN, at)) >= 0:
+        if opened > at:
+            yield text[at:opened]
+        if text.startswith(_LITERAL_OPEN, opened):
+            yield _OPEN
+            at = opened + len(_LITERAL_OPEN)
+            continue
+        closed = text.find(_CLOSE, opened + len(_OPEN))
+        if closed < 0:
+            yield NOT_CLOSED.fault(where, template=cut(text[opened:]))
+            return
+        at = closed + len(_CLOSE)
+        yield _template(text[opened:at], where)
+    if at < len(text):
+        yield text[at:]
+
+
+def _template(text: str, where: Path) -> TemplateUse | Fault:
+    inside = text[len(_OPEN) : -len(_CLOSE)].strip()
+    if not inside:
+        return EMPTY.fault(where, template=cut(text))
+    if not _NAME.fullmatch(inside):
+        return MALFORMED.fault(where, template=cut(text))
+    name, *path = inside.split(".")
+    return TemplateUse(name=name, path=tuple(path), where=where, text=cut(text))

@@ -1,0 +1,1 @@
+"""Flows: the builder, node options, checks of a definition."""

@@ -1,0 +1,306 @@
+"""What follows from the shape of a flow: order, placement, upstream nodes, cycles, exclusion."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import reduce
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model.graph import Call, Definition, Edge, Graph, Node, ports_of
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
+
+
+def in_order(definition: Definition) -> Definition:
+    """The same flow with every node behind those it follows, by id where that leaves a choice.
+
+    So equal flows have equal versions, however their branches were listed. Takes no cycles.
+    """
+    graph = Graph(definition)
+    open_edges = {id: len(edges) for id, edges in graph.incoming.items()}
+    ready = sorted(graph.starts)
+    positions: dict[str, int] = {}
+    while ready:
+        id = heapq.heappop(ready)
+        positions[id] = len(positions)
+        for edge in graph.outgoing[id]:
+            open_edges[edge.target] -= 1
+            if not open_edges[edge.target]:
+                heapq.heappush(ready, edge.target)
+    edges = sorted(
+        definition.edges,
+        key=lambda edge: (positions[edge.source], positions[edge.target], edge.port, edge.name),
+    )
+    nodes = tuple(graph.nodes[id] for id in positions)
+    return replace(definition, nodes=nodes, edges=tuple(edges))
+
+
+Place = tuple[int, str]
+"""Priority and queue: the least is the most urgent."""
+
+
+def place_functions(definition: Definition, functions: Mapping[str, Set[str]]) -> Definition:
+    """Give functions the queue and priority of what comes before them, or of their own node.
+
+    ``functions`` are the settings that were given for each, by its name in calls. The nodes stand
+    in the order of the work. Where several come before, the most urgent counts.
+    """
+    if not functions:
+        return definition
+    graph = Graph(definition)
+    places: dict[str, Place] = {}
+    nodes = []
+    for id, node in graph.nodes.items():
+        before = (places[edge.source] for edge in graph.incoming[id])
+        place = min(before, default=(PRIORITY_DEFAULT, DEFAULT_QUEUE))
+        changes: dict[str, Any] = {}
+        for part in ("call", "body", "check", "undo", "notify"):
+            call = getattr(node, part, None)
+            if not isinstance(call, Call):
+                continue
+            if call.task in functions:
+                call = changes[part] = _moved(call, place, functions[call.task])
+            if part in ("call", "body"):
+                place = (call.priority, call.queue)
+        places[id] = place
+        nodes.append(replace(node, **changes) if changes else node)
+    return replace(definition, nodes=tuple(nodes))
+
+
+def places_before(graph: Graph) -> dict[str, Place]:
+    """Where a function would run at each node of a flow that is built, by the node's id."""
+    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
+    for id, node in graph.nodes.items():
+        before = (places[edge.source] for edge in graph.incoming[id])
+        found[id] = min(before, default=(PRIORITY_DEFAULT, DEFAULT_QUEUE))
+        calls = (getattr(node, part, None) for part in ("call", "body"))
+        own = [(call.priority, call.queue) for call in calls if isinstance(call, Call)]
+        places[id] = own[0] if own else found[id]
+    return found
+
+
+def _moved(call: Call, place: Place, given: Set[str]) -> Call:
+    priority, queue = place
+    return replace(
+        call,
+        priority=call.priority if "priority" in given else priority,
+        queue=call.queue if "queue" in given else queue,
+    )
+
+
+class Upstream:
+    """Answers about the nodes in ``sources``: one number a node, a bit for each of them.
+
+    Sets would need memory for every pair of nodes, which large flows have too many of.
+    """
+
+    def __init__(self, definition: Definition, sources: Set[str]) -> None:
+        following: dict[str, list[str]] = {node.id: [] for node in definition.nodes}
+        open_edges = dict.fromkeys(following, 0)
+        for edge in definition.edges:
+            if edge.source in following and edge.target in following:
+                following[edge.source].append(edge.target)
+                open_edges[edge.target] += 1
+        self._bits = {source: 1 << number for number, source in enumerate(sorted(sources))}
+        self._before = dict.fromkeys(following, 0)
+        ready = [id for id, count in open_edges.items() if not count]
+        while ready:
+            id = ready.pop()
+            handed_on = self._before[id] | self._bits.get(id, 0)
+            for target in following[id]:
+                self._before[target] |= handed_on
+                open_edges[target] -= 1
+                if not open_edges[target]:
+                    ready.append(target)
+        self._unknown = {id for id, count in open_edges.items() if count}
+
+    def is_before(self, source: str, id: str) -> bool:
+        """Whether a way leads from one to the other; taken to be so on and behind cycles."""
+        return id in self._unknown or bool(self._before[id] & self._bits[source])
+
+
+Following = Mapping[str, Sequence[str]]
+
+
+def cycles_among(following: Following) -> list[list[str]]:
+    """One cycle out of each group of nodes that can all reach one another."""
+    left = _on_or_between_cycles(following)
+    if not left:
+        return []
+    within = {
+        id: [each for each in following[id] if each in left] for id in following if id in left
+    }
+    groups = _groups(within)
+    found: dict[int, list[str]] = {}
+    for id in within:
+        group = groups[id]
+        if group not in found and any(groups[each] == group for each in within[id]):
+            found[group] = _walk(id, within, groups)
+    return list(found.values())
+
+
+def _on_or_between_cycles(following: Following) -> set[str]:
+    """What is left once nodes that nothing leads to, and then those that lead nowhere, are out."""
+    left = _without_sources(following, set(following))
+    leading: dict[str, list[str]] = {id: [] for id in left}
+    for id in left:
+        for target in following[id]:
+            if target in left:
+                leading[target].append(id)
+    return _without_sources(leading, left)
+
+
+def _without_sources(following: Following, among: set[str]) -> set[str]:
+    counts = dict.fromkeys(among, 0)
+    for id in among:
+        for target in following[id]:
+            if target in counts:
+                counts[target] += 1
+    sources = [id for id, count in counts.items() if not count]
+    for id in sources:
+        for target in following[id]:
+            if target in counts:
+                counts[target] -= 1
+                if not counts[target]:
+                    sources.append(target)
+    return among.difference(sources)
+
+
+def _groups(following: Following) -> dict[str, int]:
+    """The group of each node: those that can reach one another share a number (Kosaraju)."""
+    leading: dict[str, list[str]] = {id: [] for id in following}
+    for id, targets in following.items():
+        for target in targets:
+            leading[target].append(id)
+    groups: dict[str, int] = {}
+    for number, root in enumerate(reversed(_finishing_order(following))):
+        to_visit = [root]
+        while to_visit:
+            id = to_visit.pop()
+            if id not in groups:
+                groups[id] = number
+                to_visit.extend(leading[id])
+    return groups
+
+
+def _finishing_order(following: Following) -> list[str]:
+    """The nodes in the order in which a search depth first is done with them."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in following:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(following[root]))]
+        while path:
+            id, targets = path[-1]
+            target = next((each for each in targets if each not in seen), None)
+            if target is None:
+                order.append(id)
+                path.pop()
+            else:
+                seen.add(target)
+                path.append((target, iter(following[target])))
+    return order
+
+
+def _walk(start: str, following: Following, groups: Mapping[str, int]) -> list[str]:
+    """A cycle within the group of ``start``."""
+    steps: dict[str, int] = {}
+    id = start
+    while id not in steps:
+        steps[id] = len(steps)
+        id = next(each for each in following[id] if groups[each] == groups[start])
+    return list(steps)[steps[id] :]
+
+
+Exit = tuple[str, str]
+"""A node, and the port that it ends on."""
+
+_ROOT = 0
+
+
+class Exclusion:
+    """Answers for one graph without cycles, whose nodes stand in the order of the work."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._parents = [_ROOT]
+        self._depths = [0]
+        self._jumps = [_ROOT]
+        """Some point further up, so that climbing a long chain takes few steps."""
+        self._ports: list[frozenset[str] | None] = [None]
+        """Of a point right below a node: the ports of that node that lead to it."""
+        self._exits: dict[Exit, int] = {}
+        for id, node in graph.nodes.items():
+            self._add_node(id, node, graph.incoming[id])
+
+    def are_exclusive(self, exits: Iterable[Exit]) -> bool:
+        """Whether no run can pass two of these."""
+        points = [self._exits[each] for each in exits]
+        wanted = set(points)
+        if len(wanted) < len(points):
+            return False
+        taken: dict[int, set[str]] = {}
+        seen: set[int] = set()
+        for start in points:
+            point = start
+            while point != _ROOT and point not in seen:
+                seen.add(point)
+                parent, ports = self._parents[point], self._ports[point]
+                if parent in wanted:
+                    return False
+                if parent not in taken:
+                    taken[parent] = set(ports or ())
+                elif ports is None or not taken[parent].isdisjoint(ports):
+                    return False
+                else:
+                    taken[parent] |= ports
+                point = parent
+        return True
+
+    def _add_node(self, id: str, node: Node, incoming: list[Edge]) -> None:
+        before = [self._exits[edge.source, edge.port] for edge in incoming]
+        parent = reduce(self._last_common, before) if before else _ROOT
+        point = self._add_point(parent, self._ports_between(parent, before))
+        for port in ports_of(node):
+            self._exits[id, port] = self._add_point(point, frozenset((port,)))
+
+    def _ports_between(self, parent: int, before: list[int]) -> frozenset[str] | None:
+        """The ports of the node ``parent`` on the ways to these; None if it is no node."""
+        ports: set[str] = set()
+        for point in before:
+            if point == parent:
+                return None
+            below = self._ports[self._climb(point, self._depths[parent] + 1)]
+            if below is None:
+                return None
+            ports |= below
+        return frozenset(ports) if before else None
+
+    def _add_point(self, parent: int, ports: frozenset[str] | None) -> int:
+        jump, depths = self._jumps[parent], self._depths
+        is_even = depths[parent] - depths[jump] == depths[jump] - depths[self._jumps[jump]]
+        self._parents.append(parent)
+        self._jumps.append(self._jumps[jump] if is_even else parent)
+        self._depths.append(depths[parent] + 1)
+        self._ports.append(ports)
+        return len(self._parents) - 1
+
+    def _climb(self, point: int, depth: int) -> int:
+        while self._depths[point] > depth:
+            jump = self._jumps[point]
+            point = jump if self._depths[jump] >= depth else self._parents[point]
+        return point
+
+    def _last_common(self, one: int, other: int) -> int:
+        depth = min(self._depths[one], self._depths[other])
+        one, other = self._climb(one, depth), self._climb(other, depth)
+        while one != other:
+            if self._jumps[one] != self._jumps[other]:
+                one, other = self._jumps[one], self._jumps[other]
+            else:
+                one, other = self._parents[one], self._parents[other]
+        return one

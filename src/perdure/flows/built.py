@@ -1,0 +1,74 @@
+"""A flow that was built: its graph, and the code behind its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.diagnostics import declare
+from perdure.model.graph import Definition, Graph
+from perdure.tasks.task import Task
+
+NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
+
+
+class BuiltFlow:
+    """What ``Flow(...).build()`` makes. Does not change; its version is that of its graph."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        tasks: Mapping[str, Task[..., Any]],
+        flows: Mapping[str, BuiltFlow],
+    ) -> None:
+        self.graph = Graph(definition)
+        self.tasks = tasks
+        """By the names that the calls of its nodes use, key functions and checks included."""
+        self.flows = flows
+        """The flows that its nodes start, by ``name@version``."""
+
+    def __repr__(self) -> str:
+        return f"<flow {self.graph.text}>"
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    @property
+    def version(self) -> str:
+        return self.graph.version
+
+    def mermaid(self) -> str:
+        """A picture of it as text, which GitHub and many editors draw."""
+        from perdure.render.drawing import flow_mermaid
+
+        return flow_mermaid(self.graph)
+
+    def svg(self) -> str:
+        """A picture of it that every browser shows, and that needs nothing else."""
+        from perdure.render.drawing import flow_svg
+
+        return flow_svg(self.graph)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The flow as plain data, from which ``Flow.from_dict`` makes it again."""
+        from perdure.flows.yaml.dump import flow_data
+
+        return flow_data(self)
+
+    def to_yaml(self) -> str:
+        """The flow as YAML, from which ``load_flow`` makes it again, in the same version."""
+        from perdure.flows.yaml.dump import dumped
+
+        return dumped(self.to_dict())
+
+    def with_children(self) -> dict[str, BuiltFlow]:
+        """This flow and all below it, by ``name@version``."""
+        found: dict[str, BuiltFlow] = {}
+        to_visit = [self]
+        while to_visit:
+            flow = to_visit.pop()
+            if flow.graph.text not in found:
+                found[flow.graph.text] = flow
+                to_visit.extend(flow.flows.values())
+        return found

@@ -1,0 +1,1 @@
+"""Flows as YAML: parse, load, dump, schema."""

@@ -1,0 +1,474 @@
+"""From a built flow to YAML: only what differs from the defaults of tasks and node types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from copy import deepcopy
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from perdure.flows.analysis import Exclusion, Place, places_before
+from perdure.flows.assembly import open_exits
+from perdure.flows.built import BuiltFlow
+from perdure.flows.check import with_run_input
+from perdure.flows.yaml.parse import BOOLEANS, FLOATS, INTEGERS, NULLS
+from perdure.flows.yaml.told_nodes import TIMEOUT, gathering_nodes, key_of_port
+from perdure.model.graph import (
+    APPROVE,
+    DEFAULT_PORT,
+    FAIL,
+    ORDINARY,
+    REJECT,
+    ApprovalNode,
+    Call,
+    Check,
+    DelayNode,
+    Edge,
+    FlowNode,
+    FlowRef,
+    Graph,
+    Input,
+    LoopNode,
+    MapNode,
+    Node,
+    RouteNode,
+    SignalNode,
+    TaskNode,
+    ports_of,
+)
+from perdure.model.retry import Retry, decode_policy
+from perdure.nodes.registry import Kinds
+from perdure.tasks.task import PlainFunction
+
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000))
+_MICROSECONDS_IN_MS = 1000
+
+
+class WrittenCalls:
+    def __init__(self, flow: BuiltFlow) -> None:
+        self._tasks = flow.tasks
+        self._places = places_before(flow.graph)
+
+    def settings_of(self, node: Node) -> dict[str, Any]:
+        call = node.call if isinstance(node, TaskNode | RouteNode) else getattr(node, "body", None)
+        if not isinstance(call, Call):
+            return {}
+        written = _policy(call)
+        priority, queue = self._own_place(node, call)
+        if call.priority != priority:
+            written["priority"] = call.priority
+        if call.queue != queue:
+            written["queue"] = call.queue
+        if call.tags != self._tasks[call.task].tags:
+            written["tags"] = list(call.tags)
+        return written
+
+    def _own_place(self, node: Node, call: Call) -> Place:
+        """Priority and queue of a node that is not given any."""
+        task = self._tasks[call.task]
+        is_kind = isinstance(node, TaskNode) and bool(node.kind)
+        if is_kind or isinstance(task, PlainFunction):
+            return self._places[node.id]
+        return task.priority, task.queue
+
+
+def _policy(call: Call) -> dict[str, Any]:
+    if call.policy is None:
+        return {}
+    policy = decode_policy(call.policy.encode())
+    written: dict[str, Any] = {}
+    if policy.retry is not None:
+        written["retry"] = _retry(policy.retry)
+    if policy.timeout is not None:
+        written["timeout"] = duration_text(policy.timeout)
+    return written
+
+
+def _retry(retry: Retry) -> int | dict[str, Any]:
+    usual = Retry(retry.retries)
+    changed: dict[str, Any] = {
+        "first": duration_text(retry.first_delay) if retry.first != usual.first else None,
+        "factor": retry.factor if retry.factor != usual.factor else None,
+        "max": duration_text(retry.delay_max) if retry.max != usual.max else None,
+        "jitter": retry.jitter if retry.jitter != usual.jitter else None,
+        "on": list(retry.retried_names) or None,
+        "never_on": list(retry.refused_names) or None,
+    }
+    given = {key: value for key, value in changed.items() if value is not None}
+    return {"retries": retry.retries, **given} if given else retry.retries
+
+
+def duration_text(duration: timedelta) -> str:
+    """As people write it: ``1h30m``."""
+    rest = duration // timedelta(microseconds=1)
+    text = ""
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    if rest:
+        text += f"{rest / _MICROSECONDS_IN_MS:g}ms"
+    return text or "0s"
+
+
+_Data = dict[str, Any]
+
+
+class WrittenEdges:
+    """``with_inputs`` are the nodes that take their inputs by name."""
+
+    def __init__(self, graph: Graph, with_inputs: Collection[str]) -> None:
+        self._graph = graph
+        self._with_inputs = with_inputs
+        self._by_after = {id for id in graph.nodes if self._needs_after(id)}
+        self._gathering = gathering_nodes(graph, graph.nodes)
+        self._next = {id: self._followers(id) for id in graph.nodes}
+
+    @property
+    def gathers_unasked(self) -> bool:
+        """Whether the flow's result would be an object by node if nothing said so."""
+        return not Exclusion(self._graph).are_exclusive(open_exits(self._graph))
+
+    def of(self, node: Node) -> _Data:
+        """``next``, ``after`` and ``gathers`` of a node, as far as they are needed."""
+        written: _Data = {}
+        is_kind = isinstance(node, TaskNode) and bool(node.kind)
+        if any(self._next[node.id].values()) or (self._next[node.id] and not is_kind):
+            written["next"] = _shortest(node, self._next[node.id])
+        if node.id in self._by_after:
+            written["after"] = self._sources(node)
+        if isinstance(node, TaskNode) and node.gathers != self._gathers_unasked(node):
+            written["gathers"] = node.gathers
+        return written
+
+    def ports_of(self, node: Node) -> _Data:
+        """``ports`` where ``next`` does not tell them all."""
+        if not isinstance(node, TaskNode | RouteNode):
+            return {}
+        if isinstance(node, TaskNode) and node.kind:
+            is_told = set(node.ports) == set(_ports_of_kind(node))
+        else:
+            is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
+        return {} if is_told else {"ports": list(node.ports)}
+
+    def said_by_next(self, node: ApprovalNode) -> dict[str, str]:
+        """Options of an approval that follow from the keys of its ``next``."""
+        followed = self._next[node.id]
+        said = {"on_reject": REJECT} if REJECT in followed else {}
+        return {**said, "on_timeout": TIMEOUT} if TIMEOUT in followed else said
+
+    def _needs_after(self, id: str) -> bool:
+        """Names of inputs, and ports that are called like the key of another, need ``after``."""
+        return any(
+            edge.name or _is_hidden(self._graph.nodes[edge.source], edge.port)
+            for edge in self._graph.incoming[id]
+        )
+
+    def _followers(self, id: str) -> dict[str, list[str]]:
+        """The targets of a node by the keys of its ports in ``next``."""
+        node = self._graph.nodes[id]
+        elsewhere = {e.port for e in self._graph.outgoing[id] if e.target in self._by_after}
+        found: dict[str, list[str]] = {}
+        for port in self._ports_in_order(node):
+            if _is_hidden(node, port):
+                continue
+            targets = self._targets(id, port)
+            is_open = port != ORDINARY and port not in elsewhere
+            if targets or is_open:
+                found[key_of_port(node, port)] = targets
+        return found
+
+    def _ports_in_order(self, node: Node) -> tuple[str, ...]:
+        declared = node.ports if isinstance(node, TaskNode | RouteNode) else ()
+        return tuple(dict.fromkeys((ORDINARY, *declared, *ports_of(node))))
+
+    def _targets(self, id: str, port: str) -> list[str]:
+        edges = self._graph.outgoing[id]
+        return [e.target for e in edges if e.port == port and e.target not in self._by_after]
+
+    def _sources(self, node: Node) -> Any:
+        incoming = self._graph.incoming[node.id]
+        if not any(edge.name for edge in incoming):
+            sources = [_edge_source(edge) for edge in incoming]
+            return sources[0] if len(sources) == 1 else sources
+        by_name: dict[str, list[str]] = {}
+        for edge in incoming:
+            by_name.setdefault(edge.name or edge.source, []).append(_edge_source(edge))
+        return {name: _one_or_all(sources) for name, sources in by_name.items()}
+
+    def _gathers_unasked(self, node: TaskNode) -> bool:
+        if node.id in self._with_inputs:
+            return False
+        if node.id in self._by_after:
+            return not isinstance(self._sources(node), str)
+        return node.id in self._gathering
+
+
+def _ports_of_kind(node: TaskNode) -> tuple[str, ...]:
+    """The ports that a kind has by itself, as far as that is known here."""
+    kinds = Kinds()
+    return tuple(kinds[node.kind].ports_of(node.config)) if node.kind in kinds else ()
+
+
+def _is_hidden(node: Node, port: str) -> bool:
+    """Whether the key of this port in ``next`` would mean the ordinary one."""
+    if isinstance(node, RouteNode):
+        return False
+    return port == DEFAULT_PORT or (isinstance(node, ApprovalNode) and port == APPROVE)
+
+
+def _shortest(node: Node, followers: dict[str, list[str]]) -> Any:
+    if list(followers) == [key_of_port(node, ORDINARY)] and not isinstance(node, RouteNode):
+        return _one_or_all(followers[key_of_port(node, ORDINARY)])
+    return {key: _one_or_all(targets) for key, targets in followers.items()}
+
+
+def _one_or_all(names: Iterable[str]) -> str | list[str] | None:
+    listed = list(names)
+    return (listed[0] if len(listed) == 1 else listed) if listed else None
+
+
+def _edge_source(edge: Edge) -> str:
+    return f"{edge.source}:{edge.port}" if edge.port else edge.source
+
+
+ITERATIONS_DEFAULT = 50
+
+
+def flow_data(flow: BuiltFlow) -> _Data:
+    """The flow as ``Flow.from_dict`` takes it: its version comes out the same."""
+    definition = flow.graph.definition
+    writing = _Writing(flow)
+    written: _Data = {"flow": flow.name}
+    if definition.on_failure != "stop":
+        written["on_failure"] = definition.on_failure
+    if definition.cooldown_ms:
+        written["cooldown"] = duration_text(timedelta(milliseconds=definition.cooldown_ms))
+    if writing.edges.gathers_unasked != definition.gathers:
+        written["gathers"] = definition.gathers
+    written["nodes"] = [writing.node(node) for node in definition.nodes]
+    return deepcopy(written)  # what a caller does with it must not reach the flow
+
+
+class _Writing:
+    def __init__(self, flow: BuiltFlow) -> None:
+        self._flow = flow
+        self._calls = WrittenCalls(flow)
+        self.edges = WrittenEdges(
+            flow.graph, {n.id for n in flow.graph.nodes.values() if _inputs(n)}
+        )
+
+    def node(self, node: Node) -> _Data:
+        kind = self._kind(node)
+        config = self._config(node)
+        written: _Data = {"id": node.id, **kind}
+        if config:
+            written["config"] = config
+        elif isinstance(node, TaskNode) and node.config is not None:
+            written["config"] = {}
+        inputs = _inputs(node)
+        if inputs:
+            written["inputs"] = {each.name: _input_source(each) for each in inputs}
+        written.update(self.edges.of(node))
+        written.update(self._calls.settings_of(node))
+        written.update(self._policies(node))
+        written.update(self.edges.ports_of(node))
+        return written
+
+    def _kind(self, node: Node) -> _Data:
+        match node:
+            case TaskNode(kind=""):
+                return {"task": node.call.task}
+            case TaskNode():
+                return {"kind": node.kind}
+            case RouteNode():
+                return {"kind": "route"}
+            case MapNode():
+                return {"kind": "map"}
+            case LoopNode():
+                return {"kind": "loop"}
+            case DelayNode():
+                return {"kind": "delay"}
+            case SignalNode():
+                return {"kind": "signal"}
+            case ApprovalNode():
+                return {"kind": "approval"}
+            case FlowNode():
+                return {"kind": "flow"}
+
+    def _config(self, node: Node) -> _Data | None:
+        match node:
+            case TaskNode():
+                config: _Data | None = node.config
+                return config
+            case RouteNode():
+                return {"key": node.key} if node.key else {"task": node.call.task}
+            case MapNode():
+                given = {"over": node.over, "concurrency": node.concurrency}
+                return {**self._body(node), **_but(given, None)}
+            case LoopNode():
+                until = node.until if node.until is not None else {"task": node.check.task}
+                most = {"max_iterations": node.iterations_max}
+                return {
+                    **self._body(node),
+                    "until": until,
+                    **_but(most, ITERATIONS_DEFAULT),
+                    **_but({"on_max": node.on_max}, FAIL),
+                }
+            case DelayNode():
+                return {"until": node.until} if node.until else {"for": _ms(node.delay_ms)}
+            case SignalNode():
+                return self._signal(node)
+            case ApprovalNode():
+                return self._approval(node)
+            case FlowNode():
+                return self._body(node)
+
+    def _body(self, node: MapNode | LoopNode | FlowNode) -> _Data:
+        if not isinstance(node.body, FlowRef):
+            return {"task": node.body.task}
+        named = [each for each in self._flow.graph.children if each.name == node.body.name]
+        return {"flow": node.body.name if len(named) == 1 else node.body.text}
+
+    def _signal(self, node: SignalNode) -> _Data:
+        written: _Data = {} if node.signal == node.id else {"name": node.signal}
+        if node.timeout_ms is not None:
+            written["timeout"] = _ms(node.timeout_ms)
+        written.update(_but({"on_timeout": node.on_timeout}, FAIL))
+        written.update(_but({"where": node.where}, None))
+        return written
+
+    def _approval(self, node: ApprovalNode) -> _Data:
+        said = self.edges.said_by_next(node)
+        written: _Data = {
+            "title": node.title,
+            **_but({"message": node.message}, ""),
+            **_but({"form": node.form, "show": _listed(node.shows), "data": node.data}, None),
+            **_but({"deciders": list(node.deciders)}, []),
+            **_quorum(node.quorum),
+            **_but({"answers": list(node.answers)}, [APPROVE, REJECT]),
+        }
+        if node.timeout_ms is not None:
+            written["deadline"] = _ms(node.timeout_ms)
+        if node.default_answer is not None:
+            answer = node.default_answer
+            data = _but({"data": answer.data}, None)
+            written["on_timeout"] = {"decision": answer.decision, **data}
+        elif node.on_timeout != said.get("on_timeout", FAIL):
+            written["on_timeout"] = node.on_timeout
+        if node.on_reject != said.get("on_reject", FAIL):
+            written["on_reject"] = node.on_reject
+        written.update(_but({"reminders": [_ms(each) for each in node.reminders_ms]}, []))
+        further = [{"after": _ms(e.after_ms), "to": list(e.deciders)} for e in node.escalations]
+        written.update(_but({"escalate": further}, []))
+        if node.notify is not None:
+            written["notify"] = node.notify.task
+        return written
+
+    def _policies(self, node: Node) -> _Data:
+        written = _but({"on_error": getattr(node, "on_error", FAIL)}, FAIL)
+        written.update(_but({"on_missing": getattr(node, "on_missing", "error")}, "error"))
+        if isinstance(node, TaskNode):
+            written.update(_but({"on_timeout": node.on_timeout}, FAIL))
+            schemas = {"input_schema": node.input_schema, "output_schema": node.output_schema}
+            written.update(_but({**schemas, "check": _check(node.check)}, None))
+        undo = getattr(node, "undo", None)
+        if undo is not None:
+            written["undo"] = undo.task
+        return written
+
+
+def _inputs(node: Node) -> tuple[Input, ...]:
+    """The inputs that were told; the run's input is added where a template names it."""
+    if isinstance(node, RouteNode):
+        return ()
+    told = tuple(each for each in node.inputs if each != Input(name="input"))
+    is_added = with_run_input(_with(node, told)) == node
+    return told if is_added else node.inputs
+
+
+def _with(node: Any, inputs: tuple[Input, ...]) -> Any:
+    from msgspec.structs import replace
+
+    return replace(node, inputs=inputs)
+
+
+def _input_source(input: Input) -> Any:
+    if input.secret:
+        return f"secret.{input.secret}"
+    source = ".".join([f"{input.source}.output" if input.source else "input", *input.path])
+    return source if input.default is None else {"from": source, "default": input.default}
+
+
+def _check(check: Check | None) -> _Data | None:
+    if check is None:
+        return None
+    given = _but({"schema": check.schema, "condition": check.condition}, None)
+    return {**given, **_but({"advisory": check.is_advisory}, False)}
+
+
+def _quorum(quorum: int) -> _Data:
+    if quorum == 1:
+        return {}
+    return {"policy": {"at_least": quorum} if quorum else "all"}
+
+
+def _listed(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def _but(given: _Data, default: Any) -> _Data:
+    """What is not as it would be anyway."""
+    return {key: value for key, value in given.items() if value != default}
+
+
+def _ms(milliseconds: int) -> str:
+    return duration_text(timedelta(milliseconds=milliseconds))
+
+
+WIDTH = 100
+_UNPRINTABLE = re.compile(
+    "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""What some reader takes for the end of a line, or for nothing, unless it is escaped."""
+_NO_TEXT = "tag:yaml.org,2002:other"
+
+
+def dumped(data: Any) -> str:
+    import yaml
+
+    return yaml.dump(
+        data,
+        Dumper=_dumper(),
+        default_flow_style=False,
+        sort_keys=False,
+        allow_unicode=True,
+        width=WIDTH,
+    )
+
+
+@cache
+def _dumper() -> type[Any]:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, False)  # items stand further in than their key
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    # Texts that YAML 1.1 takes for something else are quoted anyway; these are of YAML 1.2.
+    for pattern in (NULLS, BOOLEANS, INTEGERS, FLOATS):
+        whole = re.compile(rf"(?:{pattern.pattern})\Z")
+        Dumper.add_implicit_resolver(_NO_TEXT, whole, None)
+    Dumper.add_representer(str, _text)
+    return Dumper
+
+
+def _text(dumper: Any, text: str) -> Any:
+    style = "|" if "\n" in text.strip("\n") else None
+    if _UNPRINTABLE.search(text):
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)

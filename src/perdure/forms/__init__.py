@@ -1,0 +1,1 @@
+"""JSON Schema forms, validated within a cost budget."""

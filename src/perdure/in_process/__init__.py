@@ -1,1 +1,0 @@
-"""Flows run here and now, on a store of their own that is gone afterwards."""

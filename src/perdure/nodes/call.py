@@ -1,0 +1,102 @@
+"""The task that executes a kind on a worker: which of its methods is called, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput, Permanent
+from perdure.model.wait import Report
+from perdure.nodes.config import as_config
+from perdure.tasks.context import Context
+from perdure.tasks.node_type import Kind
+from perdure.tasks.result import Pause
+from perdure.tasks.task import Task
+
+POLL_PART = "poll"
+"""The part of a node's key under which its outside party is asked."""
+
+RETURNED_COROUTINE = declare(
+    "node_type.returned_coroutine",
+    "kind {kind!r}: {method}() returned a coroutine, but is not async itself",
+    "Write 'async def'",
+)
+NO_PAUSE_TO_POLL = declare(
+    "node_type.no_pause_to_poll", "kind {kind!r} was polled, but its node is not paused"
+)
+INVALID_POLL_RESULT = declare(
+    "node_type.invalid_poll_result", "kind {kind!r}: poll() returns a Report or None, not {found}"
+)
+
+
+def kind_task(kind: Kind, name: str) -> Task[..., Any]:
+    """The task of a node of this kind. It is called with the rendered config and the context."""
+    function = _async_body(kind) if _has_async_method(kind) else _thread_body(kind)
+    function.__name__ = function.__qualname__ = kind.name
+    function.__doc__ = kind.__doc__
+    return Task(function, name=name)
+
+
+def _has_async_method(kind: Kind) -> bool:
+    methods = (kind.execute, kind.resume, kind.poll)
+    return any(inspect.iscoroutinefunction(method) for method in methods)
+
+
+def _async_body(kind: Kind) -> Callable[..., Any]:
+    async def body(config: Any, ctx: Context) -> Any:
+        call = _call(kind, config, ctx)
+        try:
+            if inspect.iscoroutinefunction(call.func):
+                found = await call()
+            else:
+                found = await asyncio.to_thread(call)
+                if inspect.isawaitable(found):
+                    found = await found
+        except InvalidInput as error:
+            raise Permanent(*error.faults) from error  # a retry would not help
+        return _result(kind, found, ctx)
+
+    return body
+
+
+def _thread_body(kind: Kind) -> Callable[..., Any]:
+    def body(config: Any, ctx: Context) -> Any:
+        call = _call(kind, config, ctx)
+        try:
+            found = call()
+        except InvalidInput as error:
+            raise Permanent(*error.faults) from error  # a retry would not help
+        if inspect.iscoroutine(found):
+            found.close()
+            raise Permanent(RETURNED_COROUTINE.fault(kind=kind.name, method=call.func.__name__))
+        return _result(kind, found, ctx)
+
+    return body
+
+
+def _call(kind: Kind, config: Any, ctx: Context) -> partial[Any]:
+    """The method that it is the turn of, with its arguments."""
+    pause = ctx.last_pause
+    if ctx.part == POLL_PART:
+        if pause is None:
+            raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
+        return partial(kind.poll, pause.checkpoint, ctx)
+    if pause is not None:
+        return partial(kind.resume, pause.checkpoint, pause.report, ctx)
+    return partial(kind.execute, as_config(kind, config), ctx)
+
+
+def _result(kind: Kind, found: Any, ctx: Context) -> Any:
+    if ctx.part == POLL_PART:
+        if found is not None and not isinstance(found, Report):
+            raise Permanent(INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__))
+        return msgspec.to_builtins(found)
+    if isinstance(found, Pause) and found.poll is None and kind.has_poll:
+        return msgspec.structs.replace(found, poll=kind.poll_every)
+    return found

@@ -1,0 +1,1 @@
+"""Operations: what can be asked of a store, under one name on every interface."""

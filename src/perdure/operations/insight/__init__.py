@@ -1,0 +1,1 @@
+"""Pure rules behind explain, health, lineage and timelines."""

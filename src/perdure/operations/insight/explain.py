@@ -1,0 +1,702 @@
+"""Why a run or a job is where it is, and what would help: findings and actions. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.diagnostics import PYTHON, Action, Code, Finding, Renderer, Severity, declare, message
+from perdure.model.failure import Failure
+from perdure.model.graph import APPROVE
+from perdure.model.ids import JobId, Key, RunId
+from perdure.model.job import FINISHED, FailedAttempt, Job, QueueInfo, Status
+from perdure.model.limit import Limit, LimitInfo, LimitRule, LimitUse, limit_of
+from perdure.model.partition import Lane
+from perdure.model.run import RunState, RunStatus, Wait, WaitKind
+from perdure.model.value import Value
+from perdure.model.wait import approval_id
+from perdure.model.worker import WorkerState, has_code, has_tags, is_live
+from perdure.store.admission import governing_rules, room_under
+
+
+class Explanation(Value):
+    """Why a run, a job, or a job of a run is where it is."""
+
+    status: RunStatus | Status
+    """Of the job, if it is about one."""
+    headline: tuple[Finding, ...]
+    """The finding that matters most, or how many there are of each type."""
+    findings: tuple[Finding, ...] = ()
+    """What is known of each part; ``about`` is the node's key, empty for the run as a whole."""
+    run: RunId | None = None
+    job: JobId | None = None
+
+    @property
+    def summary(self) -> str:
+        """The headline as one sentence."""
+        return self.summarize()
+
+    def summarize(self, renderer: Renderer = PYTHON) -> str:
+        text = ", ".join(message(each, renderer) for each in self.headline)
+        return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+class Surroundings(Value):
+    """What is around a run or a job: everything that may keep it from going on."""
+
+    jobs: tuple[Job, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    workers: tuple[WorkerState, ...] = ()
+    """Of the run's namespace, dead ones too."""
+    paused_queues: tuple[QueueInfo, ...] = ()
+    children: Mapping[RunId, RunStatus] = {}
+    """Of the child runs that it waits for."""
+    details: Mapping[str, Any] = {}
+    """What is kept with the waits, by their keys, as far as it can be read."""
+    failures: Mapping[JobId, FailedAttempt] = {}
+    """How jobs that wait for another attempt failed last, and those that ended."""
+    paused_at: datetime | None = None
+    """Since when the run is paused, if it is and its log still tells."""
+    limit_uses: Mapping[LimitRule, LimitUse] = {}
+    """What is in use under the limits that govern waiting jobs."""
+    holders: Mapping[JobId, Job] = {}
+    """Jobs that hold what those limits allow."""
+
+
+FINDINGS_MAX = 100
+"""Findings that one explanation has at most; how many more there are is the last of them."""
+HOLDERS_MAX = 3
+
+# The run, or a job that has ended.
+
+RUN_STATUS = declare("explain.run_status", "run {run!r} is {status}")
+JOB_STATUS = declare("explain.job_status", "job {job!r} is {status}")
+PROGRESSING = declare("explain.progressing", "the run has just progressed; ask again")
+MORE = declare("explain.more", "{count:more finding|more findings}")
+PAUSED = declare("explain.paused", "run {run!r} is paused[ by {by}][ since {since}][: {reason}]")
+CANCELLED = declare("explain.cancelled", "run {run!r} was cancelled[ by {by}][: {reason}]")
+SKIPPED = declare(
+    "explain.skipped", "run {run!r} was skipped[ by {by}][: {reason}]", "Submit it again later"
+)
+COMPENSATING = declare(
+    "explain.compensating",
+    "run {run!r} will be {status}[ because node {node!r} failed with {error}][ by {by}]"
+    "[: {reason}]; still to undo: {left:and}",
+)
+NODE_FAILED = declare("explain.node_failed", "node {node!r} failed with {error}[: {reason}]")
+FAILING = declare(
+    "explain.failing",
+    "node {node!r} failed with {error}[: {reason}]; other branches finish first",
+)
+JOB_FAILED = declare(
+    "explain.job_failed", "task {task!r} failed[ at {at}][ with {error}][: {reason}]"
+)
+DEAD_LETTER = declare(
+    "explain.dead_letter",
+    "task {task!r} is a dead letter[ since {at}]; it failed[ with {error}][: {reason}]",
+)
+JOB_CANCELLED = declare(
+    "explain.job_cancelled",
+    "task {task!r} was cancelled[ at {at}][, after {error}][: {reason}]",
+)
+
+# A job that is running, or will be without help.
+
+RUNNING = declare(
+    "explain.running",
+    "attempt {attempt} of task {task!r}[ ({purpose})] is running on worker {worker}"
+    "[ since {since}]",
+)
+STOPPING = declare(
+    "explain.stopping",
+    "attempt {attempt} of task {task!r}[ ({purpose})] is running on worker {worker}"
+    "[ since {since}] and was asked to stop",
+)
+LEASE_EXPIRED = declare(
+    "explain.lease_expired",
+    "attempt {attempt} of task {task!r}[ ({purpose})] was running on worker {worker}"
+    "[ since {since}]; its lease expired at {lease_until}, and the next live worker takes it over",
+)
+ABANDONED = declare(
+    "explain.abandoned",
+    "attempt {attempt} of task {task!r}[ ({purpose})] was running on worker {worker}"
+    "[ since {since}]; its lease expired at {lease_until}, and no worker is live",
+    "Start a worker",
+)
+SCHEDULED = declare(
+    "explain.scheduled",
+    "task {task!r}[ ({purpose})] starts at {at}[; no live worker can take {unserved!r}]",
+    "[Start a worker with {unserved!r}]",
+)
+RETRY = declare(
+    "explain.retry",
+    "attempt {attempt} of task {task!r}[ ({purpose})] starts at {at}"
+    "[; no live worker can take {unserved!r}]"
+    "[; the last one failed at {failed_at} with {error}][: {reason}]",
+    "[Start a worker with {unserved!r}]",
+)
+QUEUED = declare(
+    "explain.queued",
+    "task {task!r}[ ({purpose})] has been waiting in queue {queue!r} since {since}; "
+    "{workers:live worker|live workers} can take it[, {busy} busy]",
+)
+
+# A job that no worker takes.
+
+NO_WORKER = declare(
+    "explain.no_worker",
+    "no worker is live; the job has been ready since {since}",
+    "Start a worker",
+)
+NO_VERSION = declare(
+    "explain.no_version",
+    "no live worker has {flow}[; the nearest version that a live worker has is {nearest}]; "
+    "the job has been ready since {since}",
+    "Start a worker with this version[, or migrate the run to {nearest}]",
+)
+NO_TASK = declare(
+    "explain.no_task",
+    "no live worker has task {task!r}; the job has been ready since {since}",
+    "Start a worker with this task",
+)
+NO_QUEUE = declare(
+    "explain.no_queue",
+    "no live worker that has task {task!r}[ of {flow}] serves queue {queue!r}; "
+    "the job has been ready since {since}",
+    "Start a worker for this queue",
+)
+NO_TAGS = declare(
+    "explain.no_tags",
+    "no live worker that has task {task!r}[ of {flow}] and serves queue {queue!r} has tags "
+    "{tags:and}; the job has been ready since {since}",
+    "Start a worker with these tags",
+)
+QUEUE_PAUSED = declare("explain.queue_paused", "queue {queue!r} is paused[ by {by}] since {since}")
+DISABLED = declare("explain.disabled", "task {task!r} is disabled until somebody enables it")
+JOB_PAUSED = declare("explain.job_paused", "task {task!r} is paused until somebody resumes it")
+LIMIT_FULL = declare(
+    "explain.limit_full",
+    "limit {limit!r} is full: {running} of {most} running[, held by job {holder}]"
+    "[ ({holder_node} of run {holder_run!r})][ on worker {holder_worker}][ since {held_since}]"
+    "[ and {more} more]; "
+    "the job has been ready since {since}",
+)
+LIMIT_USED_UP = declare(
+    "explain.limit_used_up",
+    "limit {limit!r} is used up: {starts} started within {window}"
+    "[; the next one may start at {opens_at}]; the job has been ready since {since}",
+)
+LIMIT_SPACING = declare(
+    "explain.limit_spacing",
+    "limit {limit!r} allows one start every {spacing}"
+    "[; the next one may start at {opens_at}]; the job has been ready since {since}",
+)
+LIMIT_CLOSED = declare(
+    "explain.limit_closed",
+    "limit {limit!r} is closed until {until}, as a job requested; "
+    "the job has been ready since {since}",
+)
+
+# What a node waits for.
+
+TIMER = declare("explain.timer", "waiting since {since} until {until}[ ({overdue} overdue)]")
+TIMER_UNSERVED = declare(
+    "explain.timer_no_worker",
+    "waiting since {since} until {until}[ ({overdue} overdue)]; no worker is live to continue it",
+    "Start a worker",
+)
+SIGNAL = declare(
+    "explain.signal",
+    "waiting for signal {signal!r}[ with a payload that fits {where}] since {since}"
+    "[, until {until}][ ({overdue} overdue)]",
+)
+APPROVAL = declare(
+    "explain.approval",
+    "waiting for a decision on {title!r}[ by {deciders:or}] since {since}"
+    "[, until {until}][ ({overdue} overdue)][; answers so far: {answers}]",
+)
+NOTIFYING = declare("explain.notifying", "people are notified of approval {node!r}[ at {at}]")
+REMINDING = declare("explain.reminding", "people are reminded of approval {node!r}[ at {at}]")
+REPORT = declare(
+    "explain.report",
+    "waiting for a report[ at {step!r}] since {since}[, until {until}][ ({overdue} overdue)]"
+    "[; next poll at {poll_at}]",
+)
+POLLING = declare("explain.polling", "the external work of node {node!r} is polled[ at {at}]")
+CHILD = declare("explain.child", "waiting for child run {child!r} ({status}) since {since}")
+CHILD_NOT_FOUND = declare(
+    "explain.child_not_found", "waiting for child run {child!r}, which is not found, since {since}"
+)
+
+STATES_STATUS = frozenset(
+    each.name for each in (RUN_STATUS, JOB_STATUS, PAUSED, CANCELLED, SKIPPED)
+)
+"""Headlines that name the run or job and its status."""
+
+_STUCK = tuple(
+    each.name
+    for each in (
+        NO_WORKER,
+        NO_VERSION,
+        NO_TASK,
+        NO_QUEUE,
+        NO_TAGS,
+        QUEUE_PAUSED,
+        DISABLED,
+        LIMIT_FULL,
+        LIMIT_USED_UP,
+        LIMIT_SPACING,
+        LIMIT_CLOSED,
+    )
+)
+"""Why a ready job is not started; the more somebody can do about it, the earlier."""
+
+
+def _count(name: str, sentence: str, *codes: Code) -> tuple[Code, frozenset[str]]:
+    return declare(f"explain.count_{name}", sentence), frozenset(each.name for each in codes)
+
+
+_COUNTS = (
+    _count("running", "{count:job is|jobs are} running", RUNNING, STOPPING),
+    _count("lost", "{count:job has|jobs have} an expired lease", LEASE_EXPIRED, ABANDONED),
+    _count("queued", "{count:job waits|jobs wait} for a worker with a free slot", QUEUED),
+    _count("scheduled", "{count:job is|jobs are} scheduled", SCHEDULED),
+    _count("retrying", "{count:job waits|jobs wait} for a retry", RETRY),
+    _count("timers", "{count:timer is|timers are} set", TIMER, TIMER_UNSERVED),
+    _count("signals", "{count:signal is|signals are} pending", SIGNAL),
+    _count(
+        "approvals", "{count:approval is|approvals are} pending", APPROVAL, NOTIFYING, REMINDING
+    ),
+    _count("reports", "{count:report is|reports are} pending", REPORT, POLLING),
+    _count("children", "{count:child run is|child runs are} pending", CHILD, CHILD_NOT_FOUND),
+)
+_HELD_BACK = declare("explain.count_held_back", "{count:job is|jobs are} held back")
+
+
+def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Explanation:
+    found = [
+        *_of_run(run, state, around.paused_at),
+        *_of_jobs(f"{state.flow}@{state.version}", around, now),
+        *_of_waits(state, around, now),
+        *_beside(run, state, around, now),
+    ]
+    headline = _headline(run, state, found)
+    if len(found) > FINDINGS_MAX:
+        count = len(found) - FINDINGS_MAX
+        found = [*found[:FINDINGS_MAX], MORE.finding(severity=Severity.OK, count=count)]
+    return Explanation(run=run, status=state.status, headline=headline, findings=tuple(found))
+
+
+def _headline(run: RunId, state: RunState, found: Sequence[Finding]) -> tuple[Finding, ...]:
+    if state.status is RunStatus.COMPLETED:
+        return (RUN_STATUS.finding(severity=Severity.OK, run=run, status=state.status),)
+    if state.status is RunStatus.FAILED:
+        return tuple(each for each in found if each.code == NODE_FAILED.name)[:1]
+    whole = [each for each in found if not each.about]
+    if whole:  # paused, cancelled, skipped or compensating
+        return (whole[0],)
+    counts = Counter(each.code for each in found)
+    if not counts[RUNNING.name] + counts[STOPPING.name]:
+        for code in _STUCK:
+            if counts[code]:
+                return (next(each for each in found if each.code == code),)
+    told = [(kind, sum(counts[code] for code in codes)) for kind, codes in _COUNTS]
+    told.append((_HELD_BACK, sum(counts[code] for code in _STUCK)))
+    return tuple(
+        kind.finding(severity=Severity.OK, count=count) for kind, count in told if count
+    ) or (PROGRESSING.finding(severity=Severity.OK),)
+
+
+def explain_job(job: Job, around: Surroundings, now: datetime) -> Explanation:
+    """Explain a job of no run; ``around`` has that job alone."""
+    found = (*_of_jobs("", around, now), *_ended_job(job, around.failures.get(job.id)))
+    status = JOB_STATUS.finding(severity=Severity.OK, job=job.id, status=job.status)
+    return Explanation(
+        job=job.id, status=job.status, headline=found[:1] or (status,), findings=found
+    )
+
+
+def explain_job_of_run(job: Job, of_run: Explanation) -> Explanation:
+    """Return the part of a run's explanation that is about one of its jobs."""
+    assert job.node is not None
+    found = tuple(each for each in of_run.findings if each.about in ("", job.node.key))
+    own = tuple(each for each in found if each.about)[:1]
+    return Explanation(
+        run=of_run.run,
+        job=job.id,
+        status=job.status,
+        headline=own or of_run.headline,
+        findings=found,
+    )
+
+
+# The run as a whole
+
+
+def _of_run(run: RunId, state: RunState, paused_at: datetime | None) -> Iterator[Finding]:
+    why: dict[str, Any] = {"run": run, "by": state.by, "reason": state.reason}
+    if state.is_paused:
+        # While it is compensated, its reason is that of the end, not of the pause.
+        paused = why if state.ends_as is None else {"run": run}
+        yield PAUSED.finding("", Action("runs.resume", {"id": run}), since=paused_at, **paused)
+    if state.ends_as is not None:
+        left = tuple(state.undoes[:FINDINGS_MAX])
+        if state.ends_as is RunStatus.FAILED:
+            why = {"run": run, "node": state.failed_node, **_failure(state.failure)}
+        yield COMPENSATING.finding("", severity=Severity.OK, status=state.ends_as, left=left, **why)
+        return
+    is_undone = any(node.is_undone for node in state.nodes.values())
+    again = (
+        Action("runs.fork", {"id": run}, ("after",))
+        if is_undone
+        else Action("runs.retry", {"id": run})
+    )
+    if state.failure is not None:
+        failed = {"node": state.failed_node, **_failure(state.failure)}
+        if state.status is RunStatus.FAILED:
+            yield NODE_FAILED.finding(state.failed_node, again, **failed)
+        else:
+            yield FAILING.finding(state.failed_node, severity=Severity.WARNING, **failed)
+    elif state.status is RunStatus.CANCELLED:
+        yield CANCELLED.finding("", again, **why)
+    elif state.status is RunStatus.SKIPPED:
+        yield SKIPPED.finding("", **why)
+
+
+def _failure(failure: Failure | None) -> dict[str, Any]:
+    return {} if failure is None else {"error": failure.type, "reason": failure.message}
+
+
+# Jobs
+
+
+def _of_jobs(flow: str, around: Surroundings, now: datetime) -> Iterator[Finding]:
+    """``flow`` is the version of their run's flow, and empty without a run."""
+    live = [each for each in around.workers if is_live(each, now)]
+    pauses = {each.queue: each for each in around.paused_queues}
+    for job in around.jobs:
+        key = "" if job.node is None else job.node.key
+        match job.status:
+            case Status.ACTIVE | Status.ABORTING:
+                yield _held(job, key, live, now)
+            case Status.SCHEDULED:
+                yield _scheduled(job, key, flow, around.failures.get(job.id), live)
+            case Status.WAITING if job.queue in pauses:
+                pause = pauses[job.queue]
+                yield QUEUE_PAUSED.finding(
+                    key,
+                    Action("queues.resume", {"name": job.queue}),
+                    queue=job.queue,
+                    by=pause.paused_by,
+                    since=pause.paused_at,
+                )
+            case Status.WAITING:
+                yield from _unclaimed(job, key, flow, live, around, now)
+            case Status.DISABLED:
+                enable = Action("jobs.enable", {"id": job.id})
+                yield DISABLED.finding(key, enable, task=job.task)
+            case Status.PAUSED if job.node is None:
+                resume = Action("jobs.resume", {"id": job.id})
+                yield JOB_PAUSED.finding(key, resume, task=job.task)
+
+
+def _ended_job(job: Job, failed: FailedAttempt | None) -> Iterator[Finding]:
+    if job.status not in FINISHED or job.status is Status.COMPLETED:
+        return
+    codes = {Status.DEAD: DEAD_LETTER, Status.CANCELLED: JOB_CANCELLED}
+    yield codes.get(job.status, JOB_FAILED).finding(
+        "",
+        Action("jobs.retry", {"id": job.id}),
+        task=job.task,
+        at=job.finished_at,
+        **_failure(None if failed is None else failed.failure),
+    )
+
+
+def _task(job: Job) -> dict[str, Any]:
+    """The task; of a job that stands beside a node, such as ``poll:charge``, what it is for."""
+    purpose = "" if job.node is None else Key.parse(job.node.key).part
+    purpose = purpose if purpose in ("poll", "notify") else ""
+    return {"task": job.task, **({"purpose": purpose} if purpose else {})}
+
+
+def _held(job: Job, key: str, live: Sequence[WorkerState], now: datetime) -> Finding:
+    args = {**_task(job), "attempt": job.attempt, "worker": job.worker, "since": job.started_at}
+    if job.lease_until is None or job.lease_until > now:
+        code = STOPPING if job.status is Status.ABORTING else RUNNING
+        return code.finding(key, severity=Severity.OK, **args)
+    args["lease_until"] = job.lease_until
+    if live:
+        return LEASE_EXPIRED.finding(key, severity=Severity.WARNING, **args)
+    return ABANDONED.finding(key, START_WORKER, **args)
+
+
+def _scheduled(
+    job: Job, key: str, flow: str, failed: FailedAttempt | None, live: Sequence[WorkerState]
+) -> Finding:
+    is_served = any(
+        has_code(each.info, task=job.task, flow=flow)
+        and job.queue in each.info.queues
+        and has_tags(each.info.tags, job.tags)
+        for each in live
+    )
+    args = {**_task(job), "at": job.ready_at}
+    if not is_served:
+        args["unserved"] = flow or job.task
+    actions = () if is_served else (START_WORKER,)
+    severity = Severity.OK if is_served else Severity.WARNING
+    if not job.attempt:
+        return SCHEDULED.finding(key, *actions, severity=severity, **args)
+    if failed is not None:
+        args |= {"failed_at": failed.at, **_failure(failed.failure)}
+    return RETRY.finding(key, *actions, severity=severity, attempt=job.attempt + 1, **args)
+
+
+START_WORKER = Action("worker.run", asks=("module",))
+
+
+def _unclaimed(
+    job: Job,
+    key: str,
+    flow: str,
+    live: Sequence[WorkerState],
+    around: Surroundings,
+    now: datetime,
+) -> Iterator[Finding]:
+    """Why no worker has taken a ready job: narrow down who could."""
+    of = {"task": job.task, **({"flow": flow} if flow else {})}
+    ready: dict[str, Any] = {**of, "queue": job.queue, "since": job.ready_at}
+    if not live:
+        yield NO_WORKER.finding(key, START_WORKER, **ready)
+    elif not (versed := [each for each in live if has_code(each.info, task=job.task, flow=flow)]):
+        yield (
+            _no_version(job, key, flow, live)
+            if flow
+            else NO_TASK.finding(key, START_WORKER, **ready)
+        )
+    elif not (serving := [each for each in versed if job.queue in each.info.queues]):
+        start = Action("worker.run", {"queues": (job.queue,)}, ("module",))
+        yield NO_QUEUE.finding(key, start, **ready)
+    elif not (able := [each for each in serving if has_tags(each.info.tags, job.tags)]):
+        start = Action("worker.run", {"queues": (job.queue,), "tags": job.tags}, ("module",))
+        yield NO_TAGS.finding(key, start, tags=job.tags, **ready)
+    elif full := _full_limits(job, key, flow, able, around, now):
+        yield from full
+    else:
+        busy = sum(len(each.running) >= each.info.concurrency for each in able)
+        yield QUEUED.finding(
+            key,
+            severity=Severity.OK,
+            queue=job.queue,
+            since=job.ready_at,
+            workers=len(able),
+            busy=busy or None,
+            **_task(job),
+        )
+
+
+def _no_version(job: Job, key: str, flow: str, live: Sequence[WorkerState]) -> Finding:
+    assert job.node is not None
+    name = flow.rpartition("@")[0]
+    known = Counter(
+        each for worker in live for each in worker.info.flows if each.rpartition("@")[0] == name
+    )
+    nearest = max(known, key=lambda each: (known[each], each), default=None)
+    migrate = Action("runs.migrate", {"id": job.node.run}, ("to",))
+    return NO_VERSION.finding(
+        key,
+        START_WORKER,
+        *(() if nearest is None else (migrate,)),
+        flow=flow,
+        nearest=nearest,
+        task=job.task,
+        queue=job.queue,
+        since=job.ready_at,
+    )
+
+
+# Limits
+
+
+def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]:
+    """What a worker keeps to when it claims a job like this; ``flow`` is empty for a plain one."""
+    lane = Lane(queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow)
+    of_task = [
+        info
+        for each in worker.info.task_limits
+        if (each.task, each.flow) == (job.task, flow)
+        for info in each.limits
+    ]
+    return governing_rules(lane, _limits(of_task), _limits(worker.info.limits))
+
+
+def _limits(infos: Iterable[LimitInfo]) -> list[Limit]:
+    return [limit for limit in map(limit_of, infos) if limit is not None]
+
+
+def _full_limits(
+    job: Job,
+    key: str,
+    flow: str,
+    able: Sequence[WorkerState],
+    around: Surroundings,
+    now: datetime,
+) -> list[Finding]:
+    """The limits that leave no room on any worker that could take the job; else none."""
+    found: dict[LimitRule, Finding] = {}
+    for worker in able:
+        full = {
+            rule: _limited(job, key, rule, use, around, now)
+            for rule in rules_for(job, flow, worker)
+            if (use := around.limit_uses.get(rule)) is not None
+            and not room_under(rule, use.usage, now).count
+        }
+        if not full:
+            return []
+        found |= full
+    return list(found.values())
+
+
+def _limited(
+    job: Job, key: str, rule: LimitRule, use: LimitUse, around: Surroundings, now: datetime
+) -> Finding:
+    usage = use.usage
+    args: dict[str, Any] = {"limit": rule.key, "since": job.ready_at}
+    opens_at = room_under(rule, usage, now).opens_at
+    if usage.closed_until is not None and usage.closed_until > now:
+        return LIMIT_CLOSED.finding(
+            key, severity=Severity.WARNING, until=usage.closed_until, **args
+        )
+    if rule.live_max is not None and usage.live >= rule.live_max:
+        args |= {"running": usage.live, "most": rule.live_max, "more": None}
+        args["holders"] = use.held_by[:HOLDERS_MAX]
+        for holder in use.held_by[:1]:
+            args |= {"holder": holder, "more": usage.live - 1 or None}
+            held = around.holders.get(holder)
+            if held is not None:
+                args |= {"holder_worker": held.worker, "held_since": held.started_at}
+            if held is not None and held.node is not None:
+                args |= {"holder_node": held.node.key, "holder_run": held.node.run}
+        actions = [Action("jobs.explain", {"id": each}) for each in use.held_by[:1]]
+        return LIMIT_FULL.finding(key, *actions, severity=Severity.WARNING, **args)
+    if rule.starts_max is not None and usage.starts >= rule.starts_max:
+        return LIMIT_USED_UP.finding(
+            key,
+            severity=Severity.WARNING,
+            starts=usage.starts,
+            window=rule.window,
+            opens_at=opens_at,
+            **args,
+        )
+    return LIMIT_SPACING.finding(
+        key, severity=Severity.WARNING, spacing=rule.spacing, opens_at=opens_at, **args
+    )
+
+
+# Waits
+
+
+def wait_actions(wait: Wait, detail: Any = None) -> tuple[Action, ...]:
+    """What ends a wait; ``detail`` is what is kept with it, decoded, if that is known."""
+    match wait.kind:
+        case WaitKind.SIGNAL:
+            signal = {"id": wait.run, "name": wait.name}
+            return (Action("runs.signal", signal, ("payload",)),)
+        case WaitKind.CHILD:
+            return (Action("runs.explain", {"id": wait.name}),)
+        case WaitKind.OUTSIDE:
+            return (_report(wait.run, wait.key),)
+        case WaitKind.APPROVAL:
+            args: dict[str, Any] = {"id": approval_id(wait.run, wait.key)}
+            if isinstance(detail, dict):
+                choices = detail.get("answers") or (APPROVE,)
+                args["decision"] = APPROVE if APPROVE in choices else choices[0]
+            if wait.deciders:
+                args["roles"] = wait.deciders[:1]
+            asks = ("by",) if "decision" in args else ("decision", "by")
+            return (Action("approvals.decide", args, asks),)
+        case WaitKind.TIMER:
+            return ()
+
+
+def _report(run: RunId, node: str) -> Action:
+    return Action("runs.report", {"id": run, "node": node, "status": "completed"}, ("result",))
+
+
+def _of_waits(state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
+    timers = {wait.key: wait for wait in around.waits if wait.kind is WaitKind.TIMER}
+    is_served = any(is_live(each, now) for each in around.workers)
+    for wait in around.waits:
+        detail = around.details.get(wait.key)
+        actions = wait_actions(wait, detail)
+        args: dict[str, Any] = {"since": wait.opened_at}
+        if wait.due_at is not None:
+            args |= {"until": wait.due_at, "overdue": _overdue(wait.due_at, now)}
+        match wait.kind:
+            case WaitKind.TIMER:
+                if Key.parse(wait.key).part:  # it stands beside another wait
+                    continue
+                if is_served:
+                    yield TIMER.finding(wait.key, severity=Severity.OK, **args)
+                else:
+                    yield TIMER_UNSERVED.finding(
+                        wait.key, START_WORKER, severity=Severity.WARNING, **args
+                    )
+            case WaitKind.SIGNAL:
+                if isinstance(detail, dict):
+                    args["where"] = detail.get("where")
+                yield SIGNAL.finding(
+                    wait.key, *actions, severity=Severity.OK, signal=wait.name, **args
+                )
+            case WaitKind.CHILD:
+                child = RunId(wait.name)
+                status = around.children.get(child)
+                code = CHILD_NOT_FOUND if status is None else CHILD
+                severity = Severity.ERROR if status is None else Severity.OK
+                yield code.finding(
+                    wait.key, *actions, severity=severity, child=child, status=status, **args
+                )
+            case WaitKind.OUTSIDE:
+                poll = timers.get(f"poll:{wait.key}")
+                poll_at = None if poll is None else poll.due_at
+                args |= {"step": wait.name, "poll_at": poll_at}
+                yield REPORT.finding(wait.key, *actions, severity=Severity.OK, **args)
+            case WaitKind.APPROVAL:
+                approval = state.approvals.get(wait.key)
+                answers = (
+                    {}
+                    if approval is None
+                    else {each.by or "anonymous": each.decision for each in approval.answers}
+                )
+                args |= {"title": wait.name, "deciders": wait.deciders, "answers": answers}
+                yield APPROVAL.finding(wait.key, *actions, severity=Severity.OK, **args)
+
+
+def _overdue(due_at: datetime, now: datetime) -> timedelta | None:
+    """How long a time has passed; the next live worker sees to it."""
+    return now - due_at if due_at <= now else None
+
+
+def _beside(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
+    """What stands beside a node and is not told of with its wait or its job."""
+    waits = {wait.key: wait for wait in around.waits}
+    jobs = {job.node.key for job in around.jobs if job.node is not None}
+    for text in sorted({*state.live, *waits} - jobs):
+        key = Key.parse(text)
+        if key.part not in ("poll", "remind", "notify"):
+            continue
+        node = replace(key, part="").text if key.part == "poll" else key.node
+        if node in waits or node in jobs:
+            continue
+        wait = waits.get(text)
+        args = {"node": node, "at": None if wait is None else wait.due_at}
+        if key.part == "poll":
+            yield POLLING.finding(text, _report(run, node), severity=Severity.OK, **args)
+        else:
+            code = NOTIFYING if key.part == "notify" else REMINDING
+            show = Action("approvals.get", {"id": approval_id(run, node)})
+            yield code.finding(text, show, severity=Severity.OK, **args)

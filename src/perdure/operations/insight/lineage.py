@@ -1,0 +1,314 @@
+"""Lineage: which values each node of a run used, and where they came from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.expr.template import template_names
+from perdure.model.event import (
+    NOTHING,
+    ApprovalAnswered,
+    Event,
+    ItemCompleted,
+    IterationCompleted,
+    NodeCompleted,
+    NodeFailed,
+    NodeReported,
+    SignalReceived,
+)
+from perdure.model.graph import (
+    Edge,
+    FlowRef,
+    Graph,
+    Input,
+    LoopNode,
+    MapNode,
+    Node,
+    SignalNode,
+    TaskNode,
+    inputs_of,
+    kind_of,
+)
+from perdure.model.ids import Key, RunId
+from perdure.model.run import NodeStatus, RunState
+from perdure.model.value import Value
+
+
+class UseOrigin(StrEnum):
+    INPUT = "input"
+    """The run's input."""
+    NODE = "node"
+    """What a node put out; of a loop, one iteration of it."""
+    SIGNAL = "signal"
+    ANSWER = "answer"
+    """Of somebody who decided on an approval."""
+    REPORT = "report"
+    """Of an outside party."""
+    SECRET = "secret"
+    """Only its name is known: its value is nowhere but on the worker that used it."""
+
+
+class Use(Value):
+    """One value that a node used."""
+
+    origin: UseOrigin
+    name: str = ""
+    """What the node calls it; empty: it is all of its input."""
+    source: str = ""
+    """The node, the signal or the secret that it is from."""
+    port: str = ""
+    """On which that node had ended, where there are several."""
+    path: tuple[str, ...] = ()
+    """The part of it that was taken; empty: all."""
+    number: int = 0
+    """The event that it was kept with; 0: none, as of a secret."""
+    by: str | None = None
+    """Who signalled, answered or reported."""
+    is_default: bool = False
+    """It was missing, and the default of the input was taken."""
+    value: Any = None
+    """As plain values; of a secret nothing."""
+
+    @property
+    def text(self) -> str:
+        """Where it came from, as an input is written: ``fetch.output.total``, ``input.id``."""
+        match self.origin:
+            case UseOrigin.INPUT:
+                first = "input"
+            case UseOrigin.NODE:
+                first = f"{self.source}{f':{self.port}' if self.port else ''}.output"
+            case UseOrigin.SECRET:
+                first = f"secret.{self.source}"
+            case _:
+                first = f"{self.origin.value} {self.source}".rstrip()
+        by = f" by {self.by}" if self.by is not None else ""
+        return ".".join([first, *self.path]) + by
+
+
+class PartLineage(Value):
+    """One item of a map, or one iteration of a loop."""
+
+    key: str
+    uses: tuple[Use, ...] = ()
+    output: int = 0
+    """The event that its output was kept with; 0: it has none yet."""
+
+
+class NodeLineage(Value):
+    """One node that the run has reached."""
+
+    id: str
+    kind: str
+    status: NodeStatus
+    uses: tuple[Use, ...] = ()
+    output: int = 0
+    """The event that its output was kept with; 0: it has none yet."""
+    parts: tuple[PartLineage, ...] = ()
+    child: RunId | None = None
+    """The run that it started, where it started one."""
+
+
+class Lineage(Value):
+    """Of one run: its nodes in the flow's order, each with what it used."""
+
+    run: RunId
+    flow: str
+    version: str
+    nodes: tuple[NodeLineage, ...]
+
+    def __getitem__(self, node: str) -> NodeLineage:
+        for each in self.nodes:
+            if each.id == node:
+                return each
+        raise KeyError(node)
+
+
+_REACHED = frozenset(
+    {NodeStatus.LIVE, NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED}
+)
+_INPUT_NUMBER = 1
+"""The event whose value is the run's input."""
+_SECRET = "secret"
+
+Numbered = tuple[int, Event]
+
+
+def trace(graph: Graph, state: RunState, events: Iterable[Numbered]) -> list[NodeLineage]:
+    """What each node used that the run has reached, without the values themselves."""
+    log = _Log(events)
+    return [
+        _Tracing(graph, state, log).node(node)
+        for id, node in graph.nodes.items()
+        if (reached := state.nodes.get(id)) is not None and reached.status in _REACHED
+    ]
+
+
+class _Log:
+    """What only the log knows: who said what, and where parts of nodes ended."""
+
+    def __init__(self, events: Iterable[Numbered]) -> None:
+        self.by: dict[int, str | None] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.reports: dict[str, list[int]] = {}
+        self.ended: dict[str, int] = {}
+        """Items and iterations that are done."""
+        self.mapped: dict[str, int] = {}
+        """How many items the maps have."""
+        for number, event in events:
+            self._take(number, event)
+
+    def _take(self, number: int, event: Event) -> None:
+        then = getattr(event, "then", NOTHING)
+        for key in then.waiting:
+            self.answers.pop(key, None)  # it is asked anew: what was said before does not count
+        self.mapped.update(then.mapped)
+        match event:
+            case SignalReceived():
+                self.by[number] = event.by
+            case ApprovalAnswered():
+                self.by[number] = event.by
+                self.answers.setdefault(event.node, []).append(number)
+            case NodeReported():
+                self.by[number] = event.by
+                self.reports.setdefault(event.key, []).append(number)
+            case ItemCompleted() | IterationCompleted():
+                self.ended[event.key] = number
+            case NodeFailed(handled=handled) if handled and "[" in event.key:
+                self.ended[event.key] = number
+            case NodeCompleted(iteration=iteration) if iteration:
+                key = Key(node=event.node, iteration=iteration).text
+                self.ended.setdefault(key, event.ref or number)
+
+
+class _Tracing:
+    def __init__(self, graph: Graph, state: RunState, log: _Log) -> None:
+        self._graph = graph
+        self._state = state
+        self._log = log
+
+    def node(self, node: Node) -> NodeLineage:
+        state = self._state.nodes[node.id]
+        is_completed = state.status is NodeStatus.COMPLETED
+        taken = tuple(self._taken(node))
+        return NodeLineage(
+            id=node.id,
+            kind=kind_of(node),
+            status=state.status,
+            uses=(*taken, *self._told(node)),
+            output=state.ref if is_completed else 0,
+            parts=tuple(self._parts(node, taken)),
+            child=self._state.children.get(node.id),
+        )
+
+    def _taken(self, node: Node) -> Iterator[Use]:
+        """From upstream: the inputs that it names, or what its edges handed on."""
+        if inputs := inputs_of(node):
+            yield from map(self._named, inputs)
+        elif not isinstance(node, SignalNode) and _takes_input(node):
+            yield from self._handed_on(node)
+        config = node.config if isinstance(node, TaskNode) else None
+        known = {each.secret for each in inputs}
+        names = [use.path[0] for use in template_names(config) if use.name == _SECRET and use.path]
+        for name in dict.fromkeys(names):
+            if name not in known:
+                yield Use(origin=UseOrigin.SECRET, name=name, source=name)
+
+    def _named(self, input: Input) -> Use:
+        if input.secret:
+            return Use(origin=UseOrigin.SECRET, name=input.name, source=input.secret)
+        if not input.source:
+            use = Use(origin=UseOrigin.INPUT, number=_INPUT_NUMBER)
+            return replace(use, name=input.name, path=input.path)
+        source = self._state.nodes.get(input.source)
+        is_there = source is not None and source.status is NodeStatus.COMPLETED
+        return Use(
+            origin=UseOrigin.NODE,
+            name=input.name,
+            source=input.source,
+            path=input.path,
+            port=source.port if source is not None and is_there else "",
+            number=source.ref if source is not None and is_there else 0,
+            is_default=not is_there,
+        )
+
+    def _handed_on(self, node: Node) -> Iterator[Use]:
+        edges = self._graph.incoming[node.id]
+        if not edges:
+            yield Use(origin=UseOrigin.INPUT, number=_INPUT_NUMBER)
+        gathers = isinstance(node, TaskNode) and node.gathers
+        taken = [edge for edge in edges if self._is_taken(edge)]
+        for edge in taken if gathers else taken[:1]:
+            yield Use(
+                origin=UseOrigin.NODE,
+                name=(edge.name or edge.source) if gathers else "",
+                source=edge.source,
+                port=edge.port,
+                number=self._state.nodes[edge.source].ref,
+            )
+
+    def _is_taken(self, edge: Edge) -> bool:
+        source = self._state.nodes.get(edge.source)
+        return (
+            source is not None
+            and source.status is NodeStatus.COMPLETED
+            and source.port == edge.port
+        )
+
+    def _told(self, node: Node) -> Iterator[Use]:
+        """From outside: the signal that it took, answers, reports."""
+        state = self._state.nodes[node.id]
+        if isinstance(node, SignalNode):
+            if state.ref in self._log.by:
+                yield self._said(UseOrigin.SIGNAL, node.signal, state.ref)
+            return
+        for number in self._log.answers.get(node.id, ()):
+            yield self._said(UseOrigin.ANSWER, "", number)
+        for number in self._log.reports.get(node.id, ()):
+            yield self._said(UseOrigin.REPORT, "", number)
+
+    def _said(self, origin: UseOrigin, source: str, number: int) -> Use:
+        return Use(origin=origin, source=source, number=number, by=self._log.by[number])
+
+    def _parts(self, node: Node, taken: Sequence[Use]) -> Iterator[PartLineage]:
+        if isinstance(node, MapNode):
+            for item in range(self._items(node.id)):
+                key = Key(node=node.id, item=item).text
+                yield self._part(key, _of_item(node, taken, item), self._log.ended.get(key, 0))
+        elif isinstance(node, LoopNode):
+            uses = tuple(taken)
+            for iteration in range(1, self._state.nodes[node.id].iteration + 1):
+                key = Key(node=node.id, iteration=iteration).text
+                output = self._log.ended.get(key, 0)
+                yield self._part(key, uses, output)
+                uses = (Use(origin=UseOrigin.NODE, source=key, number=output),)
+
+    def _items(self, id: str) -> int:
+        """How many items of a map have been started: of one that is done, all."""
+        progress = self._state.maps.get(id)
+        return self._log.mapped.get(id, 0) if progress is None else progress.launched
+
+    def _part(self, key: str, uses: Sequence[Use], output: int) -> PartLineage:
+        reports = [
+            self._said(UseOrigin.REPORT, "", number) for number in self._log.reports.get(key, ())
+        ]
+        return PartLineage(key=key, uses=(*uses, *reports), output=output)
+
+
+def _takes_input(node: Node) -> bool:
+    """Tasks without a parameter use nothing of what comes before them."""
+    call = getattr(node, "call", None) or getattr(node, "body", None)
+    return call is None or isinstance(call, FlowRef) or bool(call.takes_input)
+
+
+def _of_item(node: MapNode, taken: Sequence[Use], item: int) -> tuple[Use, ...]:
+    """Where one item is from: one element of the list that the map goes over."""
+    over = node.over
+    if node.inputs:
+        found = [use for use in taken if use.name == over]
+        return tuple(replace(use, name="", path=(*use.path, str(item))) for use in found)
+    inside = () if over is None else (over,)
+    return tuple(replace(use, path=(*use.path, *inside, str(item))) for use in taken)

@@ -1,0 +1,274 @@
+"""When each node of a run was queued or at work and when it waited, read from the log alone.
+
+A stretch of work begins when its job is queued, because that is what a log knows: what a worker
+does between two commits is nobody's to see. Of a map, all items are in the row of their node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.engine.fold import check_contiguous, fold_stored
+from perdure.model.event import (
+    NOTHING,
+    CompensationStarted,
+    Event,
+    ItemCompleted,
+    IterationCompleted,
+    NodeCompleted,
+    NodeFailed,
+    NodePaused,
+    NodeReported,
+    NodeRetried,
+    NodeUndone,
+    RunFailed,
+    RunPaused,
+    RunUnpaused,
+    StoredEvent,
+    Then,
+    UndoFailed,
+    decode_event,
+)
+from perdure.model.ids import Key, RunId
+from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
+from perdure.model.value import Value
+from perdure.render.diagram import Mark, mark_of
+
+_BESIDE = ("poll", "remind", "notify")
+"""Parts of keys that stand beside a node and are not its own work."""
+
+
+class Doing(StrEnum):
+    WORK = "work"
+    WAIT = "wait"
+    """For a time, a signal, a person, somebody outside."""
+    CHILD = "child"
+    UNDO = "undo"
+
+    @property
+    def label(self) -> str:
+        """In words for people: a log does not know when a worker took a job."""
+        return "queued or at work" if self is Doing.WORK else self.value
+
+
+class Ending(StrEnum):
+    OPEN = ""
+    """It goes on."""
+    COMPLETED = "completed"
+    RETRIED = "retried"
+    """The attempt failed; another one follows."""
+    FAILED = "failed"
+    PAUSED = "paused"
+    """The run was paused, or the body was, to wait for somebody outside."""
+    CANCELLED = "cancelled"
+
+
+class Bar(Value, omit_defaults=True):
+    """One stretch of time in a row."""
+
+    doing: Doing
+    begun_at: datetime
+    key: str
+    ended_at: datetime | None = None
+    """None: it goes on."""
+    ending: Ending = Ending.OPEN
+    attempt: int = 1
+    error: str = ""
+
+
+class TimelineRow(Value, omit_defaults=True):
+    """What one node of a run did."""
+
+    node: str
+    mark: Mark
+    bars: tuple[Bar, ...] = ()
+    items: int | None = None
+    """Of a map: how many there are."""
+    items_completed: int = 0
+
+
+class Timeline(Value, omit_defaults=True):
+    run: RunId
+    flow: str
+    status: RunStatus
+    begun_at: datetime
+    until: datetime
+    """When the run ended; of one that goes on, when it was looked at."""
+    rows: tuple[TimelineRow, ...] = ()
+    """In the order in which the run came to the nodes."""
+
+    def svg(self) -> str:
+        """As every browser shows it; it needs nothing else."""
+        from perdure.render.timeline_svg import timeline_svg  # which draws what is told here
+
+        return timeline_svg(self)
+
+
+def timeline_of(run: RunId, events: Iterable[StoredEvent], now: datetime) -> Timeline:
+    """The timeline of a run as of ``now``; at least one event has happened in it."""
+    record = _Record(run)
+    for event in events:
+        record.take(event)
+    return record.timeline(now)
+
+
+class _Row:
+    def __init__(self) -> None:
+        self.bars: list[Bar] = []
+        self.open: dict[str, int] = {}
+        """By key: which of the bars goes on."""
+        self.items: int | None = None
+        self.items_completed = 0
+
+
+class _Record:
+    """Follows a log: what is live after each event, compared with what was."""
+
+    def __init__(self, run: RunId) -> None:
+        self._run = run
+        self._state = RunState()
+        self._rows: dict[str, _Row] = {}
+        self._attempts: dict[str, int] = {}
+        self._begun_at: datetime | None = None
+        self._last_at: datetime | None = None
+
+    def take(self, stored: StoredEvent) -> None:
+        check_contiguous(self._run, self._state.number + 1, stored.number)
+        event = decode_event(self._run, stored.number, stored.data)
+        self._state = fold_stored(self._run, self._state, event)
+        self._begun_at = self._begun_at or stored.at
+        self._last_at = stored.at
+        for text in dict.fromkeys(self._touched(event)):
+            self._compare(text, event, stored.at)
+        self._note(event)
+
+    def timeline(self, now: datetime) -> Timeline:
+        assert self._begun_at is not None
+        assert self._last_at is not None
+        state = self._state
+        return Timeline(
+            run=self._run,
+            flow=f"{state.flow}@{state.version}",
+            status=state.status,
+            begun_at=self._begun_at,
+            until=self._last_at if state.is_ended else max(now, self._last_at),
+            rows=tuple(self._row(node, row) for node, row in self._rows.items()),
+        )
+
+    def _row(self, node: str, row: _Row) -> TimelineRow:
+        return TimelineRow(
+            node=node,
+            mark=mark_of(self._state, node, [self._state.live[each] for each in row.open]),
+            bars=tuple(row.bars),
+            items=row.items,
+            items_completed=row.items_completed,
+        )
+
+    def _touched(self, event: Event) -> Iterator[str]:
+        """The keys about which an event may have changed something."""
+        text = key_of(event)
+        if text is not None:
+            key = Key.parse(text)
+            node = self._state.nodes.get(key.node)
+            yield text
+            # One item of many that go on says nothing of the others.
+            if key.item is None or node is None or node.status is not NodeStatus.LIVE:
+                yield from self._row_of(key.node).open
+        elif isinstance(event, RunUnpaused):
+            yield from self._state.live
+        else:
+            for row in self._rows.values():
+                yield from row.open
+        then: Then = getattr(event, "then", NOTHING)
+        yield from (*then.started, *then.waiting, *(each for each, _ in then.children))
+
+    def _compare(self, text: str, event: Event, at: datetime) -> None:
+        """Open or close the bar of one key, as the state now has it."""
+        key = Key.parse(text)
+        if key.part in _BESIDE:
+            return
+        row = self._row_of(key.node)
+        doing = None if self._state.is_ended else self._doing(key, text)
+        current = row.open.get(text)
+        goes_on = current is not None and row.bars[current].doing is doing
+        if goes_on and not isinstance(event, NodeRetried):
+            return
+        if current is not None:
+            row.bars[current] = _ended(row.bars[current], text, event, at)
+            del row.open[text]
+        if doing is not None:
+            self._attempts[text] = self._attempt(text, event)
+            row.open[text] = len(row.bars)
+            attempt = self._attempts[text]
+            row.bars.append(Bar(doing=doing, begun_at=at, key=text, attempt=attempt))
+
+    def _doing(self, key: Key, text: str) -> Doing | None:
+        match self._state.live.get(text):
+            case LiveKind.JOB:
+                held = self._state.is_paused
+                return None if held else Doing.UNDO if key.part == "undo" else Doing.WORK
+            case LiveKind.WAIT:
+                return Doing.WAIT
+            case LiveKind.CHILD:
+                return Doing.CHILD
+            case _:
+                return None
+
+    def _attempt(self, text: str, event: Event) -> int:
+        if isinstance(event, NodeRetried):
+            return event.attempt + 1
+        return self._attempts.get(text, 1)
+
+    def _note(self, event: Event) -> None:
+        """What has no bar: nodes that are passed by, and how far maps are."""
+        then: Then = getattr(event, "then", NOTHING)
+        for node in (*then.skipped, *then.blocked):
+            self._row_of(node)
+        for node, items in then.mapped:
+            self._row_of(node).items = items
+        text = key_of(event)
+        row = None if text is None else self._rows.get(Key.parse(text).node)
+        if row is not None and row.items is not None and text is not None:
+            progress = self._state.maps.get(Key.parse(text).node)
+            if progress is not None:
+                row.items_completed = len(progress.refs)
+            elif isinstance(event, NodeCompleted) and event.cause == "items":
+                row.items_completed = row.items
+
+    def _row_of(self, node: str) -> _Row:
+        return self._rows.setdefault(node, _Row())
+
+
+def key_of(event: Event) -> str | None:
+    """The part of the run that an event is about; None: the run as a whole."""
+    if isinstance(event, CompensationStarted | RunFailed):  # which name the node to blame
+        return None
+    key: str = getattr(event, "key", "") or getattr(event, "node", "")
+    return key or None
+
+
+def _ended(bar: Bar, text: str, event: Event, at: datetime) -> Bar:
+    failure: Any = getattr(event, "failure", None)
+    error = f"{failure.type}: {failure.message}" if failure is not None else ""
+    match event:
+        case NodeRetried():
+            ending = Ending.RETRIED
+        case NodeFailed() if event.key == text:
+            ending = Ending.FAILED
+        case UndoFailed():
+            ending = Ending.FAILED
+        case (
+            NodeCompleted() | ItemCompleted() | IterationCompleted() | NodeReported() | NodeUndone()
+        ):
+            ending = Ending.COMPLETED
+        case RunPaused() | NodePaused():
+            ending = Ending.PAUSED
+        case _:
+            ending = Ending.CANCELLED
+    is_told = ending in (Ending.RETRIED, Ending.FAILED)
+    return replace(bar, ended_at=at, ending=ending, error=error if is_told else "")

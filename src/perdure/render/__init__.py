@@ -1,0 +1,1 @@
+"""Diagrams and timelines as Mermaid, SVG and text."""

@@ -1,0 +1,296 @@
+"""What may start now, and in which order: rank, limits and cooldowns. Pure.
+
+Stores evaluate these rules inside their transactions.
+
+Aging asks for ``priority - waited / aging``, lowest first. At any one moment all jobs share the
+same "now", so that order is the order of the constant ``ready_at + priority * aging``, which is
+stored once and indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput
+from perdure.model import check
+from perdure.model.event import (
+    NOTHING,
+    NewEvent,
+    RunSkipped,
+    RunSubmitted,
+    decode_event,
+    encode_event,
+)
+from perdure.model.graph import Graph
+from perdure.model.ids import RunId
+from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
+from perdure.model.partition import Lane
+from perdure.model.run import NewRun, RunStatus, RunSummary
+from perdure.model.times import nearest_duration
+from perdure.model.value import Value
+
+AGING_DEFAULT = timedelta(minutes=5)
+
+
+def rank_of(ready_at: datetime, priority: int, aging: timedelta) -> float:
+    """Lower is claimed first."""
+    return ready_at.timestamp() + priority * aging.total_seconds()
+
+
+def moved_rank(rank: float, ready_before: datetime, ready_after: datetime) -> float:
+    """The rank of a job that becomes ready at another time: its waiting begins anew."""
+    return rank + (ready_after - ready_before).total_seconds()
+
+
+COMPUTED_KEY = declare(
+    "limit.computed_key",
+    "a worker's limit takes a name as its key, not a function",
+    "A limit whose key is computed from the input belongs on the task: @task(limits=...)",
+)
+NOTHING_LIMITED = declare(
+    "limit.without_key", "{limit!r} does not say what it counts", "Pass `key`, `queue` or `task`"
+)
+INVALID_KEY = declare(
+    "limit.invalid_key",
+    "the key function of {limit} returned {value!r}",
+    "It must return a non-empty string",
+)
+
+
+class Room(Value):
+    """How many more may start under one key; ``opens_at`` when time alone will make room."""
+
+    count: int
+    opens_at: datetime | None = None
+
+
+def room_under(rule: LimitRule, usage: LimitUsage, now: datetime) -> Room:
+    """The tightest of everything the rule asks for."""
+    if usage.closed_until is not None and usage.closed_until > now:
+        return Room(count=0, opens_at=usage.closed_until)
+    rooms = []
+    if rule.live_max is not None:
+        rooms.append(Room(count=max(0, rule.live_max - usage.live)))
+    if rule.starts_max is not None and rule.window is not None:
+        left = max(0, rule.starts_max - usage.starts)
+        first_out = usage.oldest_start_at
+        opens_at = first_out + rule.window if not left and first_out is not None else None
+        rooms.append(Room(count=left, opens_at=opens_at))
+    if rule.spacing is not None:
+        last = usage.last_start_at
+        next_at = last + rule.spacing if last is not None else now
+        rooms.append(Room(count=1) if next_at <= now else Room(count=0, opens_at=next_at))
+    if not rooms:
+        return Room(count=1 << 30)
+    count = min(room.count for room in rooms)
+    # All of them must open, so it is the latest that counts.
+    waits = [room.opens_at for room in rooms if not room.count and room.opens_at is not None]
+    return Room(count=count, opens_at=max(waits) if waits and not count else None)
+
+
+def rooms(usages: Mapping[LimitRule, LimitUsage], now: datetime) -> dict[str, Room]:
+    """How much room each key leaves; where several rules share a key, the least."""
+    found: dict[str, Room] = {}
+    for rule, usage in usages.items():
+        room = room_under(rule, usage, now)
+        if rule.key not in found or room.count < found[rule.key].count:
+            found[rule.key] = room
+    return found
+
+
+def opens_at(rooms: Mapping[str, Room]) -> datetime | None:
+    """When the first key that is closed opens by itself, if one does."""
+    moments = [room.opens_at for room in rooms.values() if not room.count and room.opens_at]
+    return min(moments, default=None)
+
+
+def windows(rules: Iterable[LimitRule]) -> dict[str, timedelta]:
+    """For how long starts under each key that has a rate are counted."""
+    longest: dict[str, timedelta] = {}
+    for rule in rules:
+        if rule.window is not None:
+            longest[rule.key] = max(rule.window, longest.get(rule.key, rule.window))
+    return longest
+
+
+def memory_of(rules: Iterable[LimitRule], key: str) -> timedelta:
+    """For how long a start under ``key`` can hold others back."""
+    spans = [span for rule in rules if rule.key == key for span in (rule.window, rule.spacing)]
+    return max((nearest_duration(span) for span in spans if span), default=timedelta(0))
+
+
+def share_out(
+    candidates: Iterable[tuple[str, Sequence[str]]], rooms: Mapping[str, int], limit: int
+) -> list[str]:
+    """Pick up to ``limit`` candidates in their order, each taking one place under all its keys."""
+    left = dict(rooms)
+    chosen: list[str] = []
+    for name, keys in candidates:
+        if len(chosen) == limit:
+            break
+        if all(left.get(key, 0) > 0 for key in keys):
+            for key in keys:
+                left[key] -= 1
+            chosen.append(name)
+    return chosen
+
+
+def governing_rules(
+    lane: Lane, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
+) -> tuple[LimitRule, ...]:
+    """The rules for jobs of ``lane``: one for each key, and one more for each further window."""
+    under: dict[str, list[Limit]] = {}
+    computed = iter(lane.keys)
+    for limit in task_limits:
+        key = next(computed, None) if callable(limit.key) else _own_key(limit, f"task:{lane.task}")
+        if key is not None and _covers(limit, lane):
+            under.setdefault(key, []).append(limit)
+    for limit in worker_limits:
+        if _covers(limit, lane):
+            under.setdefault(_own_key(limit, None), []).append(limit)
+    return tuple(rule for key, limits in under.items() for rule in _rules(key, limits))
+
+
+def check_worker_limits(
+    limits: Sequence[Limit], queues: Sequence[str], tasks: Iterable[str]
+) -> tuple[Limit, ...]:
+    """Refuse limits a worker cannot apply, and narrow those whose key is a queue or task of it."""
+    tasks = set(tasks)
+    checked = []
+    for limit in limits:
+        if not isinstance(limit, Concurrency | Rate | Spacing):
+            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
+        if callable(limit.key):
+            raise InvalidInput(COMPUTED_KEY.fault(("limits",)))
+        if limit.key is None and limit.queue is None and limit.task is None:
+            raise InvalidInput(NOTHING_LIMITED.fault(("limits",), limit=limit))
+        checked.append(_narrowed(limit, queues, tasks))
+    return tuple(checked)
+
+
+def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
+    """Check what the key functions of a task's limits returned for one input."""
+    for limit, value in zip(limits, values, strict=True):
+        if not isinstance(value, str) or not value:
+            raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
+    return tuple(str(value) for value in values)
+
+
+def _narrowed(limit: Limit, queues: Sequence[str], tasks: set[str]) -> Limit:
+    if limit.queue is not None or limit.task is not None:
+        return limit
+    if limit.key in queues:
+        return _copy(limit, queue=str(limit.key))
+    if limit.key in tasks:
+        return _copy(limit, task=str(limit.key))
+    return limit
+
+
+def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Limit:
+    match limit:
+        case Concurrency():
+            return Concurrency(limit.count, key=limit.key, queue=queue, task=task)
+        case Rate():
+            return Rate(
+                limit.count,
+                per=limit.per,
+                evenly=limit.evenly,
+                key=limit.key,
+                queue=queue,
+                task=task,
+            )
+        case Spacing():
+            return Spacing(limit.every, key=limit.key, queue=queue, task=task)
+        case _:
+            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
+
+
+def _covers(limit: Limit, lane: Lane) -> bool:
+    return limit.queue in (None, lane.queue) and limit.task in (None, lane.task)
+
+
+def _own_key(limit: Limit, otherwise: str | None) -> str:
+    if isinstance(limit.key, str):
+        return limit.key
+    if limit.queue is not None:
+        return f"queue:{limit.queue}"
+    return f"task:{limit.task}" if limit.task is not None else otherwise or ""
+
+
+def _rules(key: str, limits: Sequence[Limit]) -> list[LimitRule]:
+    """Everything that governs one key; the tighter one of a kind wins, and of rates in each window.
+
+    Rates in different windows do not replace each other: ten a second and a hundred a minute is a
+    burst and a total.
+    """
+    live_max = min((each.count for each in limits if isinstance(each, Concurrency)), default=None)
+    spacing = max(
+        [each.every for each in limits if isinstance(each, Spacing)]
+        + [each.per / each.count for each in limits if isinstance(each, Rate) and each.evenly],
+        default=None,
+    )
+    rates: dict[timedelta, int] = {}
+    for each in limits:
+        if isinstance(each, Rate):
+            rates[each.per] = min(each.count, rates.get(each.per, each.count))
+    first, *further = [
+        LimitRule(key=key, starts_max=rates[window], window=window) for window in sorted(rates)
+    ] or [LimitRule(key=key)]
+    return [replace(first, live_max=live_max, spacing=spacing), *further]
+
+
+class LastRun(Value):
+    """The run of a flow that began last, or that was completed last, and when."""
+
+    id: RunId
+    at: datetime
+    is_completed: bool = False
+
+
+def with_cooldown(run: NewRun, graph: Graph) -> NewRun:
+    """A run that is submitted by itself, which its flow's cooldown is about."""
+    cooldown_ms = graph.definition.cooldown_ms
+    return replace(run, cooldown=timedelta(milliseconds=cooldown_ms)) if cooldown_ms else run
+
+
+def cooled(run: NewRun, now: datetime, last: Iterable[LastRun]) -> NewRun:
+    """The run as it is to be added: as it is, or skipped because it comes too soon."""
+    if run.cooldown is None:
+        return run
+    too_soon = [each for each in last if each.at + run.cooldown > now]
+    if not too_soon:
+        return run
+    return _skipped(run, max(too_soon, key=lambda each: each.at), run.cooldown)
+
+
+def _skipped(run: NewRun, last: LastRun, cooldown: timedelta) -> NewRun:
+    """It keeps its input, and nothing follows."""
+    submitted = decode_event(run.id, 1, run.events[0].data)
+    assert isinstance(submitted, RunSubmitted)
+    until = last.at + cooldown
+    reason = (
+        f"flow {run.flow!r} is cooling down until {_text(until)}: run {last.id!r} "
+        f"{'was completed' if last.is_completed else 'began'} less than {cooldown} ago"
+    )
+    end = RunSkipped(reason=reason, last=last.id, until=until)
+    return replace(
+        run,
+        status=RunStatus.SKIPPED,
+        events=(
+            replace(run.events[0], data=encode_event(replace(submitted, then=NOTHING))),
+            NewEvent(data=encode_event(end)),
+        ),
+        jobs=(),
+        waits=(),
+        children=(),
+        summary=msgspec.json.encode(RunSummary(reason=reason)),
+    )
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

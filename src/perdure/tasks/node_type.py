@@ -1,0 +1,141 @@
+"""Node types, and the registries of tasks and node types.
+
+Yours are made like the built-in ones::
+
+    class Translate(Kind):
+        name = "translate"
+        ports = ("unsure",)
+
+        class Config(Settings):
+            text: str
+            to: str = "en"
+
+        async def execute(self, config: Config, ctx: Context) -> Any:
+            found = await ask(config.text, config.to)
+            return complete(found.text, port="" if found.is_sure else "unsure")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import msgspec
+
+from perdure.diagnostics import Fault, declare, safe_repr
+from perdure.errors import DuplicateTask, InvalidInput, OutsideFailed, UnknownTask
+from perdure.expr.path import Path
+from perdure.model import check
+from perdure.model.wait import Report, ReportStatus
+from perdure.tasks.context import Context
+from perdure.tasks.result import complete
+from perdure.tasks.task import Task
+
+POLL_DEFAULT = timedelta(minutes=5)
+"""How long an outside party may be silent before it is asked."""
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The base for the ``Config`` of a kind: refuses what it does not know."""
+
+
+class NoSettings(Settings):
+    """Of a kind that has nothing to set."""
+
+
+class Kind:
+    """Subclass it, give it a name, and say what it does in ``execute``.
+
+    A method may be async, or plain: then it runs in a thread. What it returns is the node's
+    output, or one of ``complete(...)``, ``paused(...)``, ``skipped()``, ``failed(...)``.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Any]] = NoSettings
+    """What ``config`` must be once templates are filled in: a msgspec Struct."""
+    ports: ClassVar[tuple[str, ...]] = ()
+    """The ports that a result may choose, besides the ordinary one."""
+    takes_ports: ClassVar[bool] = False
+    """Whether ports that ``next`` of a node names are ports of it, as they are of a task."""
+    poll_every: ClassVar[timedelta] = POLL_DEFAULT
+
+    def execute(self, config: Any, ctx: Context) -> Any:
+        """Do the work, or begin it and return ``paused(...)``."""
+        raise NotImplementedError(f"kind {self.name!r} has no execute()")
+
+    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+        """Go on after a pause; unless overridden, the report's result is the output."""
+        return resumed(report)
+
+    def poll(self, checkpoint: Any, ctx: Context) -> Any:
+        """Ask how it is going: a ``Report``, or None for nothing new. Overridden, it is called."""
+        raise NotImplementedError(f"kind {self.name!r} has no poll()")
+
+    def ports_of(self, config: Any) -> tuple[str, ...]:
+        """The ports of a node with this config, in which templates are not filled in yet."""
+        return self.ports
+
+    def followed_by(self, config: Any, ports: Sequence[str]) -> Any:
+        """The config of a node whose ``next`` names these ports, if that says more about it."""
+        return config
+
+    def faults_of(self, config: Any) -> Sequence[str | tuple[Path, str] | Fault]:
+        """What is wrong with a config beyond its types, before templates are filled in.
+
+        A fault with a code, or a sentence, with the path of the setting if it is about one.
+        Settings of the wrong type are left out of it, and what is required may be missing.
+        """
+        return []
+
+    def reads_of(self, config: Any) -> Sequence[tuple[str, ...]]:
+        """The paths into ``ctx.inputs`` it looks at besides templates; ``()`` is all of it."""
+        return []
+
+    @property
+    def has_poll(self) -> bool:
+        return type(self).poll is not Kind.poll
+
+
+def resumed(report: Report) -> Any:
+    """What a report means for a node that leaves it at that."""
+    if report.status is ReportStatus.FAILED:
+        raise OutsideFailed(report.error or "the outside party reported a failure")
+    return complete(report.result, report.port)
+
+
+NOT_A_TASK = declare("task.not_a_task", "{value} is not a task", "Decorate it with @task")
+
+
+class TaskRegistry(Mapping[str, Task[..., Any]]):
+    """Refuses two different tasks of one name, and names what is known when one is not."""
+
+    def __init__(self, tasks: Iterable[Task[..., Any]] = ()) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+        for task in check.listed(tasks, "tasks", "tasks"):
+            self.add(task)
+
+    def add(self, task: Task[..., Any]) -> None:
+        if self._tasks.setdefault(as_task(task).name, task) is not task:
+            raise DuplicateTask(name=task.name)
+
+    def __getitem__(self, name: str) -> Task[..., Any]:
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise UnknownTask(name=name, known=tuple(self._tasks)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def as_task(value: Any) -> Task[..., Any]:
+    if not isinstance(value, Task):
+        raise InvalidInput(NOT_A_TASK.fault(value=safe_repr(value)))
+    return value

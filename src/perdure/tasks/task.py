@@ -1,0 +1,260 @@
+"""``@task``: a Python function under a name, with everything that decides how its jobs run."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+
+from perdure.diagnostics import declare, safe_repr
+from perdure.errors import InvalidInput
+from perdure.model import check
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT
+from perdure.model.limit import Concurrency, Limit, Rate, Spacing
+from perdure.model.payload import Converter, convert_argument, converter
+from perdure.model.retry import Retry, retry_of
+from perdure.model.times import Duration
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Isolation = Literal["thread", "process"]
+CONTEXT_NAME = "ctx"
+
+
+INVALID_CALL = declare("task.invalid_call", "invalid arguments for task {task!r}: {reason}")
+
+
+class Task(Generic[P, R]):
+    """What ``@task`` makes. Calling it calls the function, as if it were not there."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = PRIORITY_DEFAULT,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        tags: Sequence[str] = (),
+        limits: Sequence[Limit] = (),
+        isolation: Isolation = "thread",
+    ) -> None:
+        self.function = function
+        self.name = check.name(name, "name", label="task name")
+        self.queue = check.name(queue, "queue")
+        self.priority = check.priority(priority)
+        self.retry = retry
+        self.timeout = timeout
+        self.tags = check.tags(tags)
+        self.limits = tuple(limits)
+        self.isolation: Isolation = isolation
+        self.is_async = inspect.iscoroutinefunction(function)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def context_parameter(self) -> str | None:
+        """The parameter that receives the context: the one annotated so, or named ``ctx``."""
+        for name, parameter in self.signature.parameters.items():
+            annotation = parameter.annotation
+            annotated = getattr(annotation, "__name__", annotation)
+            if annotated in ("Context", "perdure.Context") or name == CONTEXT_NAME:
+                return name
+        return None
+
+    @cached_property
+    def input_signature(self) -> inspect.Signature:
+        """The signature as a caller of ``enqueue`` sees it: without the context."""
+        parameters = [
+            parameter
+            for name, parameter in self.signature.parameters.items()
+            if name != self.context_parameter
+        ]
+        return self.signature.replace(parameters=parameters)
+
+    @cached_property
+    def _converters(self) -> dict[str, Converter]:
+        hints = self._hints
+        plain = {
+            name: converter(hints[name])
+            for name, parameter in self.input_signature.parameters.items()
+            if name in hints
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        }
+        return {name: convert for name, convert in plain.items() if convert is not None}
+
+    @cached_property
+    def result_converter(self) -> Converter | None:
+        return converter(self._hints["return"]) if "return" in self._hints else None
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self.function)
+        except (NameError, TypeError):  # names that exist only for type checkers
+            return {}
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Match a call with the function's parameters."""
+        try:
+            return self.input_signature.bind(*args, **kwargs)
+        except TypeError as error:
+            fault = INVALID_CALL.fault(task=self.name, reason=str(error))
+            raise InvalidInput(fault) from error
+
+    def canonical(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The same call with every argument by position that can be, so equal calls look equal."""
+        if self._is_by_position(args, kwargs):
+            return args, kwargs
+        bound = self.bind(args, kwargs)
+        return bound.args, bound.kwargs
+
+    def _is_by_position(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """A valid call whose arguments are all by position, told without the cost of binding."""
+        return not kwargs and len(args) in self._position_counts
+
+    @cached_property
+    def _position_counts(self) -> range:
+        """How many arguments a call by position alone may have."""
+        parameters = list(self.input_signature.parameters.values())
+        required = [each for each in parameters if each.default is each.empty]
+        if any(each.kind is each.KEYWORD_ONLY for each in required):
+            return range(0)
+        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        least = sum(each.kind in by_position for each in required)
+        most = sum(each.kind in by_position for each in parameters)
+        return range(least, most + 1)
+
+    def check_types(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse plain JSON values that do not fit the types the function declares."""
+        self._typed(list(args), dict(kwargs))
+
+    def arguments(
+        self, args: list[Any], kwargs: dict[str, Any], context: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """What to call the function with: typed arguments, and the context where it wants it."""
+        if not self._is_by_position(args, kwargs):
+            self.bind(args, kwargs)
+        if self._converters:
+            self._typed(args, kwargs)
+        if self.context_parameter is not None:
+            if self._context_index is not None and len(args) > self._context_index:
+                args.insert(self._context_index, context)
+            else:
+                kwargs[self.context_parameter] = context
+        return args, kwargs
+
+    def _typed(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Read the values in place as the types their parameters declare."""
+        for index, (name, convert) in enumerate(self._positional[: len(args)]):
+            if convert is not None:
+                args[index] = convert_argument(convert, args[index], name, self.name)
+        for name in kwargs.keys() & self._converters.keys():
+            kwargs[name] = convert_argument(self._converters[name], kwargs[name], name, self.name)
+
+    @cached_property
+    def _positional(self) -> list[tuple[str, Converter | None]]:
+        """The converters in the order of positional arguments."""
+        return [
+            (name, self._converters.get(name))
+            for name, parameter in self.input_signature.parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+
+    @cached_property
+    def _context_index(self) -> int | None:
+        """Where the context stands among the positional parameters, if it does."""
+        for index, parameter in enumerate(self.signature.parameters.values()):
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                return None
+            if parameter.name == self.context_parameter:
+                return index
+        return None
+
+
+class PlainFunction(Task[P, R]):
+    """A function that a flow calls as it is. It has no settings, and runs where its node does."""
+
+
+NOT_A_FUNCTION = declare("task.not_a_function", "@task decorates a function (got {value})")
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(
+    function: str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    priority: int = PRIORITY_DEFAULT,
+    retries: Retry | int | None = None,
+    timeout: Duration | None = None,
+    tags: Sequence[str] = (),
+    limits: Sequence[Limit] = (),
+    isolation: Isolation = "thread",
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+def task(
+    function: Callable[P, R] | str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    priority: int = PRIORITY_DEFAULT,
+    retries: Retry | int | None = None,
+    timeout: Duration | None = None,
+    tags: Sequence[str] = (),
+    limits: Sequence[Limit] = (),
+    isolation: Isolation = "thread",
+) -> Any:
+    """Make a function, sync or async, into a task that can be enqueued.
+
+    ``retries`` counts retries after the first try; an int means exponential delays from 1 s.
+    Without it an exception fails the job. ``timeout`` bounds each attempt. ``tags`` say what a
+    worker must offer. ``isolation="process"`` runs the body in a child process that a timeout or
+    an abort really kills; ``"thread"`` runs a sync body in a thread.
+    """
+    if isinstance(function, str):
+        name, function = function, None
+    check.choice(isolation, "isolation", get_args(Isolation))
+    for index, limit in enumerate(check.listed(limits, "limits", "limits")):
+        if not isinstance(limit, Concurrency | Rate | Spacing):
+            raise check.wrong_type(limit, f"limits[{index}]", "a Concurrency, Rate or Spacing")
+
+    def decorate(decorated: Callable[P, R]) -> Task[P, R]:
+        if not callable(decorated):
+            raise InvalidInput(NOT_A_FUNCTION.fault(value=safe_repr(decorated)))
+        return Task(
+            decorated,
+            name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
+            queue=queue,
+            priority=priority,
+            retry=retry_of(retries),
+            timeout=check.optional(check.span, timeout, "timeout", is_positive=True),
+            tags=tags,
+            limits=limits,
+            isolation=isolation,
+        )
+
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,365 @@
+"""The kit's store in memory, whose time stands still until the test advances it.
+
+The kit's worker sees it through a gate. While the gate is shut there is nothing to claim, so work
+is done only when the test says so; and nothing is ever due for the worker, because the kit itself
+lets time pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.clock import ManualClock
+from perdure.diagnostics import declare
+from perdure.engine.cached_run import Graphs
+from perdure.engine.runs import Acting
+from perdure.engine.ticks import Ticking
+from perdure.errors import InvalidInput, NotSettled
+from perdure.flows.built import BuiltFlow
+from perdure.inline import working
+from perdure.model.hint import Hint, HintKind
+from perdure.model.job import DEFAULT_NAMESPACE, Claimed
+from perdure.model.partition import Lane
+from perdure.model.payload import PlainCodec
+from perdure.model.worker import PollResult
+from perdure.store.contract import ClaimRequest
+from perdure.store.memory.jobs import MemoryJobs
+from perdure.store.memory.maintenance import MemoryMaintenance
+from perdure.store.memory.store import MemoryStore
+from perdure.store.memory.transaction import Session
+from perdure.tasks.task import Task
+from perdure.testing.fakes import Stage
+from perdure.worker.due_schedules import ScheduleDuty
+from perdure.worker.due_waits import WaitDuty
+from perdure.worker.janitor import BATCH, promote_jobs
+from perdure.worker.poller import Duty
+from perdure.worker.secrets import Provider
+from perdure.worker.worker import Worker
+
+URL = "memory://"
+
+
+class Gate:
+    """Whether the worker may claim, and what it asked for in vain."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.refused: set[str] = set()
+        """Lanes of which nothing could be claimed since something changed: they are at a limit."""
+        self.opens_at: datetime | None = None
+        """When the first limit that refused something has room again."""
+
+    def forget(self) -> None:
+        """Something changed: what was refused may be there now."""
+        self.refused.clear()
+        self.opens_at = None
+
+    def refuse(self, request: ClaimRequest, claimed: Claimed) -> None:
+        self.refused.update(lane.lane for lane in request.lanes)
+        moments = [each for each in (self.opens_at, claimed.opens_at) if each is not None]
+        self.opens_at = min(moments, default=None)
+
+
+class KitPlace:
+    """The place, its clock, and the handles on it."""
+
+    def __init__(self, now: datetime | None) -> None:
+        self.clock = ManualClock(now)
+        self.gate = Gate()
+        self.store = MemoryStore(URL, self.clock)
+        self.workers_store = GatedStore(self.store, self.gate)
+
+    def turn_to(self, moment: datetime) -> None:
+        self.clock.advance(moment - self.clock())
+        self.gate.forget()
+        self.workers_store.refresh_workers()
+
+    def hint_at(self, lanes: tuple[str, ...]) -> None:
+        """Tell the worker that there may be work in these lanes."""
+        if lanes:
+            self.workers_store.publish(Hint(kind=HintKind.READY, names=frozenset(lanes)))
+
+
+class GatedStore(MemoryStore):
+    """The place as the kit's worker sees it."""
+
+    def __init__(self, place: MemoryStore, gate: Gate) -> None:
+        super().__init__(place.url, session=place._session)
+        self._gate = gate
+        self.jobs = GatedJobs(place._session, gate)
+        self.maintenance = TimelessMaintenance(place._session)
+
+    def clone(self) -> GatedStore:
+        return GatedStore(self, self._gate)
+
+    def publish(self, hint: Hint) -> None:
+        self._session.state.hub.publish(hint)
+
+    def refresh_workers(self) -> None:
+        """A worker that stood still with the time is no dead one."""
+        state = self._session.state
+        with state.lock:
+            now, workers = self._session.clock(), state.workers
+            for id, record in workers.items():
+                workers[id] = with_changes(record, seen_at=now)
+
+
+class GatedJobs(MemoryJobs):
+    """Hands out jobs while the gate is open."""
+
+    def __init__(self, session: Session, gate: Gate) -> None:
+        super().__init__(session)
+        self._gate = gate
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        if not self._gate.is_open:
+            return Claimed(jobs=[], now=self._session.clock())
+        claimed = await super().claim(request)
+        if not claimed.jobs:
+            self._gate.refuse(request, claimed)
+        return claimed
+
+
+class TimelessMaintenance(MemoryMaintenance):
+    """Names nothing that is due later: the kit itself lets time pass."""
+
+    async def poll(self, namespace: str, after_lane: str = "") -> PollResult:
+        return replace(
+            await super().poll(namespace, after_lane),
+            next_due_at=None,
+            next_lease_end_at=None,
+            next_deadline_at=None,
+            next_wait_at=None,
+            next_tick_at=None,
+        )
+
+
+FLOW_WITHOUT_CODE = declare(
+    "testing.flow_without_code",
+    "a run of flow {flow!r} was submitted, and the kit has no code for it",
+    "Pass the flow in `flows`, or add it with kit.add(flow)",
+)
+TASK_WITHOUT_CODE = declare(
+    "testing.task_without_code",
+    "a job of task {task!r} was enqueued, and the kit has no code for it",
+    "Pass the task in `tasks`, or add it with kit.add(task)",
+)
+
+
+POLL_SECONDS = 0.05
+"""How long to wait for news before looking again; mostly there are some at once."""
+LEASE = "1h"
+"""It cannot end: the time stands still while anything is executed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewSettings:
+    """How the kit's worker works."""
+
+    concurrency: int
+    patience: timedelta
+    secrets: Provider | None
+    allow_scripts: bool
+
+
+class Crew:
+    """Works on one place, when it is told to, until nothing is left to do."""
+
+    def __init__(self, place: KitPlace, stage: Stage, settings: CrewSettings) -> None:
+        self._place = place
+        self._stage = stage
+        self._settings = settings
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._flows: dict[str, BuiltFlow] = {}
+        self._queues: set[str] = set()
+        self._is_stale = True
+        """There is code or a queue that the worker does not know of."""
+        self._worker = AsyncExitStack()
+        self._duties: tuple[Duty, ...] = ()
+        self._changed = asyncio.Event()
+        self._heard_count = 0
+        self._at_work = asyncio.Lock()
+
+    def add_task(self, task: Task[..., Any]) -> None:
+        if task.name not in self._tasks:
+            self._tasks[task.name] = self._stage.task(task)
+            self._is_stale = True
+
+    def add_flow(self, flow: BuiltFlow) -> None:
+        if flow.graph.text not in self._flows:
+            self._flows.update(self._stage.flow(flow).with_children())
+            self._is_stale = True
+
+    async def close(self) -> None:
+        for duty in self._duties:
+            await duty.stop()
+        await self._worker.aclose()
+
+    async def run_until_idle(self) -> None:
+        """Do everything that can be done by now."""
+        async with self._at_work:
+            await self._run_until_idle()
+
+    async def work_on(self) -> None:
+        """Do what can be done whenever something is asked for, until cancelled."""
+        asked = asyncio.Event()
+        unsubscribe = self._place.store.subscribe(lambda hint: asked.set())
+        try:
+            while True:
+                await self.run_until_idle()
+                asked.clear()  # what comes from here on was not seen to
+                await asked.wait()
+        finally:
+            unsubscribe()
+
+    async def _run_until_idle(self) -> None:
+        self._stage.refuse_unknown_fakes()
+        self._place.gate.forget()
+        self._place.gate.is_open = True
+        unsubscribe = self._place.store.subscribe(self._hear)
+        try:
+            async with asyncio.timeout(self._settings.patience.total_seconds()):
+                await self._work()
+        except TimeoutError:
+            raise NotSettled(
+                running=await self._still_running(), patience=self._settings.patience
+            ) from None
+        finally:
+            unsubscribe()
+            self._place.gate.is_open = False
+        if self._stage.refused:
+            first = self._stage.refused[0]
+            self._stage.refused.clear()
+            raise first
+
+    async def next_due_at(self) -> datetime | None:
+        """When something happens by itself, later than now."""
+        survey = await self._survey()
+        moments = (
+            survey.next_due_at,
+            survey.next_deadline_at,
+            survey.next_wait_at,
+            survey.next_tick_at,
+            self._place.gate.opens_at,
+        )
+        later = [each for each in moments if each is not None and each > survey.now]
+        return min(later, default=None)
+
+    async def _work(self) -> None:
+        while True:
+            heard = self._heard_count
+            self._changed.clear()
+            survey = await self._survey()
+            await self._meet(survey)
+            if await self._is_idle(survey):
+                # What was written just now is heard of in the next turns of the loop.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                if heard == self._heard_count:
+                    return
+                continue
+            self._place.hint_at(tuple(self._askable(survey)))
+            await self._wait_for_news()
+
+    async def _is_idle(self, survey: PollResult) -> bool:
+        """See to what is due; whether there is nothing, and nothing else to do either."""
+        if _is_due(survey.next_due_at, survey):
+            await promote_jobs(self._place.store, DEFAULT_NAMESPACE)
+            self._changed.set()
+            return False
+        if _is_due(survey.next_deadline_at, survey):
+            await self._place.store.maintenance.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
+            self._changed.set()
+            return False
+        due = [duty for duty in self._duties if _is_due(duty.due_at(survey), survey)]
+        for duty in due:
+            duty.tend(self._changed.set)
+        return not due and survey.next_lease_end_at is None and not any(self._askable(survey))
+
+    def _askable(self, survey: PollResult) -> list[str]:
+        """Lanes with work that the worker has not been refused yet."""
+        return [
+            text
+            for text in survey.lanes
+            if text not in self._place.gate.refused and Lane.parse(text).queue not in survey.paused
+        ]
+
+    async def _wait_for_news(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _meet(self, survey: PollResult) -> None:
+        """See to it that the worker can run what waits."""
+        for lane in map(Lane.parse, survey.lanes):
+            self._refuse_without_code(lane)
+            if lane.queue not in self._queues:
+                self._queues.add(lane.queue)
+                self._is_stale = True
+        if self._is_stale:
+            self._is_stale = False
+            await self._start_anew()
+
+    def _refuse_without_code(self, lane: Lane) -> None:
+        if lane.flow and lane.flow not in self._flows:
+            raise InvalidInput(FLOW_WITHOUT_CODE.fault(flow=lane.flow))
+        if not lane.flow and lane.task not in self._tasks:
+            raise InvalidInput(TASK_WITHOUT_CODE.fault(task=lane.task))
+
+    async def _start_anew(self) -> None:
+        await self.close()
+        if not self._tasks and not self._flows:
+            return
+        store, flows = self._place.store, list(self._flows.values())
+        graphs, codec = Graphs(flows), PlainCodec()
+        acting = Acting(store, graphs, codec)
+        self._duties = (
+            WaitDuty(store, acting, DEFAULT_NAMESPACE),
+            ScheduleDuty(store, Ticking(store, acting, graphs, codec), DEFAULT_NAMESPACE),
+        )
+        await self._worker.enter_async_context(working(self._new_worker(flows)))
+
+    def _new_worker(self, flows: list[BuiltFlow]) -> Worker:
+        worker = Worker(
+            self._place.workers_store,
+            tasks=list(self._tasks.values()),
+            flows=flows,
+            concurrency=self._settings.concurrency,
+            id="kit",
+            lease=LEASE,
+            hold_off="0s",
+            keep_completed=None,
+            keep_failed=None,
+            secrets=self._settings.secrets,
+            allow_scripts=self._settings.allow_scripts,
+        )
+        self._queues |= set(worker.settings.queues)
+        worker.adjust(queues=sorted(self._queues))
+        return worker
+
+    async def _survey(self) -> PollResult:
+        return await self._place.store.maintenance.poll(DEFAULT_NAMESPACE)
+
+    async def _still_running(self) -> str:
+        workers = await self._place.store.queries.workers(DEFAULT_NAMESPACE)
+        ids = [id for worker in workers for id in worker.running]
+        jobs = [await self._place.store.queries.get_job(DEFAULT_NAMESPACE, id) for id in ids]
+        return ", ".join(sorted({repr(job.task) for job in jobs if job is not None}))
+
+    def _hear(self, hint: Hint) -> None:
+        self._heard_count += 1
+        self._place.gate.forget()
+        self._changed.set()
+
+
+def _is_due(moment: datetime | None, survey: PollResult) -> bool:
+    return moment is not None and moment <= survey.now

@@ -1,0 +1,81 @@
+"""A plain job in a kit: look at it, and say what it should be like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.client.handles import ENDED, AsyncJobHandle
+from perdure.client.records import JobRecord
+from perdure.errors import ResultTimeout
+from perdure.model.ids import JobId
+from perdure.model.job import FailedAttempt, Status
+from perdure.testing.runs import ANYTHING
+
+_FAILED = (Status.FAILED, Status.DEAD)
+
+
+class AsyncKitJob:
+    """One job. It has been executed as far as that was possible by now."""
+
+    def __init__(self, handle: AsyncJobHandle) -> None:
+        self.handle = handle
+        """For everything else that a client does with a job."""
+
+    def __repr__(self) -> str:
+        return repr(self.handle)
+
+    @property
+    def id(self) -> JobId:
+        return self.handle.id
+
+    async def status(self) -> Status:
+        return await self.handle.status()
+
+    async def record(self) -> JobRecord:
+        return await self.handle.record()
+
+    async def failures(self) -> list[FailedAttempt]:
+        """What its failed attempts left behind, oldest first."""
+        return await self.handle.failures()
+
+    async def result(self) -> Any:
+        """Its result; ``ResultTimeout`` if it has not ended, and what it ended with if badly."""
+        status = await self.status()
+        if status not in ENDED:
+            raise ResultTimeout(job_id=self.id, timeout=0, status=status)
+        return await self.handle.result()
+
+    async def assert_completed(self, result: Any = ANYTHING) -> None:
+        """It is completed, with this result if one is given."""
+        await self.assert_status(Status.COMPLETED)
+        found = await self.handle.result()
+        if result is not ANYTHING and found != result:
+            raise AssertionError(await self._told(f"gave {found!r}, not {result!r}"))
+
+    async def assert_failed(self, message: str = "") -> None:
+        """It failed for good, with this in its error if it is given."""
+        record = await self.record()
+        if record.status not in _FAILED:
+            raise AssertionError(await self._told("has not failed for good"))
+        failure = (await self.failures())[-1].failure
+        found = f"{failure.type}: {failure.message}"
+        if message not in found:
+            raise AssertionError(await self._told(f"failed with {found!r}, without {message!r}"))
+
+    async def assert_status(self, status: str) -> None:
+        """It is ``completed``, ``scheduled``, ``waiting``, and so on."""
+        if await self.status() != status:
+            raise AssertionError(await self._told(f"is not {status}"))
+
+    async def _told(self, wanted: str) -> str:
+        record = await self.record()
+        lines = [
+            f"job {self.id} of task {record.task!r} {wanted}; it is {record.status} after "
+            f"{record.attempt} attempts"
+        ]
+        if record.status is Status.SCHEDULED:
+            lines.append(f"  its next attempt is due at {record.ready_at}")
+        for each in await self.failures():
+            failure = each.failure
+            lines.append(f"  attempt {each.attempt}: {failure.type}: {failure.message}")
+        return "\n".join(lines)

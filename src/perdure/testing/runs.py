@@ -1,0 +1,270 @@
+"""Runs under test: drive them, and say on a failed assertion how things are and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from perdure.client.client import AsyncClient
+from perdure.client.run_handles import AsyncRunHandle
+from perdure.client.run_records import EventRecord, RunRecord
+from perdure.client.waits import WAITS_PAGE_MAX, WaitRecord
+from perdure.diagnostics import declare, render
+from perdure.errors import RunStuck
+from perdure.inline import next_decider
+from perdure.model.ids import RunId
+from perdure.model.run import ENDED, RunStatus, WaitKind
+from perdure.operations.insight.explain import Explanation
+
+EVENTS_MAX = 30
+VALUE_MAX = 60
+
+
+async def told(run: AsyncRunHandle, explanation: Explanation, wanted: str) -> str:
+    """That a run is not as it should be, with everything that helps to see why."""
+    record, events = await run.record(), await run.events()
+    name = f"run {run.id!r} of flow {record.flow!r}"
+    status = "" if record.status in wanted else f"; it is {record.status}"
+    lines = [f"{name} {wanted}{status}", f"  {explanation.summary}"]
+    lines += [f"  - {render(finding)}" for finding in explanation.findings]
+    return "\n".join([*lines, "its events:", *_listed(events)])
+
+
+def event_line(event: EventRecord) -> str:
+    """One event, as a failed assertion shows it."""
+    what = f"{event.number:>4}  {event.at:%Y-%m-%d %H:%M:%S}  {event.kind}"
+    if event.key:
+        what += f" {event.key}"
+    if event.failure is not None:
+        return f"{what}: {event.failure.type}: {event.failure.message}"
+    return what if event.value is None else f"{what}: {shortened(event.value)}"
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}…"
+
+
+def _listed(events: list[EventRecord]) -> Iterable[str]:
+    left_out = len(events) - EVENTS_MAX
+    if left_out > 0:
+        yield f"      … {left_out} before these"
+    for event in events[-EVENTS_MAX:]:
+        yield event_line(event)
+
+
+STUCK = declare("testing.run_stuck", "{report}")
+
+
+R = TypeVar("R")
+Settle = Callable[[], Coroutine[Any, Any, None]]
+ANYTHING: Any = object()
+"""Stands for a value that an assertion does not care about."""
+_DONE = frozenset({"node_completed", "item_completed", "iteration_completed"})
+
+
+class AsyncKitRun:
+    """One run. Whatever is brought to it takes effect before the call returns.
+
+    ``decide``, ``report``, ``signal`` and ``waiting`` reach the runs below it too, which its nodes
+    started.
+    """
+
+    def __init__(self, client: AsyncClient, handle: AsyncRunHandle, settle: Settle) -> None:
+        self._client = client
+        self._settle = settle
+        self.handle = handle
+        """For everything else that a client does with a run."""
+
+    def __repr__(self) -> str:
+        return repr(self.handle)
+
+    @property
+    def id(self) -> RunId:
+        return self.handle.id
+
+    async def status(self) -> RunStatus:
+        return await self.handle.status()
+
+    async def record(self) -> RunRecord:
+        return await self.handle.record()
+
+    async def result(self) -> Any:
+        """Its result; ``RunStuck`` if it has not ended, and what it ended with if badly."""
+        if await self.status() not in ENDED:
+            raise RunStuck(STUCK.fault(run_id=self.id, report=await self._told("has no result")))
+        return await self.handle.result()
+
+    async def outputs(self) -> dict[str, Any]:
+        """The outputs of its completed nodes, as plain values."""
+        return await self.handle.outputs()
+
+    async def events(self) -> list[EventRecord]:
+        """Everything that has happened in it."""
+        return await self.handle.events()
+
+    async def events_of(self, node: str) -> list[EventRecord]:
+        """What has happened to one node, or to one part of it such as ``pack[7]``."""
+        return [each for each in await self.events() if node in (each.node, each.key)]
+
+    async def executed(self) -> list[str]:
+        """What was completed, in that order: nodes, items (``pack[0]``), iterations (``poll#1``).
+
+        A map comes after its items, and a loop counts as its last iteration.
+        """
+        return [each.key for each in await self.events() if each.kind in _DONE and each.key]
+
+    async def waiting(self) -> list[WaitRecord]:
+        """What it waits for now, the longest first; a wait for a child comes with the child's."""
+        waits = await self._client.waits(limit=WAITS_PAGE_MAX)
+        return [wait for wait in waits if self._is_below(wait.run)]
+
+    async def explain(self) -> Explanation:
+        """Why it is where it is."""
+        return await self._client.explain(self.id)
+
+    async def signal(self, name: str, payload: Any = None, *, by: str | None = None) -> None:
+        """Bring it a signal."""
+        wait = await self._wait(WaitKind.SIGNAL, lambda each: each.name == name)
+        run = self.id if wait is None else wait.run
+        await self._acted(self._client.signal(run, name, payload, by=by))
+
+    async def decide(
+        self,
+        node: str,
+        decision: str = "approve",
+        *,
+        data: Any = None,
+        by: str | None = None,
+        roles: Iterable[str] = (),
+        note: str | None = None,
+    ) -> None:
+        """Answer an approval by its node; in the name of the next decider, if not said by whom."""
+        wait = await self._wait(WaitKind.APPROVAL, lambda each: each.node == node)
+        run = self.id if wait is None else wait.run
+        approval = await self._client.approval(f"{run}:{node}")
+        who = next_decider(approval) if by is None else by
+        answering = self._client.decide(
+            approval.id, decision, data=data, by=who, roles=roles, note=note
+        )
+        await self._acted(answering)
+
+    async def report(
+        self,
+        node: str,
+        result: Any = None,
+        *,
+        status: str = "completed",
+        error: str | None = None,
+        progress: Any = None,
+        port: str = "",
+    ) -> None:
+        """Report on outside work: that it is completed, or what ``status`` says.
+
+        With an ``error`` it is ``failed``.
+        """
+        wait = await self._wait(WaitKind.OUTSIDE, lambda each: node in (each.node, each.key))
+        run, key = (self.id, node) if wait is None else (wait.run, wait.key)
+        reporting = self._client.report(
+            run,
+            key,
+            status="failed" if error is not None else status,
+            result=result,
+            error=error,
+            progress=progress,
+            port=port,
+        )
+        await self._acted(reporting)
+
+    async def pause(self, *, reason: str | None = None, by: str | None = None) -> None:
+        await self._acted(self.handle.pause(reason=reason, by=by))
+
+    async def unpause(self, *, by: str | None = None) -> None:
+        await self._acted(self.handle.unpause(by=by))
+
+    async def cancel(
+        self, *, reason: str | None = None, by: str | None = None, compensate: bool = False
+    ) -> None:
+        await self._acted(self.handle.cancel(reason=reason, by=by, compensate=compensate))
+
+    async def retry(self, *, by: str | None = None) -> None:
+        await self._acted(self.handle.retry(by=by))
+
+    async def assert_completed(self, result: Any = ANYTHING) -> None:
+        """It is completed, with this result if one is given."""
+        if await self.status() is not RunStatus.COMPLETED:
+            raise AssertionError(await self._told("is not completed"))
+        found = await self.handle.result()
+        if result is not ANYTHING and found != result:
+            wanted = f"was completed with {found!r}, not with {result!r}"
+            raise AssertionError(await self._told(wanted))
+
+    async def assert_failed(self, message: str = "", *, at: str | None = None) -> None:
+        """It failed; at this node, and with this in its error, if they are given."""
+        record = await self.record()
+        if record.status is not RunStatus.FAILED:
+            raise AssertionError(await self._told("has not failed"))
+        failure = record.failure
+        found = "" if failure is None else f"{failure.type}: {failure.message}"
+        if message not in found:
+            raise AssertionError(await self._told(f"failed with {found!r}, without {message!r}"))
+        if at not in (None, record.failed_node):
+            wanted = f"failed at node {record.failed_node!r}, not at {at!r}"
+            raise AssertionError(await self._told(wanted))
+
+    async def assert_waiting(
+        self, node: str | None = None, *, kind: str | None = None, name: str | None = None
+    ) -> WaitRecord:
+        """It waits: at this node, for this kind of thing, or for this name; the record of it."""
+        for wait in await self.waiting():
+            is_node = node in (None, wait.node, wait.key)
+            if is_node and kind in (None, wait.kind) and name in (None, wait.name):
+                return wait
+        asked = [f"kind {kind!r}" if kind else "", f"name {name!r}" if name else ""]
+        what = "".join(f", {each}" for each in asked if each)
+        place = f" at node {node!r}" if node else ""
+        raise AssertionError(await self._told(f"does not wait{place}{what}"))
+
+    async def assert_executed(self, *keys: str) -> None:
+        """Just these were completed, in this order."""
+        found = await self.executed()
+        if found != list(keys):
+            raise AssertionError(await self._told(f"completed {found}, not {list(keys)}"))
+
+    async def assert_event(
+        self, kind: str, node: str | None = None, *, value: Any = ANYTHING, times: int | None = None
+    ) -> None:
+        """This happened: so often, or at least once."""
+        found = [
+            each
+            for each in await self.events()
+            if each.kind == kind
+            and node in (None, each.node, each.key)
+            and (value is ANYTHING or each.value == value)
+        ]
+        if len(found) == times or (found and times is None):
+            return
+        place = f" of {node!r}" if node else ""
+        with_value = "" if value is ANYTHING else f" with {shortened(value)}"
+        often = "never" if not found else f"{len(found)} times"
+        wanted = "" if times is None else f", not {times} times"
+        lines = "".join(f"\n{event_line(each)}" for each in found)
+        raise AssertionError(
+            await self._told(f"has {kind}{place}{with_value} {often}{wanted}{lines}")
+        )
+
+    def _is_below(self, run: str) -> bool:
+        """Whether this is the run, or one that it started; those have its id before a slash."""
+        return run == self.id or run.startswith(f"{self.id}/")
+
+    async def _wait(
+        self, kind: WaitKind, is_meant: Callable[[WaitRecord], bool]
+    ) -> WaitRecord | None:
+        return next((w for w in await self.waiting() if w.kind is kind and is_meant(w)), None)
+
+    async def _acted(self, act: Coroutine[Any, Any, R]) -> None:
+        await act
+        await self._settle()
+
+    async def _told(self, wanted: str) -> str:
+        return await told(self.handle, await self.explain(), wanted)

@@ -1,0 +1,247 @@
+"""The kit for tests without an event loop: the same names, each waits for its async twin."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from datetime import datetime
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from perdure.client.blocking import Client
+from perdure.client.enqueueing import AnyTask
+from perdure.client.face import Face, mirrors, waits_for
+from perdure.client.portal import Portal
+from perdure.client.run_records import EventRecord
+from perdure.client.schedule_records import ScheduleRecord
+from perdure.client.scheduling import AnyTarget
+from perdure.client.submitting import AnyFlow
+from perdure.client.waits import WaitRecord
+from perdure.flows.built import BuiltFlow
+from perdure.model.ids import JobId, RunId
+from perdure.model.job import Status
+from perdure.model.run import RunStatus
+from perdure.tasks.task import Task
+from perdure.testing.fakes import MadeCall, Target
+from perdure.testing.jobs import AsyncKitJob
+from perdure.testing.kit import AsyncKit
+from perdure.testing.runs import AsyncKitRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Twin = TypeVar("Twin")
+
+
+def asserts(
+    method: Callable[Concatenate[Twin, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Face[Twin], P], R]:
+    """The blocking method that waits for this one. What fails is shown where the test says it."""
+
+    @functools.wraps(method, assigned=("__name__", "__doc__"))
+    def check(face: Face[Twin], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return face._portal.run(method(face._twin, *args, **kwargs))
+        except AssertionError as error:
+            raise AssertionError(*error.args) from None  # without the way that it came
+
+    return check
+
+
+class KitRun(Face[AsyncKitRun]):
+    """One run, as a :class:`Kit` knows it.
+
+    Whatever is brought to it takes effect before the call returns.
+    """
+
+    def __init__(self, portal: Portal, twin: AsyncKitRun) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    @property
+    def id(self) -> RunId:
+        return self._twin.id
+
+    @property
+    def status(self) -> RunStatus:
+        return self._portal.run(self._twin.status())
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of its completed nodes, as plain values."""
+        return self._portal.run(self._twin.outputs())
+
+    @property
+    def events(self) -> list[EventRecord]:
+        """Everything that has happened in it."""
+        return self._portal.run(self._twin.events())
+
+    @property
+    def executed(self) -> list[str]:
+        """What was completed, in that order: nodes, items (``pack[0]``), iterations (``poll#1``).
+
+        A map comes after its items, and a loop counts as its last iteration.
+        """
+        return self._portal.run(self._twin.executed())
+
+    @property
+    def waiting(self) -> list[WaitRecord]:
+        """What it waits for now, the longest first; a wait for a child comes with the child's."""
+        return self._portal.run(self._twin.waiting())
+
+    record = waits_for(AsyncKitRun.record)
+    result = waits_for(AsyncKitRun.result)
+    events_of = waits_for(AsyncKitRun.events_of)
+    explain = waits_for(AsyncKitRun.explain)
+    signal = waits_for(AsyncKitRun.signal)
+    decide = waits_for(AsyncKitRun.decide)
+    report = waits_for(AsyncKitRun.report)
+    pause = waits_for(AsyncKitRun.pause)
+    unpause = waits_for(AsyncKitRun.unpause)
+    cancel = waits_for(AsyncKitRun.cancel)
+    retry = waits_for(AsyncKitRun.retry)
+    assert_completed = asserts(AsyncKitRun.assert_completed)
+    assert_failed = asserts(AsyncKitRun.assert_failed)
+    assert_waiting = asserts(AsyncKitRun.assert_waiting)
+    assert_executed = asserts(AsyncKitRun.assert_executed)
+    assert_event = asserts(AsyncKitRun.assert_event)
+
+
+class KitJob(Face[AsyncKitJob]):
+    """One job, as a :class:`Kit` knows it."""
+
+    def __init__(self, portal: Portal, twin: AsyncKitJob) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    @property
+    def id(self) -> JobId:
+        return self._twin.id
+
+    @property
+    def status(self) -> Status:
+        return self._portal.run(self._twin.status())
+
+    record = waits_for(AsyncKitJob.record)
+    failures = waits_for(AsyncKitJob.failures)
+    result = waits_for(AsyncKitJob.result)
+    assert_completed = asserts(AsyncKitJob.assert_completed)
+    assert_failed = asserts(AsyncKitJob.assert_failed)
+    assert_status = asserts(AsyncKitJob.assert_status)
+
+
+class Kit(Face[AsyncKit]):
+    """A store in memory, a worker, and a clock that stands still until it is turned.
+
+    Takes what :class:`AsyncKit` takes. Close it, or use it with ``with``.
+    """
+
+    @mirrors(AsyncKit.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._twin = AsyncKit(*args, **kwargs)
+        self._portal = Portal(self._twin.close)
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace("<Async", "<", 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
+        self._portal.close()
+
+    @cached_property
+    def client(self) -> Client:
+        """An ordinary client for the code under test.
+
+        What it asks for waits until ``run_until_idle``, or the next act of the kit.
+        """
+        tasks, flows = self._twin._known
+        return Client(self._twin._place.store, tasks=tasks, flows=flows)
+
+    @property
+    def now(self) -> datetime:
+        """What time it is for everything in here."""
+        return self._twin.now
+
+    @property
+    def calls(self) -> list[MadeCall]:
+        """Every execution of a task so far, real or faked, in order."""
+        return self._twin.calls
+
+    @mirrors(AsyncKit.calls_of)
+    def calls_of(self, target: Target) -> list[MadeCall]:
+        return self._twin.calls_of(target)
+
+    @mirrors(AsyncKit.add)
+    def add(self, *code: BuiltFlow | Task[..., Any]) -> None:
+        self._twin.add(*code)
+
+    @mirrors(AsyncKit.fake)
+    def fake(self, target: Target, outcome: Any) -> None:
+        self._twin.fake(target, outcome)
+
+    @mirrors(AsyncKit.submit)
+    def submit(self, flow: AnyFlow, input: Any = None, **options: Any) -> KitRun:
+        return KitRun(self._portal, self._portal.run(self._twin.submit(flow, input, **options)))
+
+    @mirrors(AsyncKit.enqueue)
+    def enqueue(self, task: AnyTask, /, *args: Any, **options: Any) -> KitJob:
+        return KitJob(self._portal, self._portal.run(self._twin.enqueue(task, *args, **options)))
+
+    @mirrors(AsyncKit.schedule)
+    def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:
+        return self._portal.run(self._twin.schedule(name, target, **cast(Any, options)))
+
+    @mirrors(AsyncKit.run)
+    def run(self, id: str, flow: AnyFlow | None = None) -> KitRun:
+        return KitRun(self._portal, self._twin.run(id, flow))
+
+    @mirrors(AsyncKit.job)
+    def job(self, id: str, task: AnyTask | None = None) -> KitJob:
+        return KitJob(self._portal, self._twin.job(id, task))
+
+    @mirrors(AsyncKit.runs)
+    def runs(self, flow: AnyFlow | None = None) -> list[KitRun]:
+        return [KitRun(self._portal, each) for each in self._portal.run(self._twin.runs(flow))]
+
+    @property
+    def waiting(self) -> list[WaitRecord]:
+        """What runs wait for now, the longest first."""
+        return self._portal.run(self._twin.waiting())
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Within the block the kit works by itself, for code that waits for its own results.
+
+        The time stands still there, too.
+        """
+        stack = AsyncExitStack()
+        self._portal.run(stack.enter_async_context(self._twin.working()))
+        try:
+            yield
+        finally:
+            self._portal.run(stack.aclose())
+
+    run_until_idle = waits_for(AsyncKit.run_until_idle)
+    advance = waits_for(AsyncKit.advance)
+    advance_to = waits_for(AsyncKit.advance_to)
+    advance_to_next = waits_for(AsyncKit.advance_to_next)

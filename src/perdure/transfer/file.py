@@ -1,0 +1,201 @@
+"""Write an export, read one back, and refuse one that is not whole."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from perdure.errors import InvalidExport, InvalidInput
+from perdure.store.contract.transfer import TransferRow
+from perdure.transfer.format import (
+    COMPRESSED_SUFFIX,
+    EXISTS,
+    FORMAT,
+    IS_DIRECTORY,
+    SCHEMA,
+    UNREADABLE,
+    UNWRITABLE,
+    Header,
+    Trailer,
+    decode_row,
+    encode,
+    name_of,
+)
+
+BATCH_ROWS_MAX = 1000
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_FOREIGN = "it is not an export of Perdure"
+_decode_header = msgspec.json.Decoder(Header).decode
+
+
+class ExportFile:
+    """An export by its path, which is read from its beginning each time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def verified(self) -> Header:
+        """Read it all, and raise ``InvalidExport`` unless every line is as it was written."""
+        for _ in self.batches():
+            pass
+        with self._opened() as file:
+            return self._header(file.readline())
+
+    def batches(self) -> Iterator[Sequence[TransferRow]]:
+        """The rows, batches of one kind each. Raises at the end too, if that is not as it was."""
+        with self._opened() as file:
+            try:
+                yield from self._batches(file)
+            except (EOFError, OSError, zlib.error) as error:
+                raise self._invalid(f"it is cut off or damaged: {error}") from error
+
+    def _batches(self, file: BinaryIO) -> Iterator[Sequence[TransferRow]]:
+        first = file.readline()
+        header = self._header(first)
+        sum, counts = hashlib.sha256(first), Counter[str]()
+        batch: list[TransferRow] = []
+        size = 0
+        for number, line in enumerate(file, start=2):
+            row = self._row(line, number)
+            if isinstance(row, Trailer):
+                self._check_end(row, header, counts, sum.hexdigest(), file.read(1))
+                break
+            is_full = len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX
+            if batch and (is_full or type(row) is not type(batch[0])):
+                yield batch
+                batch, size = [], 0
+            sum.update(line)
+            counts[name_of(type(row))] += 1
+            batch.append(row)
+            size += len(line)
+        else:
+            raise self._invalid("it is cut off: its last line is missing")
+        if batch:
+            yield batch
+
+    def _header(self, line: bytes) -> Header:
+        try:
+            header = _decode_header(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._invalid(_FOREIGN, "Name a file that perdure export wrote") from error
+        if header.format > FORMAT or header.schema > SCHEMA:
+            raise self._invalid(
+                f"Perdure {header.perdure} wrote it, in format {header.format} with tables of "
+                f"version {header.schema}; this one knows format {FORMAT} and tables {SCHEMA}",
+                "Upgrade Perdure here",
+            )
+        return header
+
+    def _row(self, line: bytes, number: int) -> TransferRow | Trailer:
+        try:
+            row: TransferRow | Trailer = decode_row(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._invalid(f"line {number} is cut off or damaged: {error}") from error
+        return row
+
+    def _check_end(
+        self, trailer: Trailer, header: Header, counts: Counter[str], sum: str, rest: bytes
+    ) -> None:
+        if rest:
+            raise self._invalid("there is more after its last line")
+        if not dict(counts) == dict(trailer.counts) == dict(header.counts):
+            raise self._invalid("it does not have as many rows as it says")
+        if sum != trailer.sha256:
+            raise self._invalid("it was changed since it was written: its checksum is another")
+
+    def _invalid(self, reason: str, advice: str = "Export the store again") -> InvalidExport:
+        return InvalidExport(path=str(self._path), reason=reason, advice=advice)
+
+    def _opened(self) -> BinaryIO:
+        try:
+            with open(self._path, "rb") as file:
+                is_compressed = file.read(2) == _GZIP_MAGIC
+            opened = gzip.open if is_compressed else open
+            return cast("BinaryIO", opened(self._path, "rb"))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InvalidInput(UNREADABLE.fault(path=str(self._path), reason=reason)) from error
+
+
+_COMPRESSION = 6
+_PART_SUFFIX = ".part"
+
+
+class ExportWriter:
+    """Adds rows to an open file, and the last line at its end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sum = hashlib.sha256()
+        self._counts: Counter[str] = Counter()
+
+    def begin(self, header: Header) -> None:
+        self._write(encode(header) + b"\n")
+
+    def add(self, batch: Sequence[TransferRow]) -> None:
+        self._write(b"".join(encode(each) + b"\n" for each in batch))
+        self._counts[name_of(type(batch[0]))] += len(batch)
+
+    def end(self) -> None:
+        trailer = Trailer(counts=dict(self._counts), sha256=self._sum.hexdigest())
+        self._file.write(encode(trailer) + b"\n")
+
+    def _write(self, lines: bytes) -> None:
+        self._file.write(lines)
+        self._sum.update(lines)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[ExportWriter]:
+    """A new file, there only once the block is done; nobody else may read what is in it."""
+    _check_free(path)
+    part = path.with_name(path.name + _PART_SUFFIX)
+    try:
+        with open(part, "wb", opener=_opened_privately) as raw:
+            with _compressed(raw, path) as file:
+                writer = ExportWriter(file)
+                yield writer
+                writer.end()
+            raw.flush()
+            os.fsync(raw.fileno())
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        fault = UNWRITABLE.fault(path=str(path), reason=error.strerror or str(error))
+        raise InvalidInput(fault) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _check_free(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidInput(IS_DIRECTORY.fault(path=str(path), example="work.jsonl.gz"))
+    if path.exists():
+        raise InvalidInput(EXISTS.fault(path=str(path)))
+
+
+def _opened_privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@contextmanager
+def _compressed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    if path.suffix != COMPRESSED_SUFFIX:
+        yield raw
+        return
+    # Without a time in it, so that the same contents are the same file.
+    with gzip.GzipFile(
+        filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0
+    ) as file:
+        yield cast("BinaryIO", file)
