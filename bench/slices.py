@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from statistics import median
 
+from bench.drain import AnyNoop
 from bench.flow_tasks import CHAINS
 from bench.tasks import noop, noop_sync
 from bench.worker_process import worker_processes
@@ -83,7 +84,7 @@ async def _enqueue_and_drain(client: AsyncClient, singles: int) -> float:
     return took * 1000 / singles
 
 
-async def _drain(client: AsyncClient, task: object) -> float:
+async def _drain(client: AsyncClient, task: AnyNoop) -> float:
     await client.pause_queue("default")
     await client.enqueue_many(task, range(1_500))
     began = time.perf_counter()

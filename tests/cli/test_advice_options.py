@@ -90,7 +90,7 @@ def test_no_action_of_a_finding_is_left_out() -> None:
     advised = {
         node.args[0].value
         for name in ("explain", "health")
-        for node in ast.walk(ast.parse((SRC / "rules" / f"{name}.py").read_text()))
+        for node in ast.walk(ast.parse((SRC / "operations" / "insight" / f"{name}.py").read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Action"
         if isinstance(node.args[0], ast.Constant)
     }

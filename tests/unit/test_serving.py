@@ -52,7 +52,7 @@ class TestIsLive:
             and node.value.attr == "info"
         }
 
-        assert elsewhere == {"rules.serving"}
+        assert elsewhere == {"model.worker"}
 
 
 class TestHasCode:

@@ -20,7 +20,6 @@ from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
 from perdure.model.text import cut
 from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
-from perdure.nodes.network import Answer, Destination
 from perdure.nodes.script import whole_head
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import Kind, Settings
@@ -29,7 +28,7 @@ from perdure.tasks.result import Complete, complete
 if TYPE_CHECKING:
     import ssl
 
-    from perdure.nodes.network import Allowed, Request
+    from perdure.nodes.network import Allowed, Answer, Destination, Request
 
 
 ALLOW_VARIABLE = "PERDURE_HTTP_ALLOW"
