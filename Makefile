@@ -24,7 +24,7 @@ TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fuzz check format docs bench chaos simulate simulate-mutants clean
+.PHONY: help install demo test fuzz check format docs bench bench-compare chaos simulate simulate-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -64,6 +64,14 @@ docs: $(DOCS) ## Build the documentation as a site, in build/site
 
 bench: $(DEV) ## Measure speed as a ratio to the raw cost on the same database
 	@$(PY) -m bench
+
+# The revision to compare with.
+BASE ?= HEAD
+
+bench-compare: $(DEV) ## Compare speed with another revision in one run (BASE=main~5)
+	@rm -rf build/base && git worktree prune && git worktree add -q --detach build/base $(BASE)
+	@$(PY) -m bench.compare build/base $(ARGS); \
+	    status=$$?; git worktree remove --force build/base; exit $$status
 
 chaos: $(DEV) ## Kill, freeze, cut off and fill up under load, then check that nothing is lost
 	@$(PY) -m proof.chaos $(ARGS)
