@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
-from perdure.nodes.network import URL_MAX, destination
+from perdure.nodes.http import URL_MAX, destination
 
 
 class TestDestination:

@@ -132,7 +132,7 @@ class TestKinds:
     def test_is_not_loaded_with_the_library(self) -> None:
         program = (
             "import sys, perdure; import perdure.nodes.registry as r; r.Kinds(); "
-            "print([m for m in ('http.client', 'jsonschema') if m in sys.modules])"
+            "print([m for m in ('httpcore', 'h11', 'jsonschema') if m in sys.modules])"
         )
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

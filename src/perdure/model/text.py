@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from perdure.errors import InvalidInput
 from perdure.model.payload import to_json
 
 SHOWN_MAX = 80
+_BETWEEN_WORDS = re.compile(r"[\s\"']")
 
 
 def shown(value: Any) -> str:
@@ -21,6 +23,25 @@ def shown(value: Any) -> str:
 
 def cut(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def first_words(text: str, length_max: int) -> str:
+    """The beginning of a text, cut between words.
+
+    A secret is masked as a whole: one that was cut in two would not be recognized.
+    """
+    if len(text) <= length_max:
+        return text
+    ends = [found.end() for found in _BETWEEN_WORDS.finditer(text, 0, length_max)]
+    return text[: ends[-1]] if ends else ""
+
+
+def last_words(text: str, length_max: int) -> str:
+    """The end of a text, cut between words."""
+    if len(text) <= length_max:
+        return text
+    found = _BETWEEN_WORDS.search(text, len(text) - length_max)
+    return text[found.start() :] if found else ""
 
 
 def type_name(value: Any) -> str:

@@ -10,17 +10,18 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
-from perdure.diagnostics import Fault, declare, render
+from perdure.diagnostics import Code, Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, Permanent, RetryLater
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
-from perdure.model.text import cut
+from perdure.model.text import cut, first_words, shown, type_name
+from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, has_template, port_faults, seconds_of
-from perdure.nodes.script import whole_head
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import Complete, complete
@@ -28,20 +29,27 @@ from perdure.tasks.result import Complete, complete
 if TYPE_CHECKING:
     import ssl
 
-    from perdure.nodes.network import Allowed, Answer, Destination, Request
+    from perdure.nodes.network import Allowed, CheckedConnection
 
 
 ALLOW_VARIABLE = "PERDURE_HTTP_ALLOW"
-"""What a worker may reach besides public addresses, with commas in between; read at each use."""
+"""What a worker may reach besides public addresses, separated by commas; read at each use."""
 BODY_DEFAULT_BYTES = 1024 * 1024
 BODY_MAX_BYTES = 64 * 1024 * 1024
-
 TIMEOUT_MAX = timedelta(days=1)
+HEADERS_MAX = 100
+"""Of a request, and of an answer."""
 
 _STATUS = re.compile(r"[1-5](?:[0-9][0-9]|xx)")
+_HAVE_BODIES = ("POST", "PUT", "PATCH")
+_WITHOUT_BODY = (204, 304)
 
 INVALID_STATUS = declare(
     "http.invalid_status", "{status!r} is not a status such as 404, or a class such as 4xx"
+)
+RESPONSE_TOO_LARGE = declare(
+    "http.response_too_large",
+    "the answer of {url} has more than {most} bytes; raise max_bytes if that is meant",
 )
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -75,21 +83,45 @@ class Http(Kind):
         entries = [allow] if isinstance(allow, str) else list(allow)
         self._allow = (*entries, "*") if allow_private else tuple(entries)
         if self._allow:
-            self._allowed()  # a mistake is told here, not on a worker
+            self._allowed()  # a mistake is reported here, not on a worker
 
     def execute(self, config: Config, ctx: Context) -> Complete:
-        from perdure.nodes.network import Limits, exchange
+        # Loaded with the first request: most flows have no such node.
+        from perdure.nodes.network import CheckedConnection
 
-        request = _request(config, ctx.idempotency_key)
-        seconds = seconds_of(config.timeout, "timeout", TIMEOUT_MAX)
-        limits = Limits(seconds=seconds, body_max=config.max_bytes)
+        to = destination(config.url, config.query)
+        body, content_type = None, ""
+        if isinstance(config.body, str):
+            body, content_type = config.body.encode(), "text/plain; charset=utf-8"
+        elif config.body is not None:
+            body = to_json(config.body, "body", BODY_MAX_BYTES)
+            content_type = "application/json"
+        elif config.method in _HAVE_BODIES:
+            body = b""
+        request = _Request(
+            method=config.method,
+            to=to,
+            headers=request_headers(
+                config.headers, to, config.method, content_type, ctx.idempotency_key
+            ),
+            body=body,
+        )
+        connection = CheckedConnection(
+            to.shown,
+            seconds_of(config.timeout, "timeout", TIMEOUT_MAX),
+            self._allowed(),
+            ctx.abort_signal,
+        )
         try:
-            answer = exchange(request, limits, self._allowed(), ctx.abort_signal, lambda: self._tls)
+            tls = self._tls if to.scheme == "https" else None
+            answer = _answer(request, connection, tls, config.max_bytes)
         except (OSError, PerdureError):
-            ctx.check()  # aborted: whatever went wrong is a consequence
+            ctx.check()  # after an abort, whatever went wrong follows from it
             raise
+        finally:
+            connection.close()
         ctx.check()
-        return result_of(answer, config.status, f"{request.method} {request.to.shown}")
+        return result_of(answer, config.status, f"{config.method} {to.shown}")
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         status = config.get("status")
@@ -97,8 +129,6 @@ class Http(Kind):
         return tuple(dict.fromkeys(port for port in ports if port != DEFAULT_PORT))
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
-        from perdure.nodes.network import destination
-
         faults = duration_faults(config, "timeout", most=TIMEOUT_MAX)
         headers = config.get("headers", {})
         if isinstance(headers, Mapping):
@@ -133,29 +163,165 @@ class Http(Kind):
         return ssl.create_default_context()
 
 
-def _request(config: Http.Config, idempotency_key: str) -> Request:
-    from perdure.nodes.network import Request, destination
-
-    to = destination(config.url, config.query)
-    body, content_type = _sent(config.body)
-    headers = request_headers(config.headers, to, config.method, content_type, idempotency_key)
-    return Request(method=config.method, to=to, headers=headers, body=body)
+class _Request(Value):
+    method: str
+    to: Destination
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
 
 
-def _sent(body: Any) -> tuple[bytes | None, str]:
-    """The body as it is sent, and the type of content that it is unless a header says another."""
-    match body:
-        case None:
-            return None, ""
-        case str():
-            return body.encode(), "text/plain; charset=utf-8"
-        case _:
-            return to_json(body, "body", BODY_MAX_BYTES), "application/json"
+class Answer(Value):
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first of that name, in lower case; empty if there is none."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+
+def _answer(
+    request: _Request, network: CheckedConnection, tls: ssl.SSLContext | None, body_max: int
+) -> Answer:
+    """Send the request, and read the whole answer. ``ConnectionError`` if it is not a whole one."""
+    import httpcore
+
+    to = request.to
+    url = httpcore.URL(
+        scheme=to.scheme.encode(), host=to.host.encode(), port=to.port, target=to.target.encode()
+    )
+    # A connection of its own, not a pool: no proxies, no redirects, and nothing of one request is
+    # left for the next.
+    connection = httpcore.HTTPConnection(url.origin, ssl_context=tls, network_backend=network)
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in request.headers]
+    too_large = Permanent(RESPONSE_TOO_LARGE.fault(url=to.shown, most=body_max))
+    body = bytearray()
+    try:
+        with connection.stream(
+            request.method, url, headers=headers, content=request.body
+        ) as response:
+            if response.status < 200:
+                raise httpcore.RemoteProtocolError(f"status {response.status} is never the last")
+            if len(response.headers) > HEADERS_MAX:
+                raise httpcore.RemoteProtocolError(f"more than {HEADERS_MAX} headers")
+            found = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers)
+            answer = Answer(status=response.status, headers=found, body=b"")
+            has_body = request.method != "HEAD" and response.status not in _WITHOUT_BODY
+            if has_body and int(answer.header("content-length") or 0) > body_max:
+                raise too_large
+            for chunk in response.iter_stream():
+                body += chunk
+                if len(body) > body_max:
+                    raise too_large
+    except httpcore.ProtocolError as error:
+        what = "ended too early (IncompleteRead)" if network.has_ended else "is not valid HTTP"
+        raise ConnectionError(f"the answer of {to.shown} {what}: {error}") from error
+    return replace(answer, body=bytes(body))
+
+
+URL_MAX = 16_384
+HOST_MAX = 253
+
+_PORTS = {"http": 80, "https": 443}
+# Control characters, spaces and backslashes: readers of URLs drop them, or read them as "/".
+_MISLEADING = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]+", re.IGNORECASE)
+_UNQUOTED = "%/:=&?~+!$,;'@()*[]"
+
+URL_TOO_LONG = declare("http.url_too_long", "url has more than {most} characters")
+URL_CHARACTERS = declare(
+    "http.url_characters", "url has a space, a backslash or a control character in it"
+)
+URL_SCHEME = declare("http.url_scheme", "url must begin with http:// or https://")
+URL_CREDENTIALS = declare(
+    "http.url_credentials", "url has a user or password before the host; use a header for them"
+)
+URL_UNREADABLE = declare("http.url_unreadable", "url cannot be read: its host is not one")
+URL_HOST = declare("http.url_host", "url has no usable host")
+URL_PORT = declare("http.url_port", "url has a port that is not one of 1 to 65535")
+TARGET_TOO_LONG = declare(
+    "http.target_too_long", "url and query come to more than {most} characters"
+)
+QUERY_TYPE = declare("http.query_type", "query {parameter!r} is {found}; use texts and numbers")
+
+
+class Destination(Value):
+    """Host and port to connect to, and what to ask there."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    """Path and query."""
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def shown(self) -> str:
+        """As messages tell it: the rest of a URL may have keys in it."""
+        return f"{self.scheme}://{self.host_header}"
+
+
+def destination(url: str, query: Mapping[str, Any] | None = None) -> Destination:
+    """Read a URL; ``InvalidInput`` says what is wrong with it, not what it is."""
+
+    def refused(code: Code, **args: Any) -> InvalidInput:
+        return InvalidInput(code.fault(("url",), name="url", **args))
+
+    if len(url) > URL_MAX:
+        raise refused(URL_TOO_LONG, most=URL_MAX)
+    if _MISLEADING.search(url):
+        raise refused(URL_CHARACTERS)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise refused(URL_UNREADABLE) from error
+    if parts.scheme not in _PORTS:
+        raise refused(URL_SCHEME)
+    if "@" in parts.netloc:
+        raise refused(URL_CREDENTIALS)
+
+    host = parts.hostname or ""
+    try:
+        if not host.isascii() and len(host) <= HOST_MAX:
+            host = host.encode("idna").decode()
+    except UnicodeError as error:
+        raise refused(URL_HOST) from error
+    host = host.removesuffix(".")
+    if not host or len(host) > HOST_MAX or not _HOST.fullmatch(host):
+        raise refused(URL_HOST)
+
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise refused(URL_PORT)
+
+    pairs: list[tuple[str, str]] = []
+    for name, value in (query or {}).items():
+        for each in value if isinstance(value, list) else [] if value is None else [value]:
+            if not isinstance(each, str | int | float):
+                fault = QUERY_TYPE.fault(
+                    ("query", name), name=name, parameter=cut(name), found=type_name(each)
+                )
+                raise InvalidInput(fault)
+            pairs.append((name, each if isinstance(each, str) else shown(each)))
+    asked = "&".join(filter(None, [quote(parts.query, safe=_UNQUOTED), urlencode(pairs)]))
+    path = quote(parts.path or "/", safe=_UNQUOTED)
+    target = f"{path}?{asked}" if asked else path
+    if len(target) > URL_MAX:
+        raise refused(TARGET_TOO_LONG, most=URL_MAX)
+    return Destination(
+        scheme=parts.scheme, host=host.lower(), port=port or _PORTS[parts.scheme], target=target
+    )
 
 
 HeaderValue = str | int | float | bool | None
 
-HEADERS_MAX = 100
 VALUE_MAX = 16_384
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -271,63 +437,32 @@ class HttpFailed(PerdureError):
 
 def result_of(answer: Answer, ports: Mapping[str, str], what: str) -> Complete:
     """The node's result. ``what`` is the request, as an error tells it."""
+    body, encoding = _body(answer)
     port = ports.get(str(answer.status), ports.get(f"{answer.status // 100}xx"))
-    if port is None:
-        if answer.status >= 400:
-            raise _failure(answer, what)
-        port = ORDINARY
-    return complete(_output(answer), ORDINARY if port == DEFAULT_PORT else port)
+    if port is None and answer.status >= 400:
+        text = ""
+        if answer.body and encoding != "base64":
+            text = body if isinstance(body, str) else answer.body.decode(errors="replace")
+        beginning = first_words(text, _TOLD_MAX)
+        fault = REQUEST_FAILED.fault(request=what, status=answer.status, beginning=beginning)
+        if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
+            raise RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
+        if answer.status in _TRANSIENT or answer.status >= 500:
+            raise HttpFailed(fault)
+        raise Permanent(fault)
 
-
-def _failure(answer: Answer, what: str) -> PerdureError:
-    body, encoding = _body(answer)
-    text = ""
-    if answer.body and encoding != "base64":
-        text = body if isinstance(body, str) else answer.body.decode(errors="replace")
-    fault = REQUEST_FAILED.fault(
-        request=what, status=answer.status, beginning=whole_head(text, _TOLD_MAX)
-    )
-    if answer.status in _BUSY and (delay := _retry_after(answer)) is not None:
-        return RetryLater(render(fault), after=min(delay, RETRY_AFTER_MAX))
-    if answer.status in _TRANSIENT or answer.status >= 500:
-        return HttpFailed(fault)
-    return Permanent(fault)
-
-
-def _retry_after(answer: Answer) -> timedelta | None:
-    """How long the service asks to be left alone; by its own clock, where it names a time."""
-    given = answer.header("retry-after").strip()
-    if given.isascii() and given.isdecimal() and len(given) < 10:
-        return timedelta(seconds=int(given))
-    try:
-        delay = parsedate_to_datetime(given) - parsedate_to_datetime(answer.header("date"))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return max(delay, timedelta(0))
-
-
-def _output(answer: Answer) -> dict[str, Any]:
-    body, encoding = _body(answer)
-    return {
-        "status": answer.status,
-        "headers": _headers(answer),
-        "body": body,
-        "encoding": encoding,
-    }
-
-
-def _headers(answer: Answer) -> dict[str, str]:
-    """By name in lower case; several of one name are joined."""
     headers: dict[str, str] = {}
     for name, value in answer.headers:
         key = name.lower()
-        # Cookies have commas of their own.
+        # Several of one name are joined; cookies have commas of their own.
         joint = "\n" if key == "set-cookie" else ", "
         headers[key] = f"{headers[key]}{joint}{value}" if key in headers else value
-    return headers
+    output = {"status": answer.status, "headers": headers, "body": body, "encoding": encoding}
+    return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
 
 
 def _body(answer: Answer) -> tuple[Any, str]:
+    """The body as JSON, text or base64, and which of these it is."""
     content_type = answer.header("content-type")
     if _JSON.match(content_type):
         try:
@@ -343,3 +478,15 @@ def _body(answer: Answer) -> tuple[Any, str]:
     if "\x00" in text:
         return b64encode(answer.body).decode(), "base64"
     return text, "text"
+
+
+def _retry_after(answer: Answer) -> timedelta | None:
+    """How long the service asks to be left alone; by its own clock, where it names a time."""
+    given = answer.header("retry-after").strip()
+    if given.isascii() and given.isdecimal() and len(given) < 10:
+        return timedelta(seconds=int(given))
+    try:
+        delay = parsedate_to_datetime(given) - parsedate_to_datetime(answer.header("date"))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return max(delay, timedelta(0))

@@ -1,15 +1,13 @@
 """``script``: a command in a process session of its own, of which nothing is left behind.
 
 The process is waited for by its exit, not by the end of its output: something that it started and
-left running may keep that open for ever. Long output is cut between words, because a secret is
-masked as a whole, and one that was cut in two would not be recognized.
+left running may keep that open for ever.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import selectors
 import signal
 import socket
@@ -27,31 +25,12 @@ from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, Permanent
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
 from perdure.model.payload import from_json, to_json
-from perdure.model.text import cut
+from perdure.model.text import cut, first_words, last_words
 from perdure.model.value import Value
 from perdure.nodes.config import Span, duration_faults, port_faults, seconds_of
 from perdure.tasks.context import AbortSignal, Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import Complete, complete
-
-_BETWEEN = re.compile(r"[\s\"']")
-
-
-def whole_head(text: str, length_max: int) -> str:
-    """What is whole of the first characters."""
-    if len(text) <= length_max:
-        return text
-    ends = [found.end() for found in _BETWEEN.finditer(text, 0, length_max)]
-    return text[: ends[-1]] if ends else ""
-
-
-def whole_tail(text: str, length_max: int) -> str:
-    """What is whole of the last characters."""
-    if len(text) <= length_max:
-        return text
-    found = _BETWEEN.search(text, len(text) - length_max)
-    return text[found.start() :] if found else ""
-
 
 OUTPUT_DEFAULT_BYTES = 1024 * 1024
 OUTPUT_MAX_BYTES = 64 * 1024 * 1024
@@ -178,7 +157,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _failure(command: Command, ending: Ending) -> Fault:
-    stderr = whole_tail(ending.stderr.text.strip(), _TOLD_MAX)
+    stderr = last_words(ending.stderr.text.strip(), _TOLD_MAX)
     if ending.exit_code < 0:
         return KILLED.fault(command=command.shown, signal=-ending.exit_code, stderr=stderr)
     return COMMAND_FAILED.fault(command=command.shown, exit_code=ending.exit_code, stderr=stderr)
@@ -434,7 +413,7 @@ class _Capture:
             mark = f"… (cut: {self._total} bytes in all) …"
             # One character less, so that what was cut in two is left out.
             if self._keeps_end:
-                text = f"{mark}\n{whole_tail(text, len(text) - 1)}"
+                text = f"{mark}\n{last_words(text, len(text) - 1)}"
             else:
-                text = f"{whole_head(text, len(text) - 1)}\n{mark}"
+                text = f"{first_words(text, len(text) - 1)}\n{mark}"
         return Output(text=text, is_cut=is_cut)
