@@ -127,7 +127,7 @@ def main() -> None:
                 client.result_of(embed, title, chapters)
             except NoResult:
                 missing.append((title, chapters))
-        client.enqueue_many(embed, missing, fingerprint=lambda title, chapters: title)
+        client.enqueue_many(embed.options(fingerprint=lambda title, chapters: title), missing)
         print(f"{len(books)} books, {len(missing)} to embed")
         worker = Worker(options.store, tasks=[embed], concurrency=20).start()
         showing = threading.Thread(target=show, args=(client, len(books), stop))

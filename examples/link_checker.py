@@ -89,12 +89,12 @@ def main() -> None:
 
 def report(client: Client, pages: list[str]) -> int:
     """Print each link that does not work; how many there are."""
-    reading = [client.enqueue(read_page, page, fingerprint=page) for page in pages]
+    reading = [client.enqueue(read_page.options(fingerprint=page), page) for page in pages]
     links = sorted({link for page in client.results(reading) for link in page})
     found = {link: client.result_of(check, link, default=None) for link in links}
     unknown = [link for link, status in found.items() if status is None]
     # A link that an interrupted run left in the queue is not enqueued a second time.
-    checks = client.enqueue_many(check, unknown, fingerprint=lambda url: url)
+    checks = client.enqueue_many(check.options(fingerprint=lambda url: url), unknown)
     found |= zip(unknown, client.results(checks, return_errors=True), strict=True)
     broken = 0
     for link, status in found.items():

@@ -40,7 +40,7 @@ class Shop:
         try:
             query = "INSERT INTO shop_order (item) VALUES (?) RETURNING id"
             [[order]] = connection.execute(query, [item]).fetchall()
-            self._client.enqueue(confirm, order, item, connection=connection, group="orders")
+            self._client.using(connection).enqueue(confirm.options(group="orders"), order, item)
             self._check_stock(item)
         except BaseException:
             connection.execute("ROLLBACK")

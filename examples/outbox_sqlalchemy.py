@@ -3,7 +3,7 @@
     pip install sqlalchemy
     python examples/outbox_sqlalchemy.py
 
-``client.enqueue(..., connection=session)`` writes the job through the session that writes the
+``client.using(session).enqueue(...)`` writes the job through the session that writes the
 order. If the session is rolled back there is neither; if it is committed there are both, even if
 this program dies in the next line. Orders and jobs are in ``bookshop.db``; it is the same with
 PostgreSQL, where ``--database`` is ``postgresql+psycopg://…``.
@@ -48,7 +48,7 @@ def order_book(session: Session, client: Client, title: str) -> int:
     order = Order(title=title)
     session.add(order)
     session.flush()  # gives it its number
-    client.enqueue(confirm, order.id, title, connection=session, group="orders")
+    client.using(session).enqueue(confirm.options(group="orders"), order.id, title)
     book = session.get_one(Book, title)
     book.stock -= 1
     if book.stock < 0:

@@ -131,7 +131,7 @@ class Clients:
         delay = random.choice([None, None, None, "700ms"])
         told = await answered(
             asks().begin("enqueue", group=group),
-            lambda: self._client.enqueue(task, number, group=group, delay=delay),
+            lambda: self._client.enqueue(task.options(group=group, delay=delay), number),
         )
         if told.answer is Answer.ACCEPTED:
             evidence().accepted(job=told.value.id)

@@ -134,8 +134,8 @@ async def fill(client: AsyncClient) -> Callable[[Finding], bool]:
     """
     jobs: dict[str, list[str]] = {}
     for who in ("victim", "good"):
-        now = await client.enqueue(work.echo, who, group=who)
-        later = await client.enqueue(work.echo, who, group=who, delay="30m")
+        now = await client.enqueue(work.echo.options(group=who), who)
+        later = await client.enqueue(work.echo.options(group=who, delay="30m"), who)
         jobs[who] = [now.id, later.id]
         for flow in ("chain", "delaying", "asking", "deciding", "nesting", "outer"):
             await client.submit(flow, who, id=f"{who}-{flow}")

@@ -89,13 +89,13 @@ async def scene(url: str) -> AsyncIterator[Scene]:
     await store.open()
     async with AsyncClient(store, tasks=work.TASKS, flows=work.FLOWS) as client:
         done = await client.enqueue(work.echo, "done")
-        failed = await client.enqueue(work.echo, "failed", deadline="1h")
+        failed = await client.enqueue(work.echo.options(deadline="1h"), "failed")
         for id in RUNS:
             await client.submit(id.removeprefix("run-"), "input", id=id)
         await client.submit("mapping", {"items": [1, 2]}, id="run-mapping")
         await let_work(store, client)
-        waiting = await client.enqueue(work.echo, "waiting", group="crew")
-        later = await client.enqueue(work.echo, "later", delay="1h", fingerprint="only")
+        waiting = await client.enqueue(work.echo.options(group="crew"), "waiting")
+        later = await client.enqueue(work.echo.options(delay="1h", fingerprint="only"), "later")
         await client.schedule("nightly", work.chain, cron="0 3 * * *", input=1)
         await client.schedule("hourly", work.echo, every="1h", args=["tick"])
         jobs = {"done": done.id, "failed": failed.id, "waiting": waiting.id, "later": later.id}

@@ -176,7 +176,7 @@ class SimulatedClient:
         if draw.random() < 0.15:
             options["fingerprint"] = f"print-{draw.randrange(3)}"
             options["on_conflict"] = draw.choice(("return", "raise", "replace"))
-        handle = await self._client.enqueue(task, value, **options)
+        handle = await self._client.enqueue(task.options(**options), value)
         self._asked.accepted_job(handle.id)
         self._world.trace(f"enqueued {task.name} as {handle.id}")
 

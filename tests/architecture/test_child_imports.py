@@ -51,6 +51,7 @@ LOADED = {
     "perdure.forms.schema",
     "perdure.tasks",
     "perdure.tasks.context",
+    "perdure.tasks.options",
     "perdure.tasks.result",
     "perdure.tasks.secret",
     "perdure.tasks.task",

@@ -21,8 +21,7 @@ PARSERS = {
     "cli.init": "the name of a folder",
     "flows.yaml.builder_faults": "sentences of the flow builder, to find the place in a file",
     "flows.yaml.dump": "texts that YAML would misread",
-    "flows.yaml.parse": "escapes in JSON",
-    "flows.yaml.parse": "numbers in YAML",
+    "flows.yaml.parse": "escapes in JSON, and numbers in YAML",
 }
 
 # Module -> why it marks places within a text by control characters.

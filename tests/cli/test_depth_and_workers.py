@@ -14,7 +14,7 @@ from tests.cli.records import record_worker
 class TestDepth:
     def test_counts_by_queue_and_status(self, perdure: Commands, client: Client) -> None:
         client.enqueue_many(sample.greet, ["a", "b"])
-        client.enqueue(sample.add, 1, 2, delay="1h")
+        client.enqueue(sample.add.options(delay="1h"), 1, 2)
 
         assert perdure("depth").rows == [
             ["QUEUE", "WAITING", "SCHEDULED"],

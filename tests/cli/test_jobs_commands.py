@@ -36,7 +36,7 @@ class Reversed:
 class TestList:
     def test_shows_the_newest_first(self, perdure: Commands, client: Client) -> None:
         first = client.enqueue(sample.add, 1, 2)
-        second = client.enqueue(sample.greet, "ann", delay="1h", group="night")
+        second = client.enqueue(sample.greet.options(delay="1h", group="night"), "ann")
 
         shown = perdure("jobs", "list")
 
@@ -54,7 +54,7 @@ class TestList:
     )
     def test_filters(self, perdure: Commands, client: Client, option: tuple[str, str]) -> None:
         client.enqueue(sample.add, 1, 2)
-        wanted = client.enqueue(sample.greet, "ann", delay="1h", group="night")
+        wanted = client.enqueue(sample.greet.options(delay="1h", group="night"), "ann")
 
         shown = perdure("jobs", "list", *option, "--json")
 
@@ -91,7 +91,7 @@ class TestList:
 
 class TestShow:
     def test_shows_input_and_result(self, perdure: Commands, client: Client, url: str) -> None:
-        job = client.enqueue(sample.greet, "ann", group="night", fingerprint="ann-1")
+        job = client.enqueue(sample.greet.options(group="night", fingerprint="ann-1"), "ann")
         finish(url, client, job.id)
 
         shown = perdure("jobs", "show", job.id)
@@ -168,7 +168,7 @@ class TestRetry:
     def test_refuses_what_cannot_be_retried_and_does_the_rest(
         self, perdure: Commands, client: Client, url: str
     ) -> None:
-        waiting = client.enqueue(sample.add, 1, 2, delay="1h")
+        waiting = client.enqueue(sample.add.options(delay="1h"), 1, 2)
         failed = client.enqueue(sample.fail, "boom")
         finish(url, client, failed.id)
 
@@ -207,8 +207,8 @@ class TestAbort:
         assert done.out == f"{job.id} was completed already\n"
 
     def test_aborts_one_group_and_no_other(self, perdure: Commands, client: Client) -> None:
-        ours = client.enqueue_many(sample.greet, ["a", "b"], group="night")
-        other = client.enqueue(sample.greet, "c", group="day")
+        ours = client.enqueue_many(sample.greet.options(group="night"), ["a", "b"])
+        other = client.enqueue(sample.greet.options(group="day"), "c")
 
         done = perdure("jobs", "abort", "--group", "night")
 
@@ -216,7 +216,7 @@ class TestAbort:
         assert [job.status for job in [*ours, other]] == ["cancelled", "cancelled", "waiting"]
 
     def test_takes_ids_or_a_group(self, perdure: Commands, client: Client) -> None:
-        job = client.enqueue(sample.add, 1, 2, group="night")
+        job = client.enqueue(sample.add.options(group="night"), 1, 2)
 
         assert perdure("jobs", "abort").exit_code == 2
         assert perdure("jobs", "abort", job.id, "--group", "night").exit_code == 2

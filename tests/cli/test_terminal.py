@@ -57,7 +57,7 @@ def _read(terminal: int) -> bytes:
 def finished(url: str, client: Client) -> str:
     """The id of a completed job, in a queue and group with long names."""
     long = "a-name-that-needs-a-wide-terminal"
-    job = client.enqueue(sample.echo, "x" * 200, queue=long, group=long)
+    job = client.enqueue(sample.echo.options(queue=long, group=long), "x" * 200)
     worker = Worker(url, tasks=[sample.echo], queues=[long]).start()
     job.result(timeout=30)
     worker.shutdown()

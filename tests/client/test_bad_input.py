@@ -24,7 +24,7 @@ from perdure import (
     UnknownTask,
     task,
 )
-from tests.client.tasks import Point, add, echo, for_user, mirror, named
+from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
 from tests.support.refusal import refused
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -89,14 +89,18 @@ CALLS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"tags": [5]}, "argument.name", {"name": "tags[0]", "where": ("tags", 0)}),
     ({"retries": -1}, "argument.range", {"name": "retries", "where": ("retries",)}),
     ({"retries": "many"}, "argument.type", {"name": "retries", "where": ("retries",)}),
-    ({"kwargs": [1]}, "argument.type", {"name": "kwargs", "where": ("kwargs",)}),
-    ({"kwargs": {1: 1}}, "argument.type", {"name": "kwargs", "where": ("kwargs",)}),
     (
         {"fingerprnt": "x"},
-        "task.unknown_argument",
-        {"name": "fingerprnt", "task": "add", "nearest": ("fingerprint",), "known": ()},
+        "argument.unknown",
+        {"name": "fingerprnt", "nearest": ("fingerprint",), "known": ()},
     ),
-    ({"c": 1}, "task.unknown_argument", {"name": "c", "task": "add", "nearest": ()}),
+]
+
+ARGUMENTS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    ({"c": 1}, "task.unknown_argument", {"name": "c", "task": "add", "known": ("a", "b")}),
+    ({"delay": "5m"}, "task.option_as_argument", {"name": "delay", "task": "add"}),
+    ({"connection": 1}, "task.unknown_argument", {"name": "connection"}),
+    ({"kwargs": {"a": 1}}, "task.unknown_argument", {"name": "kwargs"}),
 ]
 
 
@@ -113,13 +117,13 @@ class TestEnqueueRefuses:
         self, client: AsyncClient, options: dict[str, Any], code: str, name: str
     ) -> None:
         with refused(code, InvalidInput, name=name, where=(name,)):
-            await client.enqueue(add, 1, **options)
+            await client.enqueue(add.options(**options), 1)
 
         assert await client.count() == 0
 
     async def test_options_that_exclude_each_other(self, client: AsyncClient) -> None:
         with refused("argument.exclusive", InvalidInput, names=("delay", "run_at")):
-            await client.enqueue(add, 1, run_at=NOON, delay="1s")
+            await client.enqueue(add.options(run_at=NOON, delay="1s"), 1)
 
         assert await client.count() == 0
 
@@ -128,9 +132,24 @@ class TestEnqueueRefuses:
         self, client: AsyncClient, options: dict[str, Any], code: str, args: dict[str, Any]
     ) -> None:
         with refused(code, InvalidInput, **args):
-            await client.enqueue(add, 1, **options)
+            await client.enqueue(add.options(**options), 1)
 
         assert await client.count() == 0
+
+    @pytest.mark.parametrize("keywords, code, args", ARGUMENTS)
+    async def test_a_keyword_that_is_no_parameter(
+        self, client: AsyncClient, keywords: dict[str, Any], code: str, args: dict[str, Any]
+    ) -> None:
+        with refused(code, InvalidInput, **args):
+            await client.enqueue(add, 1, **keywords)
+        with refused(code, InvalidInput, **args):
+            await client.enqueue_many(add, [1], kwargs=keywords)
+
+        assert await client.count() == 0
+
+    async def test_a_context(self, client: AsyncClient) -> None:
+        with refused("task.context_given", InvalidInput, name="ctx", task="embed"):
+            await client.enqueue(embed, "x", ctx=None)
 
     async def test_an_unknown_task_name(self, client: AsyncClient) -> None:
         with refused("task.unknown", UnknownTask, name="ad", known=("add", "echo")):
@@ -164,7 +183,7 @@ class TestEnqueueRefuses:
 
     async def test_a_missing_keyword(self, client: AsyncClient) -> None:
         with pytest.raises(InvalidInput, match=r"missing a required .*'queue'"):
-            await client.enqueue(named, queue="this is the option")
+            await client.enqueue(named.options(queue="this is the option"))
 
     @pytest.mark.parametrize("value", [object(), float("nan"), {1: {2: object()}}, "\ud800"])
     async def test_what_cannot_be_serialised(self, client: AsyncClient, value: Any) -> None:
@@ -194,11 +213,16 @@ class TestEnqueueManyRefuses:
 
     async def test_an_unknown_option(self, client: AsyncClient) -> None:
         with refused("argument.unknown", InvalidInput, name="prioriti", nearest=("priority",)):
-            await client.enqueue_many(echo, [1], prioriti=1)  # type: ignore[call-arg]
+            await client.enqueue_many(echo.options(prioriti=1), [1])  # type: ignore[call-arg]
+
+    @pytest.mark.parametrize("kwargs", [[1], {1: 1}])
+    async def test_what_is_no_keyword_arguments(self, client: AsyncClient, kwargs: Any) -> None:
+        with refused("argument.type", InvalidInput, name="kwargs", where=("kwargs",)):
+            await client.enqueue_many(add, [1], kwargs=kwargs)
 
     async def test_one_fingerprint_for_several_inputs(self, client: AsyncClient) -> None:
         with refused("job.shared_fingerprint", InvalidInput):
-            await client.enqueue_many(echo, [1, 2], fingerprint="same")
+            await client.enqueue_many(echo.options(fingerprint="same"), [1, 2])
 
         assert await client.count() == 0
 
@@ -222,12 +246,14 @@ class TestReadsRefuse:
         for refuse, where, label in (
             (client.job(""), ("id",), "job id"),
             (client.run(""), ("id",), "run id"),
-            (client.enqueue(add, 1, tags=["a", ""]), ("tags", 1), "tags[1]"),
+            (client.pause_queue(""), ("queue",), "queue"),
         ):
             with pytest.raises(InvalidInput) as caught:
                 await refuse
             assert caught.value.faults[0].where == where
             assert str(caught.value).startswith(f"{label} must be a non-empty string")
+        with refused("argument.name", InvalidInput, where=("tags", 1), name="tags[1]"):
+            add.options(tags=["a", ""])
 
     async def test_what_no_page_ends_with(self, client: AsyncClient) -> None:
         with refused("argument.type", InvalidInput, name="after", value="7"):

@@ -105,7 +105,7 @@ class TestFaces:
 @pytest.mark.usefixtures("working")
 class TestClient:
     def test_waits_for_results(self, client: Client) -> None:
-        job = client.enqueue("add", 1, b=2, group="run-1")
+        job = client.enqueue(client.task("add").options(group="run-1"), 1, b=2)
 
         assert job.result(timeout=30) == 3
         assert (job.status, job.is_new) == (Status.COMPLETED, True)
@@ -204,7 +204,7 @@ class TestRuns:
 
 class TestOperating:
     def test_reaches_everything(self, client: Client) -> None:
-        job = client.enqueue(add, 1, group="run-1")
+        job = client.enqueue(add.options(group="run-1"), 1)
 
         assert client.disable(job.id).after is Status.DISABLED
         assert client.enable(job.id).after is Status.WAITING

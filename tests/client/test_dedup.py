@@ -11,25 +11,25 @@ from tests.client.tasks import add
 
 class TestFingerprint:
     async def test_returns_the_live_job_by_default(self, client: AsyncClient) -> None:
-        first = await client.enqueue(add, 1, fingerprint="one")
-        second = await client.enqueue(add, 1, fingerprint="one")
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one"), 1)
 
         assert second.id == first.id
         assert (first.is_new, second.is_new) == (True, False)
         assert await client.count() == 1
 
     async def test_raises_when_asked_to(self, client: AsyncClient) -> None:
-        first = await client.enqueue(add, 1, fingerprint="one")
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
 
         with pytest.raises(FingerprintTaken) as taken:
-            await client.enqueue(add, 1, fingerprint="one", on_conflict="raise")
+            await client.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
 
         assert (taken.value.job_id, taken.value.queue) == (first.id, "default")
         assert await client.count() == 1
 
     async def test_replaces_when_asked_to(self, client: AsyncClient) -> None:
-        first = await client.enqueue(add, 1, fingerprint="one")
-        second = await client.enqueue(add, 2, fingerprint="one", on_conflict="replace")
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
 
         assert second.is_new
         assert await second.status() is Status.WAITING
@@ -39,9 +39,9 @@ class TestFingerprint:
     async def test_of_a_replaced_active_job_leaves_its_holder_stale(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        await client.enqueue(add, 1, fingerprint="one")
+        await client.enqueue(add.options(fingerprint="one"), 1)
         job = await worker.claim()
-        second = await client.enqueue(add, 2, fingerprint="one", on_conflict="replace")
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="replace"), 2)
 
         assert await worker.complete(job, "too late") is None
         assert await second.status() is Status.WAITING
@@ -49,20 +49,20 @@ class TestFingerprint:
     async def test_is_free_again_once_the_job_is_finished(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        first = await client.enqueue(add, 1, fingerprint="one")
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
         await worker.complete(await worker.claim())
 
-        second = await client.enqueue(add, 1, fingerprint="one", on_conflict="raise")
+        second = await client.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
 
         assert second.id != first.id
 
     async def test_is_of_one_queue(self, client: AsyncClient) -> None:
-        first = await client.enqueue(add, 1, fingerprint="one")
-        second = await client.enqueue(add, 1, fingerprint="one", queue="other")
+        first = await client.enqueue(add.options(fingerprint="one"), 1)
+        second = await client.enqueue(add.options(fingerprint="one", queue="other"), 1)
 
         assert second.id != first.id
 
     async def test_may_be_made_from_the_input(self, client: AsyncClient) -> None:
-        handle = await client.enqueue(add, 1, b=2, fingerprint=lambda a, b: f"{a}+{b}")
+        handle = await client.enqueue(add.options(fingerprint=lambda a, b: f"{a}+{b}"), 1, b=2)
 
         assert (await client.job(handle.id)).fingerprint == "1+2"

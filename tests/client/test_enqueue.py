@@ -19,11 +19,11 @@ from perdure import (
     Retry,
     Status,
     StoreError,
+    task,
 )
 from perdure.model.payload import from_json
 from perdure.model.retry import decode_policy
 from perdure.store.contract import Store
-from perdure.tasks.calls import CallOptions
 from tests.client.counted_store import CountedStore
 from tests.client.played_worker import PlayedWorker
 from tests.client.tasks import Point, add, echo, embed, for_user, mirror, named
@@ -52,17 +52,18 @@ class TestEnqueue:
 
     async def test_keeps_every_option(self, client: AsyncClient, worker: PlayedWorker) -> None:
         handle = await client.enqueue(
-            add,
+            add.options(
+                fingerprint="one",
+                group="run-1",
+                deadline="1h",
+                max_attempts=4,
+                priority=5,
+                queue="slow",
+                retries=Retry(2, first="3s"),
+                timeout="10s",
+                tags=["big", "arm"],
+            ),
             1,
-            fingerprint="one",
-            group="run-1",
-            deadline="1h",
-            max_attempts=4,
-            priority=5,
-            queue="slow",
-            retries=Retry(2, first="3s"),
-            timeout="10s",
-            tags=["big", "arm"],
         )
 
         record = await client.job(handle.id)
@@ -76,7 +77,7 @@ class TestEnqueue:
     async def test_passes_a_parameter_with_the_name_of_an_option_in_kwargs(
         self, client: AsyncClient
     ) -> None:
-        handle = await client.enqueue(named, kwargs={"queue": "mine"}, text="t", queue="other")
+        handle = await client.enqueue(named.options(queue="other"), queue="mine", text="t")
 
         record = await client.job(handle.id)
         assert record.queue == "other"
@@ -126,11 +127,11 @@ class TestEnqueue:
             ]
 
     async def test_does_not_fail_its_neighbours(self, client: AsyncClient) -> None:
-        await client.enqueue(add, 1, fingerprint="taken")
+        await client.enqueue(add.options(fingerprint="taken"), 1)
 
         outcomes = await asyncio.gather(
             client.enqueue(add, 2),
-            client.enqueue(add, 3, fingerprint="taken", on_conflict="raise"),
+            client.enqueue(add.options(fingerprint="taken", on_conflict="raise"), 3),
             client.enqueue(add, 4),
             return_exceptions=True,
         )
@@ -141,16 +142,24 @@ class TestEnqueue:
             "AsyncJobHandle",
         ]
 
-    def test_takes_every_option_that_there_is(self) -> None:
+    def test_reserves_no_parameter_names(self) -> None:
         parameters = inspect.signature(AsyncClient.enqueue).parameters.values()
-        keywords = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
-        assert keywords == {*CallOptions.__optional_keys__, "connection", "kwargs"}
+        assert not [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+    async def test_takes_parameters_that_are_called_like_options(self, client: AsyncClient) -> None:
+        @task
+        def send(task: str, self: str, kwargs: int, delay: int, connection: str) -> None: ...
+
+        given = {"task": "t", "self": "s", "kwargs": 1, "delay": 2, "connection": "c"}
+        handle = await client.enqueue(send.options(delay="1h"), **given)
+
+        assert (await client.job(handle.id)).args == list(given.values())
 
 
 class TestEnqueueMany:
     async def test_makes_a_job_of_each_input_in_order(self, client: AsyncClient) -> None:
-        handles = await client.enqueue_many(echo, ["a", ["b"], {"c": 1}, ("d",)], group="g")
+        handles = await client.enqueue_many(echo.options(group="g"), ["a", ["b"], {"c": 1}, ("d",)])
 
         records = [await client.job(handle.id) for handle in handles]
         assert [record.args for record in records] == [["a"], [["b"]], [{"c": 1}], ["d"]]
@@ -175,17 +184,17 @@ class TestEnqueueMany:
         assert await client.count() == 0
 
     async def test_writes_nothing_when_the_store_refuses_one(self, client: AsyncClient) -> None:
-        await client.enqueue(add, 2, fingerprint="2")
+        await client.enqueue(add.options(fingerprint="2"), 2)
 
         with pytest.raises(FingerprintTaken, match="is live with fingerprint '2'"):
-            await client.enqueue_many(add, [1, 2, 3], fingerprint=str, on_conflict="raise")
+            await client.enqueue_many(add.options(fingerprint=str, on_conflict="raise"), [1, 2, 3])
 
         assert await client.count() == 1
 
     async def test_takes_a_fingerprint_for_each_input(self, client: AsyncClient) -> None:
-        old = await client.enqueue(add, 2, fingerprint="2")
+        old = await client.enqueue(add.options(fingerprint="2"), 2)
 
-        handles = await client.enqueue_many(add, [1, 2], fingerprint=str)
+        handles = await client.enqueue_many(add.options(fingerprint=str), [1, 2])
 
         assert handles[1].id == old.id
         assert [handle.is_new for handle in handles] == [True, False]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,6 @@ from perdure.model.ids import JobId
 from perdure.model.job import NewJob
 from perdure.model.partition import Lane
 from perdure.tasks.calls import (
-    CallOptions,
     JobDefaults,
     JobMaker,
     Storing,
@@ -21,7 +20,6 @@ from perdure.tasks.calls import (
     job_template,
     may_be_refused,
     payload_job,
-    split_options,
 )
 from perdure.tasks.task import Task
 from tests.client.tasks import add, embed, for_user, named
@@ -32,11 +30,11 @@ NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 
 
 def template(task: Task[..., Any] = add, **options: Any) -> NewJob:
-    return job_template(defaults_of(task, "team-a", MINUTE), cast(CallOptions, options))
+    return job_template(defaults_of(task, "team-a", MINUTE), task.options(**options).settings)
 
 
 def made(task: Task[..., Any], *args: Any, kwargs: dict[str, Any] | None = None) -> NewJob:
-    maker = JobMaker(task, template(task), CallOptions())
+    maker = JobMaker(task, template(task))
     return maker.job(JobId(new_id()), args, kwargs or {}, Storing())
 
 
@@ -100,7 +98,7 @@ class TestJobMaker:
         assert made(named, kwargs={"queue": "q"}).input == b'[[],{"queue":"q"}]'
 
     def test_gives_equal_keys_one_lane(self) -> None:
-        maker = JobMaker(for_user, template(for_user), CallOptions())
+        maker = JobMaker(for_user, template(for_user))
         jobs = [maker.job(JobId("x"), (user,), {}, Storing()) for user in ("ann", "bob", "ann")]
 
         assert [job.lane.keys for job in jobs] == [("user:ann",), ("user:bob",), ("user:ann",)]
@@ -133,10 +131,3 @@ class TestMayBeRefused:
         self, options: dict[str, Any], expected: bool
     ) -> None:
         assert may_be_refused(template(**options)) is expected
-
-
-def test_options_are_split_from_arguments_by_name() -> None:
-    assert split_options({"queue": "q", "text": "t", "delay": 1}) == (
-        {"queue": "q", "delay": 1},
-        {"text": "t"},
-    )

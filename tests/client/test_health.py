@@ -133,7 +133,7 @@ class TestPrune:
     ) -> None:
         monkeypatch.setattr("perdure.client.insight.PRUNE_BATCH", 2)
         with Client(store_url) as client:
-            client.enqueue_many(add, [(1, 2)] * 5, group="all")
+            client.enqueue_many(add.options(group="all"), [(1, 2)] * 5)
             client.abort_group("all")
 
             assert client.prune(older_than=0) == 5

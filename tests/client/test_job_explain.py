@@ -206,7 +206,7 @@ class TestAJob:
     async def test_has_its_time_ahead(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        job = await client.enqueue(add, 1, delay="1h")
+        job = await client.enqueue(add.options(delay="1h"), 1)
         due = clock() + HOUR
 
         assert only(await job.explain()) == Finding(

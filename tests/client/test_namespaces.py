@@ -72,8 +72,8 @@ class TestANamespace:
     async def test_is_listed_and_counted_alone(
         self, team_a: AsyncClient, team_b: AsyncClient
     ) -> None:
-        await team_a.enqueue_many(add, [1, 2], group="run-1")
-        mine = await team_b.enqueue(add, 1, group="run-1")
+        await team_a.enqueue_many(add.options(group="run-1"), [1, 2])
+        mine = await team_b.enqueue(add.options(group="run-1"), 1)
 
         assert [job.id for job in await team_b.jobs()] == [mine.id]
         assert await team_b.count(group="run-1") == 1
@@ -82,14 +82,14 @@ class TestANamespace:
     async def test_has_fingerprints_of_its_own(
         self, team_a: AsyncClient, team_b: AsyncClient
     ) -> None:
-        first = await team_a.enqueue(add, 1, fingerprint="one")
-        second = await team_b.enqueue(add, 1, fingerprint="one", on_conflict="raise")
+        first = await team_a.enqueue(add.options(fingerprint="one"), 1)
+        second = await team_b.enqueue(add.options(fingerprint="one", on_conflict="raise"), 1)
 
         assert second.id != first.id
 
     async def test_aborts_its_own_group(self, team_a: AsyncClient, team_b: AsyncClient) -> None:
-        other = await team_a.enqueue(add, 1, group="run-1")
-        await team_b.enqueue(add, 1, group="run-1")
+        other = await team_a.enqueue(add.options(group="run-1"), 1)
+        await team_b.enqueue(add.options(group="run-1"), 1)
 
         assert (await team_b.abort_group("run-1")).cancelled == 1
         assert await other.status() is Status.WAITING

@@ -51,10 +51,10 @@ class TestAbort:
 
 class TestAbortGroup:
     async def test_touches_only_that_group(self, client: AsyncClient, worker: PlayedWorker) -> None:
-        await client.enqueue(add, 1, group="run-1")
+        await client.enqueue(add.options(group="run-1"), 1)
         await worker.claim()
-        mine = await client.enqueue_many(add, [2, 3], group="run-1")
-        other = await client.enqueue(add, 4, group="run-2")
+        mine = await client.enqueue_many(add.options(group="run-1"), [2, 3])
+        other = await client.enqueue(add.options(group="run-2"), 4)
         alone = await client.enqueue(add, 5)
 
         outcome = await client.abort_group("run-1")
@@ -66,7 +66,7 @@ class TestAbortGroup:
     async def test_leaves_finished_jobs_alone(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        handle = await client.enqueue(add, 1, group="run-1")
+        handle = await client.enqueue(add.options(group="run-1"), 1)
         await worker.complete(await worker.claim(), 2)
 
         outcome = await client.abort_group("run-1")
@@ -125,9 +125,9 @@ class TestRetry:
             await client.retry(handle.id)
 
     async def test_refuses_when_its_fingerprint_is_taken_by_now(self, client: AsyncClient) -> None:
-        handle = await client.enqueue(add, 1, fingerprint="one")
+        handle = await client.enqueue(add.options(fingerprint="one"), 1)
         await handle.abort()
-        await client.enqueue(add, 1, fingerprint="one")
+        await client.enqueue(add.options(fingerprint="one"), 1)
 
         with pytest.raises(FingerprintTaken):
             await handle.retry()
@@ -173,9 +173,9 @@ class TestJobs:
     async def test_are_found_by_what_they_are(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        failed = await client.enqueue(add, 1, group="run-1")
+        failed = await client.enqueue(add.options(group="run-1"), 1)
         await worker.fail(await worker.claim(), ValueError())
-        other = await client.enqueue(embed, "x", group="run-1")
+        other = await client.enqueue(embed.options(group="run-1"), "x")
         await client.enqueue(echo, 1)
 
         assert [job.id for job in await client.jobs(status="failed")] == [failed.id]
@@ -203,7 +203,7 @@ class TestDepth:
         await client.enqueue(add, 1)
         await worker.complete(await worker.claim())
         await client.enqueue_many(add, [2, 3])
-        await client.enqueue(embed, "x", delay="1h")
+        await client.enqueue(embed.options(delay="1h"), "x")
 
         depth = await client.depth()
 

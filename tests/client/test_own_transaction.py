@@ -44,7 +44,7 @@ class TestABlockingClient:
     def test_enqueues_when_the_caller_commits(self, blocking: tuple[Client, Connect]) -> None:
         client, connect = blocking
         with connect() as connection:
-            job = client.enqueue(add, 1, group="run-1", connection=connection)
+            job = client.using(connection).enqueue(add.options(group="run-1"), 1)
             assert client.count() == 0
             connection.commit()
 
@@ -56,7 +56,7 @@ class TestABlockingClient:
     ) -> None:
         client, connect = blocking
         with connect() as connection:
-            jobs = client.enqueue_many(add, [1, 2], connection=connection)
+            jobs = client.using(connection).enqueue_many(add, [1, 2])
             connection.rollback()
 
         assert client.count() == 0
@@ -66,11 +66,11 @@ class TestABlockingClient:
     def test_tells_options_from_arguments_there_too(self, blocking: tuple[Client, Connect]) -> None:
         client, connect = blocking
         with connect() as connection:
-            job = client.enqueue(
-                named, queue="other", text="t", kwargs={"queue": "mine"}, connection=connection
+            job = client.using(connection).enqueue(
+                named.options(queue="other"), text="t", queue="mine"
             )
-            with refused("task.unknown_argument", InvalidInput, nearest=("priority",)):
-                client.enqueue(add, 1, priorty=1, connection=connection)
+            with refused("task.unknown_argument", InvalidInput, name="c"):
+                client.using(connection).enqueue(add, 1, c=1)
             connection.commit()
 
         record = client.job(job.id)
@@ -79,7 +79,7 @@ class TestABlockingClient:
     def test_refuses_what_is_not_a_connection(self, store_url: str) -> None:
         with Client(store_url) as client:
             with pytest.raises(InvalidInput, match="connection="):
-                client.enqueue(add, 1, connection="a connection")
+                client.using("a connection").enqueue(add, 1)
 
             assert client.count() == 0
 
@@ -96,7 +96,7 @@ class TestAnAsyncClient:
     ) -> None:
         async with AsyncClient(postgres_url) as client:
             async with connection.transaction():
-                handle = await client.enqueue(add, 1, connection=connection)
+                handle = await client.using(connection).enqueue(add, 1)
                 assert await client.count() == 0
 
             assert await handle.status() is Status.WAITING
@@ -107,7 +107,7 @@ class TestAnAsyncClient:
         async with AsyncClient(postgres_url) as client:
             transaction = connection.transaction()
             await transaction.start()
-            await client.enqueue_many(add, [1, 2], connection=connection)
+            await client.using(connection).enqueue_many(add, [1, 2])
             await transaction.rollback()
 
             assert await client.count() == 0
@@ -115,9 +115,9 @@ class TestAnAsyncClient:
     async def test_takes_part_in_a_transaction_of_sqlite3(self, sqlite_url: str) -> None:
         async with AsyncClient(sqlite_url) as client:
             with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
-                await client.enqueue(add, 1, connection=connection)
+                await client.using(connection).enqueue(add, 1)
                 connection.rollback()
-                kept = await client.enqueue(add, 2, connection=connection)
+                kept = await client.using(connection).enqueue(add, 2)
                 connection.commit()
 
             assert [job.id for job in await client.jobs()] == [kept.id]

@@ -86,7 +86,7 @@ class TestFailure:
     async def test_of_the_last_attempt_says_that_it_is_dead(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        handle = await client.enqueue(add, 1, max_attempts=2)
+        handle = await client.enqueue(add.options(max_attempts=2), 1)
         await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
         await worker.bury(await worker.claim(), OSError("second"))
 

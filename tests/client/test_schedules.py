@@ -214,13 +214,8 @@ class TestSchedule:
             ("nightly", ordering, {"catch_up": True}, "argument.choice", "catch_up"),
             ("nightly", ordering, {"paused": "yes"}, "argument.type", "paused"),
             ("nightly", add, {"args": "12"}, "argument.type", "args"),
-            ("nightly", add, {"args": [1, 2], "retries": -1}, "argument.range", "retries"),
             ("nightly", ordering, {"start_at": "now"}, "argument.type", "start_at"),
             ("nightly", ordering, {"end_at": NOWHERE}, "argument.naive", "end_at"),
-            ("nightly", add, {"args": [1, 2], "priority": 9}, "argument.range", "priority"),
-            ("nightly", add, {"args": [1, 2], "timeout": "soon"}, "argument.duration", "timeout"),
-            ("nightly", add, {"args": [1, 2], "tags": "gpu"}, "argument.type", "tags"),
-            ("nightly", add, {"args": [1, 2], "queue": ""}, "argument.name", "queue"),
         ],
     )
     async def test_refuses_an_unusable_argument(
@@ -253,9 +248,16 @@ class TestSchedule:
             (
                 "nightly",
                 ordering,
-                {"input": 7, "args": [1], "queue": "slow", "tags": []},
+                {"input": 7, "args": [1], "kwargs": {"a": 1}},
                 "schedule.task_options",
-                {"flow": "ordering", "options": ("args", "queue", "tags")},
+                {"flow": "ordering", "options": ("args", "kwargs")},
+            ),
+            (
+                "nightly",
+                add.options(queue="slow", delay="1m", fingerprint="x"),
+                {"args": [1]},
+                "schedule.job_option",
+                {"options": ("delay", "fingerprint")},
             ),
         ],
     )
@@ -382,11 +384,11 @@ class TestTrigger:
             "timeout": "30s",
             "tags": ["gpu"],
         }
-        await client.schedule("sums", add, every="1h", args=[2, 3], **said)
+        await client.schedule("sums", add.options(**said), every="1h", args=[2, 3])
 
         await client.trigger("sums")
         [triggered] = await PlayedWorker(store).claim_all()
-        await client.enqueue(add, 2, 3, **said)
+        await client.enqueue(add.options(**said), 2, 3)
         [enqueued] = await PlayedWorker(store).claim_all()
 
         assert triggered.lane == Lane(queue="slow", task="add", tags=("gpu",))
@@ -397,7 +399,7 @@ class TestTrigger:
     async def test_said_again_without_settings_starts_a_job_of_the_task_as_it_is(
         self, client: AsyncClient, store: Store
     ) -> None:
-        await client.schedule("sums", add, every="1h", args=[2, 3], queue="slow", retries=3)
+        await client.schedule("sums", add.options(queue="slow", retries=3), every="1h", args=[2, 3])
         await client.schedule("sums", add, every="1h", args=[2, 3])
 
         await client.trigger("sums")

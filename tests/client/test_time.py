@@ -19,7 +19,7 @@ class TestDelay:
     async def test_schedules_the_job(
         self, client: AsyncClient, store: Store, worker: PlayedWorker, clock: ManualClock
     ) -> None:
-        handle = await client.enqueue(add, 1, delay="5s")
+        handle = await client.enqueue(add.options(delay="5s"), 1)
         assert await handle.status() is Status.SCHEDULED
 
         clock.advance(timedelta(seconds=5))
@@ -28,7 +28,7 @@ class TestDelay:
         assert (await worker.claim()).claim.id == handle.id
 
     async def test_of_zero_is_no_delay(self, client: AsyncClient) -> None:
-        handle = await client.enqueue(add, 1, delay=0)
+        handle = await client.enqueue(add.options(delay=0), 1)
 
         assert await handle.status() is Status.WAITING
 
@@ -39,7 +39,7 @@ class TestRunAt:
     ) -> None:
         at = (clock() + HOUR).astimezone(timezone(timedelta(hours=5)))
 
-        handle = await client.enqueue(add, 1, run_at=at)
+        handle = await client.enqueue(add.options(run_at=at), 1)
 
         record = await client.job(handle.id)
         assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
@@ -47,7 +47,7 @@ class TestRunAt:
     async def test_in_the_past_is_due_at_once(
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
-        handle = await client.enqueue(add, 1, run_at=clock() - HOUR)
+        handle = await client.enqueue(add.options(run_at=clock() - HOUR), 1)
 
         assert await handle.status() is Status.WAITING
 
@@ -56,7 +56,7 @@ class TestDeadline:
     async def test_fails_a_job_that_did_not_start_in_time(
         self, client: AsyncClient, store: Store, clock: ManualClock
     ) -> None:
-        handle = await client.enqueue(add, 1, deadline="1m")
+        handle = await client.enqueue(add.options(deadline="1m"), 1)
 
         clock.advance(timedelta(minutes=1))
         await store.maintenance.expire_deadlines("default", 10)
@@ -65,7 +65,7 @@ class TestDeadline:
             await handle.result(timeout=10)
 
     async def test_may_be_a_moment(self, client: AsyncClient, clock: ManualClock) -> None:
-        handle = await client.enqueue(add, 1, deadline=clock() + HOUR)
+        handle = await client.enqueue(add.options(deadline=clock() + HOUR), 1)
 
         assert (await client.job(handle.id)).deadline_at == clock() + HOUR
 
@@ -73,8 +73,10 @@ class TestDeadline:
         self, client: AsyncClient, clock: ManualClock
     ) -> None:
         with pytest.raises(InvalidInput, match="deadline"):
-            await client.enqueue(add, 1, deadline=clock() - HOUR)
+            await client.enqueue(add.options(deadline=clock() - HOUR), 1)
         with pytest.raises(InvalidInput, match="deadline"):
-            await client.enqueue_many(add, [1, 2], deadline=datetime(2000, 1, 1, tzinfo=UTC))
+            await client.enqueue_many(
+                add.options(deadline=datetime(2000, 1, 1, tzinfo=UTC)), [1, 2]
+            )
 
         assert await client.count() == 0

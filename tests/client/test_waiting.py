@@ -258,7 +258,7 @@ class TestWithoutHints:
 
 class TestTimeout:
     async def test_says_what_the_job_is_doing(self, client: AsyncClient) -> None:
-        handle = await client.enqueue(add, 1, delay="1h")
+        handle = await client.enqueue(add.options(delay="1h"), 1)
 
         with refused("job.result_timeout", ResultTimeout, timeout=0.01, status="scheduled"):
             await handle.result(timeout=0.01)

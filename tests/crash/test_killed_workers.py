@@ -26,7 +26,7 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
     client: AsyncClient, shared_url: str, launch: Launch
 ) -> None:
     first = await launch(shared_url, **BRISK)
-    job = await client.enqueue(hang_once, max_attempts=1)
+    job = await client.enqueue(hang_once.options(max_attempts=1))
     await first.told("JobStarted", job.id)
     second = await launch(shared_url, **BRISK)
     await first.kill()

@@ -55,7 +55,6 @@ class TestSettings:
         "heading, described",
         [
             ("Client", perdure.AsyncClient),
-            ("enqueue", perdure.AsyncClient.enqueue),
             ("enqueue_many", perdure.AsyncClient.enqueue_many),
             ("submit", perdure.AsyncClient.submit),
             ("schedule", perdure.AsyncClient.schedule),
@@ -78,11 +77,10 @@ class TestSettings:
 
         assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
 
-    def test_enqueue_and_enqueue_many_take_the_same_options(self) -> None:
-        from perdure.tasks.calls import CallOptions
+    def test_every_option_of_a_task_is_there(self) -> None:
+        from perdure.tasks.options import CallOptions
 
-        own = {"connection", "kwargs"}
-        assert options_of(perdure.AsyncClient.enqueue).keys() - own == CallOptions.__optional_keys__
+        assert names_in(SETTINGS.table_under("Options")) == CallOptions.__optional_keys__
 
     def test_every_call_of_a_client_is_there(self) -> None:
         rows = SETTINGS.table_under("Other calls of a client")

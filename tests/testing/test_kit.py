@@ -139,7 +139,10 @@ class TestSteps:
 
     def test_the_code_under_test_has_an_ordinary_client(self) -> None:
         with Kit(tasks=[settle]) as kit:
-            ids = [kit.client.enqueue("settle", 5, fingerprint="x").id for _ in range(2)]
+            ids = [
+                kit.client.enqueue(kit.client.task("settle").options(fingerprint="x"), 5).id
+                for _ in range(2)
+            ]
             assert kit.client.count(status="waiting") == 1
 
             kit.run_until_idle()
@@ -169,7 +172,7 @@ class TestSteps:
             kit.client.enqueue(double, 2)
 
     def test_another_queue_is_served_too(self, kit: Kit) -> None:
-        kit.enqueue(settle, 5, queue="aside").assert_completed(5)
+        kit.enqueue(settle.options(queue="aside"), 5).assert_completed(5)
 
     def test_a_paused_queue_is_not(self, kit: Kit) -> None:
         kit.client.pause_queue("default", by="ann")
@@ -331,7 +334,7 @@ class TestResults:
         with pytest.raises(JobFailed, match="odd"):
             kit.enqueue(double, 1).result()
         with pytest.raises(ResultTimeout, match="scheduled"):
-            kit.enqueue(double, 1, delay="1h").result()
+            kit.enqueue(double.options(delay="1h"), 1).result()
 
 
 class TestRefusals:

@@ -46,7 +46,7 @@ class TestAdvance:
 
     def test_a_delayed_job_waits_for_its_time(self) -> None:
         with Kit() as kit:
-            job = kit.enqueue(settle, 5, delay="1h")
+            job = kit.enqueue(settle.options(delay="1h"), 5)
 
             job.assert_status("scheduled")
             kit.advance("1h")
@@ -55,7 +55,7 @@ class TestAdvance:
     def test_a_deadline_that_passed_fails_a_job(self) -> None:
         with Kit() as kit:
             kit.client.pause_queue("default")
-            job = kit.enqueue(settle, 5, deadline="1h")
+            job = kit.enqueue(settle.options(deadline="1h"), 5)
 
             kit.advance("1h")
             job.assert_failed("DeadlineExceeded")

@@ -34,9 +34,9 @@ def fill(url: str) -> None:
     Gate.fetched = 0
     with Client(url) as client:
         client.pause_queue("stopped", by="ann")
-        client.enqueue(flows.stopped, 7, group="later")
+        client.enqueue(flows.stopped.options(group="later"), 7)
         client.enqueue(flows.flaky, LARGE)
-        client.enqueue(flows.flaky, "tomorrow", delay="1d", fingerprint="once")
+        client.enqueue(flows.flaky.options(delay="1d", fingerprint="once"), "tomorrow")
         client.schedule("ticks", flows.tick, every="1s", input="tick")
         with working(url):
             client.submit(flows.calm, 8, id="calm").result(timeout=WAIT_SECONDS)

@@ -137,7 +137,7 @@ async def test_obey_operators(client: AsyncClient, worker: Running) -> None:
 
 
 async def test_are_found_by_fingerprint_and_input(client: AsyncClient) -> None:
-    again = await client.enqueue(jobs.send, "fingerprint", fingerprint="only one")
+    again = await client.enqueue(jobs.send.options(fingerprint="only one"), "fingerprint")
 
     assert not again.is_new
     assert await client.result_of(jobs.send, "done") == "DONE"

@@ -296,8 +296,8 @@ class Maker:
             await handle.result(20)
             self.evidence.saw_end("completed", job=handle.id)
             self.made.jobs[name] = handle.id
-        later = await self._client.enqueue(self.scene.plain, 1, delay="2h")
-        idle = await self._client.enqueue(self.scene.plain, 1, queue=NOBODY)
+        later = await self._client.enqueue(self.scene.plain.options(delay="2h"), 1)
+        idle = await self._client.enqueue(self.scene.plain.options(queue=NOBODY), 1)
         self.made.jobs |= {"later": later.id, "idle": idle.id}
 
     async def _scheduled(self) -> None:

@@ -23,7 +23,7 @@ async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hi
         return "ran"
 
     job = await client.enqueue(work)
-    later = await client.enqueue(work, delay="1h")
+    later = await client.enqueue(work.options(delay="1h"))
     outcomes = [await job.abort(), await later.abort()]
     worker = await hire(work)
     assert await (await client.enqueue(work)).result(10) == "ran"
@@ -251,10 +251,10 @@ async def test_abort_of_a_group_touches_only_that_group(client: AsyncClient, hir
         return name
 
     await hire(wait, concurrency=3, abort_grace="20ms")
-    mine = await client.enqueue_many(wait, ["mine"] * 2, group="mine")
-    theirs = await client.enqueue(wait, "theirs", group="theirs")
+    mine = await client.enqueue_many(wait.options(group="mine"), ["mine"] * 2)
+    theirs = await client.enqueue(wait.options(group="theirs"), "theirs")
     await gate.reached(3)
-    queued = await client.enqueue(wait, "queued", group="mine")
+    queued = await client.enqueue(wait.options(group="mine"), "queued")
     alone = await client.enqueue(wait, "alone")
     outcome = await client.abort_group("mine")
     for job in (*mine, queued):

@@ -46,10 +46,10 @@ async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
     async def note(name: str) -> None:
         order.append(name)
 
-    await client.enqueue(note, "low", priority=5)
+    await client.enqueue(note.options(priority=5), "low")
     await client.enqueue(note, "middle")
-    await client.enqueue(note, "first high", priority=1)
-    last = await client.enqueue(note, "second high", priority=1)
+    await client.enqueue(note.options(priority=1), "first high")
+    last = await client.enqueue(note.options(priority=1), "second high")
     worker = await hire(note, concurrency=1)
     await worker.told(JobCompleted, count=4)
 
@@ -67,9 +67,9 @@ async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
         order.append(name)
 
     async with AsyncClient(store_url, aging="1ms") as hasty:
-        await hasty.enqueue(note, "waited long", priority=5)
+        await hasty.enqueue(note.options(priority=5), "waited long")
         await asyncio.sleep(0.02)  # time itself is what is tested
-        await hasty.enqueue(note, "more urgent", priority=1)
+        await hasty.enqueue(note.options(priority=1), "more urgent")
     worker = await hire(note, concurrency=1)
     await worker.told(JobCompleted, count=2)
 
@@ -89,13 +89,13 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
 
     refused = [
         await client.enqueue(theirs),
-        await client.enqueue(ours, queue="other"),
-        await client.enqueue(ours, tags=["gpu", "big"]),
+        await client.enqueue(ours.options(queue="other")),
+        await client.enqueue(ours.options(tags=["gpu", "big"])),
     ]
     accepted = [
         await client.enqueue(ours),
-        await client.enqueue(ours, tags=["gpu"]),
-        await client.enqueue(ours, tags=["gpu", "eu"]),
+        await client.enqueue(ours.options(tags=["gpu"])),
+        await client.enqueue(ours.options(tags=["gpu", "eu"])),
     ]
     worker = await hire(ours, queues=["default"], tags=["gpu", "eu"])
     await client.results(accepted, timeout=10)
@@ -114,7 +114,7 @@ async def test_claim_of_a_worker_without_tags_takes_any_tags(
     await hire(embed)
 
     assert await (await client.enqueue(embed)).result(10) == "done"
-    assert await (await client.enqueue(embed, tags=["tpu"])).result(10) == "done"
+    assert await (await client.enqueue(embed.options(tags=["tpu"]))).result(10) == "done"
 
 
 async def test_claim_is_not_starved_by_jobs_that_the_worker_cannot_run(
@@ -141,11 +141,11 @@ async def test_claim_asks_all_lanes_however_many_there_are(client: AsyncClient, 
         return place
 
     blocked = [
-        await client.enqueue_many(count, [0], tags=[f"tag-{number:04}"], queue="paused")
+        await client.enqueue_many(count.options(tags=[f"tag-{number:04}"], queue="paused"), [0])
         for number in range(250)
     ]
     await client.pause_queue("paused")
-    last = await client.enqueue(count, 1, tags=["zzz"], queue="running")
+    last = await client.enqueue(count.options(tags=["zzz"], queue="running"), 1)
     gates[0].open()
     gates[1].open()
     worker = await hire(count, queues=["paused", "running"], poll="1m", concurrency=300)
@@ -208,9 +208,9 @@ async def test_claim_ahead_gives_back_what_finds_no_slot(client: AsyncClient, hi
         return kind
 
     await client.pause_queue("default")
-    fast = await client.enqueue_many(work, ["fast"] * 400, priority=1)
-    slow = await client.enqueue_many(work, ["slow"] * 2, priority=2)
-    rest = await client.enqueue_many(work, ["rest"] * 10, priority=3)
+    fast = await client.enqueue_many(work.options(priority=1), ["fast"] * 400)
+    slow = await client.enqueue_many(work.options(priority=2), ["slow"] * 2)
+    rest = await client.enqueue_many(work.options(priority=3), ["rest"] * 10)
     busy = await hire(work, concurrency=2)
     await client.resume_queue("default")
     await gate.reached(2)

@@ -20,12 +20,12 @@ async def test_dedup_returns_the_job_that_runs_and_starts_another_once_it_is_don
         return "done"
 
     await hire(work)
-    first = await client.enqueue(work, fingerprint="one")
+    first = await client.enqueue(work.options(fingerprint="one"))
     await gate.reached()
-    same = await client.enqueue(work, fingerprint="one")
+    same = await client.enqueue(work.options(fingerprint="one"))
     gate.open()
     await first.result(10)
-    another = await client.enqueue(work, fingerprint="one")
+    another = await client.enqueue(work.options(fingerprint="one"))
 
     assert (same.id, same.is_new) == (first.id, False)
     assert another.id != first.id

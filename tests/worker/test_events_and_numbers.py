@@ -158,7 +158,7 @@ class TestEvents:
             pass
 
         worker = await hire(send, queues=["mail"], poll="50ms")
-        job = await client.enqueue(send, deadline="10ms")
+        job = await client.enqueue(send.options(deadline="10ms"))
         failed = await worker.told(JobFailed)
 
         assert (failed.job_id, failed.task, failed.queue) == (job.id, "send", "unserved")
@@ -414,7 +414,7 @@ async def test_depth_counts_by_state_and_queue(client: AsyncClient, hire: Hire) 
     await hire(send, queues=["mail"], concurrency=1)
     jobs = await client.enqueue_many(send, [() for _ in range(3)])
     await client.enqueue(load)
-    await client.enqueue(load, delay="1h")
+    await client.enqueue(load.options(delay="1h"))
     await gate.reached()
     depth = await client.depth()
     gate.open()

@@ -112,9 +112,9 @@ async def test_fencing_a_replaced_active_job_ends_cancelled(
         return name
 
     worker = await hire(wait)
-    old = await client.enqueue(wait, "old", fingerprint="one")
+    old = await client.enqueue(wait.options(fingerprint="one"), "old")
     await gate.reached()
-    new = await client.enqueue(wait, "new", fingerprint="one", on_conflict="replace")
+    new = await client.enqueue(wait.options(fingerprint="one", on_conflict="replace"), "new")
     await worker.told(ClaimLost, old.id)
 
     assert await new.result(10) == "new"

@@ -249,7 +249,7 @@ class TestDuties:
         assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1))
         worker = await hire(end, poll="50ms")
         for _ in range(3):  # a delayed job runs only if the worker looked around
-            await (await client.enqueue(end, "marker", delay="50ms")).result(10)
+            await (await client.enqueue(end.options(delay="50ms"), "marker")).result(10)
         assert worker.all(JobStarted, job.id) == []
         assert await job.status() is Status.ACTIVE
         assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(0))
@@ -266,7 +266,7 @@ class TestDuties:
         self, still_store: Store, clock: ManualClock, hire: Hire
     ) -> None:
         async with AsyncClient(still_store) as client:
-            jobs = await client.enqueue_many(end, ["well"] * 1_500, delay="1h")
+            jobs = await client.enqueue_many(end.options(delay="1h"), ["well"] * 1_500)
             clock.advance(timedelta(hours=2))
             worker = await hire(end, store=still_store, concurrency=100)
             await worker.told(JobCompleted, count=1_500)
@@ -281,9 +281,9 @@ async def one_of_each(
     worker = await hire(end, store=store, **settings)
     well = await client.enqueue(end, "well")
     fail = await client.enqueue(end, "fail")
-    die = await client.enqueue(end, "die", retries=Retry(0))
-    waiting = await client.enqueue(end, "waiting", queue="unserved")
-    cancelled = await client.enqueue(end, "cancelled", queue="unserved")
+    die = await client.enqueue(end.options(retries=Retry(0)), "die")
+    waiting = await client.enqueue(end.options(queue="unserved"), "waiting")
+    cancelled = await client.enqueue(end.options(queue="unserved"), "cancelled")
     await cancelled.abort()
     assert await well.result(10) == "well"
     for job, error in ((fail, JobFailed), (die, JobDead), (cancelled, JobCancelled)):

@@ -83,7 +83,7 @@ async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
     async def work(ctx: Context) -> int:
         return ctx.attempt
 
-    job = await client.enqueue(work, max_attempts=1)
+    job = await client.enqueue(work.options(max_attempts=1))
     await claim_and_die(store, job.id)
     await hire(work)
     began = time.monotonic()

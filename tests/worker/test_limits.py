@@ -134,9 +134,9 @@ class TestConcurrency:
             return number
 
         await hire(limited, free, concurrency=2)
-        held = await client.enqueue_many(limited, range(50), priority=1)
+        held = await client.enqueue_many(limited.options(priority=1), range(50))
         await gate.reached()
-        passing = await client.enqueue_many(free, range(20), priority=5)
+        passing = await client.enqueue_many(free.options(priority=5), range(20))
 
         assert await client.results(passing, timeout=10) == list(range(20))
         assert gate.visits == 1

@@ -99,9 +99,9 @@ async def test_namespaces_are_not_disturbed_by_far_times_in_another(
         AsyncClient(store_url, namespace="team-b") as team_b,
     ):
         with pytest.raises(InvalidInput):
-            await team_a.enqueue(work, 0, run_at=far)
+            await team_a.enqueue(work.options(run_at=far), 0)
         with pytest.raises(InvalidInput):
-            await team_a.enqueue(work, 0, deadline=far)
+            await team_a.enqueue(work.options(deadline=far), 0)
         job = await team_a.enqueue(work, 0)
         lane = Lane(queue="default", task=work.name)
         claimed = await store.jobs.claim(
@@ -118,5 +118,5 @@ async def test_namespaces_are_not_disturbed_by_far_times_in_another(
         await hire(work, namespace="team-b")
 
         assert await (await team_b.enqueue(work, 1)).result(10) == 1
-        assert await (await team_b.enqueue(work, 2, delay="50ms")).result(10) == 2
+        assert await (await team_b.enqueue(work.options(delay="50ms"), 2)).result(10) == 2
         assert await job.status() is Status.SCHEDULED

@@ -37,7 +37,7 @@ async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
         return name
 
     async with AsyncJobQueue(store_url) as queue:
-        job = await client.enqueue(work, "ours", max_attempts=3, retries=0)
+        job = await client.enqueue(work.options(max_attempts=3, retries=0), "ours")
         held = await queue.dequeue("somebody")
         assert held is not None
         await queue.release(held)

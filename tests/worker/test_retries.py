@@ -95,7 +95,7 @@ class TestPolicy:
             return flaky()
 
         await hire(work, hold_off=0)
-        job = await client.enqueue(work, retries=Retry(1, first=0, jitter=False))
+        job = await client.enqueue(work.options(retries=Retry(1, first=0, jitter=False)))
         with pytest.raises(JobDead):
             await job.result(10)
 
@@ -125,7 +125,7 @@ class TestPolicy:
             return flaky()
 
         await hire(work, hold_off=0)
-        job = await client.enqueue(work, max_attempts=2)
+        job = await client.enqueue(work.options(max_attempts=2))
         with pytest.raises(JobDead):
             await job.result(10)
 
@@ -141,7 +141,7 @@ class TestPolicy:
             return flaky()
 
         worker = await hire(work, hold_off=0)
-        job = await client.enqueue(work, max_attempts=2)
+        job = await client.enqueue(work.options(max_attempts=2))
         await worker.told(JobRetried, job.id)
 
         assert await job.status() is Status.SCHEDULED
@@ -324,7 +324,7 @@ class TestRetryLater:
             await hire(other, namespace="b")
 
             assert await (await neighbour.enqueue(other, 1)).result(10) == 1
-            assert await (await neighbour.enqueue(other, 2, delay="50ms")).result(10) == 2
+            assert await (await neighbour.enqueue(other.options(delay="50ms"), 2)).result(10) == 2
             assert [record.id for record in await client.jobs()] == [job.id]
 
 

@@ -21,7 +21,7 @@ async def test_states_of_a_job_from_enqueueing_to_completion(
     async def wait() -> None:
         await gate.pass_through()
 
-    job = await client.enqueue(wait, delay="100ms")
+    job = await client.enqueue(wait.options(delay="100ms"))
     states = [await job.status()]
     await hire(wait)
     await gate.reached()

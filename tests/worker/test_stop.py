@@ -69,7 +69,7 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
 
     wait = wait_async if kind == "async" else wait_sync
     worker = await hire(wait)
-    job = await client.enqueue(wait, max_attempts=1)
+    job = await client.enqueue(wait.options(max_attempts=1))
     await gate.reached()
     await worker.stop(grace=0.05)
     left = await job.record()

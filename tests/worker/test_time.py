@@ -33,7 +33,7 @@ class TestDelay:
         await hire(note, poll="1m")
         late_by = []
         for delay in (0.15, 0.3, 0.45):
-            job = await client.enqueue(note, delay=delay)
+            job = await client.enqueue(note.options(delay=delay))
             due_at = (await job.record()).ready_at
             await job.result(10)
             late_by.append(started[-1] - due_at)
@@ -51,7 +51,7 @@ class TestDelay:
 
         await hire(note)
         moment = datetime.now(UTC) + timedelta(milliseconds=200)
-        job = await client.enqueue(note, run_at=moment)
+        job = await client.enqueue(note.options(run_at=moment))
         assert await job.status() is Status.SCHEDULED
         await job.result(10)
 
@@ -65,7 +65,7 @@ class TestDelay:
             order.append(name)
 
         await hire(note)
-        later = await client.enqueue(note, "later", delay="300ms")
+        later = await client.enqueue(note.options(delay="300ms"), "later")
         now = await client.enqueue(note, "now")
         await client.results([later, now], timeout=10)
 
@@ -83,7 +83,7 @@ class TestDeadline:
             pass
 
         worker = await hire(other, poll="200ms")
-        job = await client.enqueue(never, deadline="300ms")
+        job = await client.enqueue(never.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
 
@@ -97,7 +97,7 @@ class TestDeadline:
             raise ValueError("again")
 
         await hire(stumble, poll="200ms")
-        job = await client.enqueue(stumble, deadline="300ms")
+        job = await client.enqueue(stumble.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
 
@@ -122,7 +122,7 @@ class TestDeadline:
 
         work = work_async if kind == "async" else work_sync
         worker = await hire(work)
-        job = await client.enqueue(work, deadline="300ms")
+        job = await client.enqueue(work.options(deadline="300ms"))
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
         gate.open()
@@ -136,7 +136,7 @@ class TestDeadline:
             raise ValueError("again")
 
         await hire(stumble, hold_off=0, poll="100ms")
-        job = await client.enqueue(stumble, deadline="400ms")
+        job = await client.enqueue(stumble.options(deadline="400ms"))
 
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
@@ -183,7 +183,7 @@ class TestTimeout:
             await asyncio.sleep(30)
 
         await hire(slow)
-        job = await client.enqueue(slow, timeout="50ms")
+        job = await client.enqueue(slow.options(timeout="50ms"))
 
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(10)
@@ -264,7 +264,7 @@ class TestTimeout:
 
     async def test_really_kills_a_body_in_a_process(self, client: AsyncClient, hire: Hire) -> None:
         worker = await hire(process_tasks.hang_past_timeout)
-        job = await client.enqueue(process_tasks.hang_past_timeout, timeout="1s")
+        job = await client.enqueue(process_tasks.hang_past_timeout.options(timeout="1s"))
         pid = int((await worker.told(JobProgressed, job.id)).progress.message)
         assert is_alive(pid)
         with pytest.raises(JobFailed, match="AttemptTimeout"):

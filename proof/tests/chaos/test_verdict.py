@@ -79,15 +79,15 @@ class TestWhatIsThere:
         assert await findings(case) == ["job of group '1.a' was accepted, and is there 0 times"]
 
     async def test_a_refused_job_that_is_there_is_found(self, case: Case) -> None:
-        await case.client.enqueue(result, 2, group="1.a")
+        await case.client.enqueue(result.options(group="1.a"), 2)
         case.say("enqueue", Answer.REFUSED, group="1.a")
         await case.worked()
 
         assert await findings(case) == ["job of group '1.a' was refused, and is there all the same"]
 
     async def test_what_is_unclear_may_be_there_once_and_not_twice(self, case: Case) -> None:
-        await case.client.enqueue_many(result, [2, 2], group="1.a")
-        await case.client.enqueue(result, 2, group="1.b")
+        await case.client.enqueue_many(result.options(group="1.a"), [2, 2])
+        await case.client.enqueue(result.options(group="1.b"), 2)
         for name in ("a", "b", "c"):
             case.say("enqueue", Answer.UNCLEAR, group=f"1.{name}")
         await case.worked()
@@ -95,7 +95,7 @@ class TestWhatIsThere:
         assert await findings(case) == ["job of group '1.a' is there 2 times"]
 
     async def test_what_nobody_asked_for_is_found(self, case: Case) -> None:
-        await case.client.enqueue(result, 2, group="1.a")
+        await case.client.enqueue(result.options(group="1.a"), 2)
         await case.worked()
 
         assert await findings(case) == ["job of group '1.a' is there, and nobody asked for it"]
@@ -129,10 +129,10 @@ class TestHowItEnded:
     async def test_a_job_that_did_not_complete_or_gave_something_else_is_found(
         self, case: Case
     ) -> None:
-        wrong = await case.client.enqueue(result, 7, group="1.a")
+        wrong = await case.client.enqueue(result.options(group="1.a"), 7)
         case.say("enqueue", Answer.ACCEPTED, group="1.a")
         await case.worked()
-        left = await case.client.enqueue(result, 7, group="1.b")
+        left = await case.client.enqueue(result.options(group="1.b"), 7)
         case.say("enqueue", Answer.ACCEPTED, group="1.b")
 
         assert sorted(await findings(case)) == sorted(

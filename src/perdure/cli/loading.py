@@ -206,10 +206,10 @@ def _usable(found: Any, target: str) -> Worker | Code:
 
 
 def _sorted(found: Sequence[Any]) -> Code:
-    """Tasks and flows apart, each once: a module may give one several names."""
+    """Tasks and flows apart, each once: a module may give one several names, or options."""
     once = list(dict.fromkeys(found))
     return Code(
-        tasks=tuple(each for each in once if isinstance(each, Task)),
+        tasks=tuple(dict.fromkeys(each.base for each in once if isinstance(each, Task))),
         flows=tuple(each for each in once if isinstance(each, BuiltFlow)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar
 
 from perdure.client.client import AsyncClient
 from perdure.client.enqueueing import AnyTask, Calls, checked_kwargs
@@ -16,13 +16,13 @@ from perdure.client.run_handles import AsyncRunHandle
 from perdure.client.run_records import EventRecord
 from perdure.client.run_sights import RunSight
 from perdure.client.schedule_records import ScheduleRecord
-from perdure.client.scheduling import AnyTarget, ScheduleOptions
+from perdure.client.scheduling import AnyTarget
 from perdure.client.submitting import AnyFlow
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Progress, Status
 from perdure.model.run import OnExisting, RunStatus
 from perdure.model.times import Duration
-from perdure.tasks.calls import CallOptions, split_options
+from perdure.tasks.task import Task
 
 U = TypeVar("U")
 AnyHandle = TypeVar("AnyHandle", AsyncJobHandle, AsyncRunHandle)
@@ -127,20 +127,24 @@ class Client(OpenableFace[AsyncClient]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(AsyncClient(*args, **kwargs))
 
-    @mirrors(AsyncClient.enqueue)
-    def enqueue(
-        self,
-        task: AnyTask,
-        /,
-        *args: Any,
-        connection: Any = None,
-        kwargs: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> JobHandle:
-        options, arguments = split_options(more)
-        keywords = checked_kwargs(kwargs) | arguments
-        calls = self._twin._enqueueing.one_call(task, args, keywords, options)
-        return self._insert(calls, connection)[0]
+    def task(self, name: str) -> Task[..., Any]:
+        """The task of this name among the client's ``tasks``, for instance to give it options."""
+        return self._twin.task(name)
+
+    def using(self, connection: Any) -> TransactionClient:
+        """A view of this client that takes part in your own transaction, open on ``connection``.
+
+        What it enqueues is there when you commit, and never was if you roll back.
+        """
+        return TransactionClient(self, connection)
+
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Enqueue one call of a task. When this returns, the job is durable.
+
+        It takes the task's own arguments. Options are the task's:
+        ``enqueue(fetch.options(delay="5m"), url)``.
+        """
+        return self._insert(self._twin._enqueueing.one_call(task, args, kwargs))[0]
 
     @mirrors(AsyncClient.enqueue_many)
     def enqueue_many(
@@ -148,13 +152,10 @@ class Client(OpenableFace[AsyncClient]):
         task: AnyTask,
         inputs: Iterable[Any],
         *,
-        connection: Any = None,
         kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
     ) -> list[JobHandle]:
         keywords = checked_kwargs(kwargs)
-        calls = self._twin._enqueueing.many_calls(task, inputs, keywords, options)
-        return self._insert(calls, connection)
+        return self._insert(self._twin._enqueueing.many_calls(task, inputs, keywords))
 
     def handle(self, id: str, task: AnyTask | None = None) -> JobHandle:
         """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
@@ -240,7 +241,7 @@ class Client(OpenableFace[AsyncClient]):
     @mirrors(AsyncClient.schedule)
     def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:
         # Prepared here: what writes the input as JSON is the caller's.
-        request = self._twin._prepared_schedule(name, target, cast(ScheduleOptions, options))
+        request = self._twin._prepared_schedule(name, target, options)
         return self._portal.run(self._twin._save_schedule(request))
 
     schedules = waits_for(AsyncClient.schedules)
@@ -256,15 +257,46 @@ class Client(OpenableFace[AsyncClient]):
             return RunHandle(self, started)
         return JobHandle(self, started)
 
-    def _insert(self, calls: Calls, connection: Any) -> list[JobHandle]:
-        jobs = list(calls.jobs)  # made here: the functions in them are the caller's
-        """Insert calls, which were made on the caller's thread: their inputs may belong to it."""
-        if connection is None:
-            inserted = self._portal.run(self._twin._enqueueing.insert(jobs, None))
-        else:
-            store = self._portal.run(self._twin._access.store.opened())
-            inserted = store.insert_in_blocking_transaction(connection, jobs)
+    def _insert(self, calls: Calls) -> list[JobHandle]:
+        # Made here: inputs, and functions of them, may belong to the caller's thread.
+        jobs = list(calls.jobs)
+        inserted = self._portal.run(self._twin._enqueueing.insert(jobs))
         return [JobHandle(self, each) for each in self._twin._handles(calls, inserted)]
+
+
+class TransactionClient:
+    """A :class:`Client` within a transaction of yours: see ``using``."""
+
+    __slots__ = ("_client", "_connection")
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self._client = client
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
+
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+        """Enqueue one call of a task; the job is there when you commit."""
+        return self._inserted(self._client._twin._enqueueing.one_call(task, args, kwargs))[0]
+
+    def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle]:
+        """Enqueue a call for each input; the jobs are there when you commit."""
+        keywords = checked_kwargs(kwargs)
+        return self._inserted(self._client._twin._enqueueing.many_calls(task, inputs, keywords))
+
+    def _inserted(self, calls: Calls) -> list[JobHandle]:
+        client, twin = self._client, self._client._twin
+        store = client._portal.run(twin._access.store.opened())
+        # On the caller's thread, to which the connection belongs.
+        inserted = store.insert_in_blocking_transaction(self._connection, list(calls.jobs))
+        return [JobHandle(client, each) for each in twin._handles(calls, inserted)]
 
 
 def _followed(portal: Portal, updates: AsyncGenerator[U, None]) -> Iterator[U]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any
 
 from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Calls, Enqueueing, checked_kwargs
@@ -36,20 +36,17 @@ from perdure.model.job import (
     Inserted,
     Job,
     JobFilter,
-    OnConflict,
     QueueInfo,
     Status,
     StatusChange,
 )
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
-from perdure.model.retry import Retry
 from perdure.model.run import OnExisting
 from perdure.model.times import Duration
 from perdure.model.worker import WorkerState
 from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
-from perdure.tasks.calls import CallOptions
-from perdure.tasks.node_type import TaskRegistry
+from perdure.tasks.node_type import TaskRegistry, without_options
 from perdure.tasks.task import Task
 
 JOBS_PAGE_MAX = 1_000
@@ -89,61 +86,32 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         await self._enqueueing.close()
         await super().close()
 
-    async def enqueue(
-        self,
-        task: AnyTask,
-        /,
-        *args: Any,
-        fingerprint: str | Callable[..., str] | None = None,
-        on_conflict: OnConflict = "return",
-        group: str | None = None,
-        delay: Duration | None = None,
-        run_at: datetime | None = None,
-        deadline: Duration | datetime | None = None,
-        max_attempts: int | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        retries: Retry | int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        connection: Any = None,
-        kwargs: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> AsyncJobHandle:
+    def task(self, name: str) -> Task[..., Any]:
+        """The task of this name among the client's ``tasks``, for instance to give it options."""
+        return self._enqueueing.task_named(check.name(name, "name", label="task name"))
+
+    def using(self, connection: Any) -> AsyncTransactionClient:
+        """A view of this client that takes part in your own transaction, open on ``connection``.
+
+        What it enqueues is there when you commit, and never was if you roll back.
+        """
+        return AsyncTransactionClient(self, connection)
+
+    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle:
         """Enqueue one call of a task. When this returns, the job is durable.
 
-        The names of the options are reserved: a parameter of the task that has one of them is
-        given by position or in ``kwargs={...}``. ``fingerprint`` is unique among the live jobs of
-        the queue. ``delay`` or ``run_at`` say when the job is due, ``deadline`` when it is too
-        late. ``connection`` is one of your own with an open transaction, to take part in it.
+        It takes the task's own arguments. Options are the task's:
+        ``enqueue(fetch.options(delay="5m"), url)``.
         """
-        options: CallOptions = {
-            "fingerprint": fingerprint,
-            "on_conflict": on_conflict,
-            "group": group,
-            "delay": delay,
-            "run_at": run_at,
-            "deadline": deadline,
-            "max_attempts": max_attempts,
-            "priority": priority,
-            "queue": queue,
-            "retries": retries,
-            "timeout": timeout,
-            "tags": tags,
-        }
-        keywords = checked_kwargs(kwargs) | more
-        calls = self._enqueueing.one_call(task, args, keywords, options)
-        inserted = await self._enqueueing.insert(calls.jobs, connection)
-        return self._handles(calls, inserted)[0]
+        calls = self._enqueueing.one_call(task, args, kwargs)
+        return self._handles(calls, await self._enqueueing.insert(calls.jobs))[0]
 
     async def enqueue_many(
         self,
         task: AnyTask,
         inputs: Iterable[Any],
         *,
-        connection: Any = None,
         kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
     ) -> list[AsyncJobHandle]:
         """Enqueue a call for each input, in one transaction: all or none.
 
@@ -151,15 +119,14 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         and nothing is written.
 
         An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
-        every call. The options are those of ``enqueue``.
+        every call. Options are the task's, as with ``enqueue``.
         """
-        calls = self._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs), options)
-        inserted = await self._enqueueing.insert(calls.jobs, connection)
-        return self._handles(calls, inserted)
+        calls = self._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs))
+        return self._handles(calls, await self._enqueueing.insert(calls.jobs))
 
     def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle:
         """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
-        meant = None if task is None else self._enqueueing.task_named(task)
+        meant = None if task is None else self._enqueueing.task_named(task).base
         return AsyncJobHandle(self, self._access, _id(id), meant)
 
     async def results(
@@ -195,7 +162,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         Raises ``NoResult`` if there is none, or returns ``default`` where that is given.
         """
         namespace = self._access.own("jobs.find_result")
-        meant = self._enqueueing.task_named(task)
+        meant = without_options(self._enqueueing.task_named(task))
         hash, data = self._enqueueing.stored_call(meant, args, checked_kwargs(kwargs) | more)
         store = await self._access.store.opened()
         output = await store.queries.find_result(namespace, meant.name, hash, data)
@@ -364,6 +331,40 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
             group=check.optional(check.name, group, "group"),
             before=None if before is None else _id(before),
         )
+
+
+class AsyncTransactionClient:
+    """An :class:`AsyncClient` within a transaction of yours: see ``using``."""
+
+    __slots__ = ("_client", "_connection")
+
+    def __init__(self, client: AsyncClient, connection: Any) -> None:
+        self._client = client
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
+
+    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle:
+        """Enqueue one call of a task; the job is there when you commit."""
+        calls = self._client._enqueueing.one_call(task, args, kwargs)
+        return (await self._inserted(calls))[0]
+
+    async def enqueue_many(
+        self,
+        task: AnyTask,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[AsyncJobHandle]:
+        """Enqueue a call for each input; the jobs are there when you commit."""
+        calls = self._client._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs))
+        return await self._inserted(calls)
+
+    async def _inserted(self, calls: Calls) -> list[AsyncJobHandle]:
+        store = await self._client._access.store.opened()
+        inserted = await store.insert_in_transaction(self._connection, list(calls.jobs))
+        return self._client._handles(calls, inserted)
 
 
 def _id(id: Any) -> JobId:

@@ -17,7 +17,6 @@ from perdure.model.payload import input_hash
 from perdure.model.value import Value
 from perdure.store.batching import Batcher
 from perdure.tasks.calls import (
-    CallOptions,
     JobMaker,
     call_input,
     canonical_call,
@@ -38,7 +37,7 @@ AnyTask = Task[..., Any] | str
 SHARED_FINGERPRINT = declare(
     "job.shared_fingerprint",
     "one fingerprint for several inputs would make them one job",
-    "Pass a function of the input: fingerprint=lambda text: ...",
+    "Pass a function of the input: options(fingerprint=lambda text: ...)",
 )
 
 
@@ -68,33 +67,28 @@ class Enqueueing:
         """The task that is meant; passing it is enough, its name needs it to be registered."""
         if isinstance(task, str):
             return self._tasks[task]
-        name = as_task(task).name
-        if name in self._tasks and self._tasks[name] is not task:
-            raise DuplicateTask(name=name)
+        base = as_task(task).base
+        if base.name in self._tasks and self._tasks[base.name] is not base:
+            raise DuplicateTask(name=base.name)
         return task
 
-    def one_call(
-        self, task: AnyTask, args: tuple[Any, ...], kwargs: dict[str, Any], options: CallOptions
-    ) -> Calls:
+    def one_call(self, task: AnyTask, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Calls:
         meant = self.task_named(task)
-        maker = self._maker(meant, options)
-        job = maker.job(JobId(new_id()), args, kwargs, self._access.storing)
-        return Calls(task=meant, jobs=[job])
+        job = self._maker(meant).job(JobId(new_id()), args, kwargs, self._access.storing)
+        return Calls(task=meant.base, jobs=[job])
 
-    def many_calls(
-        self, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
-    ) -> Calls:
+    def many_calls(self, task: AnyTask, inputs: Iterable[Any], kwargs: dict[str, Any]) -> Calls:
         check.iterable(inputs, "inputs", "inputs, one for each job")
         meant = self.task_named(task)
-        maker = self._maker(meant, options)
-        return Calls(task=meant, jobs=self._make_many(maker, inputs, kwargs, options))
+        maker = self._maker(meant)
+        return Calls(task=meant.base, jobs=self._make_many(maker, inputs, kwargs))
 
     def _make_many(
-        self, maker: JobMaker, inputs: Iterable[Any], kwargs: dict[str, Any], options: CallOptions
+        self, maker: JobMaker, inputs: Iterable[Any], kwargs: dict[str, Any]
     ) -> Iterator[NewJob]:
         storing = self._access.storing
         for number, given in enumerate(inputs):
-            if number and isinstance(options.get("fingerprint"), str):
+            if number and maker.shares_fingerprint:
                 raise InvalidInput(SHARED_FINGERPRINT.fault(("fingerprint",)))
             args = given if isinstance(given, tuple) else (given,)
             try:
@@ -111,10 +105,8 @@ class Enqueueing:
         data = call_input(task, args_by_position, rest, self._access.storing)
         return input_hash(task.name, data), data
 
-    async def insert(self, jobs: Iterable[NewJob], connection: Any) -> list[Inserted]:
+    async def insert(self, jobs: Iterable[NewJob]) -> list[Inserted]:
         store = await self._access.store.opened()
-        if connection is not None:
-            return await store.insert_in_transaction(connection, list(jobs))
         if isinstance(jobs, list) and len(jobs) == 1 and _may_share(jobs[0]):
             return [await self._gathering.add(jobs[0])]
         return await store.jobs.insert(jobs)
@@ -126,10 +118,10 @@ class Enqueueing:
         store = await self._access.store.opened()
         return await store.jobs.insert(jobs)
 
-    def _maker(self, task: Task[..., Any], options: CallOptions) -> JobMaker:
+    def _maker(self, task: Task[..., Any]) -> JobMaker:
         namespace = self._access.own("jobs.enqueue")
-        template = job_template(defaults_of(task, namespace, self._aging), options)
-        return JobMaker(task, template, options)
+        template = job_template(defaults_of(task, namespace, self._aging), task.settings)
+        return JobMaker(task, template)
 
 
 def _may_share(job: NewJob) -> bool:

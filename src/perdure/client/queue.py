@@ -32,7 +32,8 @@ from perdure.model.value import Value
 from perdure.store.admission import AGING_DEFAULT
 from perdure.store.contract import SURVEY_LANES_MAX, ClaimRequest, LaneRequest, Store
 from perdure.store.lifecycle import Operation
-from perdure.tasks.calls import JobDefaults, JobOptions, payload_job
+from perdure.tasks.calls import JobDefaults, payload_job
+from perdure.tasks.options import JobOptions
 
 ATTEMPTS_DEFAULT = 3
 DEATHS_MAX = 3

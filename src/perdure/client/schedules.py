@@ -27,7 +27,6 @@ from perdure.engine.schedule import (
 from perdure.engine.ticks import Start, Ticking, renewed
 from perdure.errors import ScheduleNotFound, ScheduleUnreadable
 from perdure.model import check
-from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
     Overlap,
@@ -63,11 +62,6 @@ class AsyncSchedules(AsyncRuns):
         input: Any = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        retries: Retry | int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] | None = None,
         overlap: Overlap = "skip",
         catch_up: CatchUp = "one",
         start_at: datetime | None = None,
@@ -76,8 +70,8 @@ class AsyncSchedules(AsyncRuns):
     ) -> ScheduleRecord:
         """Start a flow or a task at certain times: by ``cron`` in a time zone, or ``every``.
 
-        A flow gets ``input``, a task ``args`` and ``kwargs``; ``queue``, ``priority``,
-        ``retries``, ``timeout`` and ``tags`` are for its jobs what they are to ``enqueue``.
+        A flow gets ``input``, a task ``args`` and ``kwargs``; a task may have the options
+        ``queue``, ``priority``, ``retries``, ``timeout`` and ``tags``.
         ``overlap`` says what becomes of a tick while the last one goes on: it is skipped, it waits
         ("queue"), or it takes its place ("cancel"). ``catch_up`` says what becomes of ticks that no
         worker was there for: the latest of them is started ("one"), each is, or none.
@@ -92,11 +86,6 @@ class AsyncSchedules(AsyncRuns):
             "input": input,
             "args": args,
             "kwargs": kwargs,
-            "queue": queue,
-            "priority": priority,
-            "retries": retries,
-            "timeout": timeout,
-            "tags": tags,
             "overlap": overlap,
             "catch_up": catch_up,
             "start_at": start_at,
@@ -158,7 +147,7 @@ class AsyncSchedules(AsyncRuns):
                 return self._started(start)
 
     def _prepared_schedule(
-        self, name: str, target: AnyTarget, options: ScheduleOptions
+        self, name: str, target: AnyTarget, options: Mapping[str, Any]
     ) -> ScheduleRequest:
         scheduling = Scheduling(self._access, self._submitting, self._enqueueing)
         return scheduling.prepared(name, target, options)

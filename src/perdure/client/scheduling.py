@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict, cast, get_args
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from perdure.errors import InvalidInput
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.ids import JobId
-from perdure.model.retry import Retry
 from perdure.model.schedule import (
     CatchUp,
     FlowCall,
@@ -29,12 +28,12 @@ from perdure.model.schedule import (
 )
 from perdure.model.times import LATEST, Duration
 from perdure.model.value import Value
-from perdure.tasks.calls import CallOptions
+from perdure.tasks.options import check_option_names
 from perdure.tasks.task import Task
 
 AnyTarget = AnyFlow | AnyTask
-JOB_SETTINGS = ("queue", "priority", "retries", "timeout", "tags")
-"""What may be said of the jobs of a task. Nodes of a flow have their own."""
+JOB_OPTIONS = ("queue", "priority", "retries", "timeout", "tags")
+"""Options of a task that the jobs of each tick can have."""
 
 AMBIGUOUS_TARGET = declare(
     "schedule.ambiguous_target",
@@ -48,6 +47,9 @@ UNKNOWN_TARGET = declare(
 )
 TASK_OPTIONS = declare(
     "schedule.task_options", "flow {flow!r} does not take {options:or}", "Pass `input`"
+)
+JOB_OPTION = declare(
+    "schedule.job_option", "the jobs of a schedule do not take {options:or}[; they take {known:or}]"
 )
 FLOW_OPTION = declare(
     "schedule.flow_option", "task {task!r} does not take 'input'", "Pass `args` or `kwargs`"
@@ -63,11 +65,6 @@ class ScheduleOptions(TypedDict, total=False):
     input: Any
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
-    queue: str | None
-    priority: int | None
-    retries: Retry | int | None
-    timeout: Duration | None
-    tags: Sequence[str] | None
     overlap: Overlap
     catch_up: CatchUp
     start_at: datetime | None
@@ -93,8 +90,10 @@ class Scheduling:
         self._submitting = submitting
         self._enqueueing = enqueueing
 
-    def prepared(self, name: str, target: AnyTarget, options: ScheduleOptions) -> ScheduleRequest:
+    def prepared(self, name: str, target: AnyTarget, given: Mapping[str, Any]) -> ScheduleRequest:
         self._access.own("schedules.save")
+        check_option_names(given, ScheduleOptions)
+        options = cast(ScheduleOptions, given)
         checked = _schedule_name(name)
         timetable = _timetable(options)
         meant = self._meant(target)
@@ -135,7 +134,6 @@ class Scheduling:
 
     def _flow_call(self, flow: BuiltFlow, options: ScheduleOptions) -> FlowCall:
         given = [name for name in ("args", "kwargs") if options.get(name)]
-        given += [name for name in JOB_SETTINGS if options.get(name) is not None]
         if given:
             raise InvalidInput(TASK_OPTIONS.fault(flow=flow.name, options=tuple(given)))
         submission = self._submitting.prepared(flow, options.get("input"), None, None)
@@ -151,14 +149,9 @@ class Scheduling:
             raise InvalidInput(FLOW_OPTION.fault(("input",), task=task.name))
         args = check.listed(options.get("args", ()), "args", "arguments")
         keywords = checked_kwargs(options.get("kwargs"))
-        settings: CallOptions = {
-            "queue": options.get("queue"),
-            "priority": options.get("priority"),
-            "retries": options.get("retries"),
-            "timeout": options.get("timeout"),
-            "tags": options.get("tags"),
-        }
-        calls = self._enqueueing.one_call(task, args, keywords, settings)
+        if refused := tuple(name for name in task.given if name not in JOB_OPTIONS):
+            raise InvalidInput(JOB_OPTION.fault(options=refused, known=JOB_OPTIONS))
+        calls = self._enqueueing.one_call(task, tuple(args), keywords)
         [job] = calls.jobs
         return TaskCall(job=replace(job, id=JobId("")))
 

@@ -30,7 +30,7 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.nodes.call import kind_task
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import Kind, without_options
 from perdure.tasks.task import Task
 
 After = str | Sequence[str] | Mapping[str, str]
@@ -159,7 +159,10 @@ class Assembly:
         return call_of(task, settings, partial(self.fault, label), arguments)
 
     def _task(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> AnyTask:
-        task = body if isinstance(body, Task) else self._task_of(body, name, settings)
+        if isinstance(body, Task):
+            task = without_options(body)
+        else:
+            task = self._task_of(body, name, settings)
         known, where = self._tasks.setdefault(task.name, (task, label))
         if known is not task:
             raise InvalidInput(DUPLICATE_TASK.fault(task=task.name, where=where))

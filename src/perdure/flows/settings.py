@@ -12,7 +12,7 @@ from perdure.flows.assembly import Assembly
 from perdure.flows.calls import Inputs, inputs_told, plain
 from perdure.model import check
 from perdure.model.graph import FAIL, Call, Check, JsonSchema
-from perdure.tasks.calls import check_option_names
+from perdure.tasks.options import check_option_names
 
 _CHECK_FIELDS = ("schema", "condition", "advisory")
 UNKNOWN_CHECK = declare(

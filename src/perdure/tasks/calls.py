@@ -1,10 +1,10 @@
-"""From a call to jobs that can be inserted: every option is checked before anything is written."""
+"""From a call of a task to a job that can be inserted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypedDict, get_args
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from perdure.diagnostics import declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.ids import JobId
-from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob, OnConflict
+from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob
 from perdure.model.partition import Lane
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
@@ -22,47 +22,28 @@ from perdure.model.payload import (
     input_hash,
     to_json,
 )
-from perdure.model.retry import RETRIES_MAX, Retry, encode_policy, retry_of
-from perdure.model.times import Duration
 from perdure.model.value import Value
 from perdure.store.admission import computed_keys
+from perdure.tasks.options import CallOptions, JobOptions, JobSettings, job_settings
 from perdure.tasks.task import Task
 
 UNKNOWN_ARGUMENT = declare(
     "task.unknown_argument",
-    "{name!r} is neither a parameter of task {task!r} nor an option of enqueue"
-    "[; did you mean {nearest:or}?][; known: {known}]",
+    "{name!r} is not a parameter of task {task!r}[; did you mean {nearest:or}?][; known: {known}]",
+)
+OPTION_AS_ARGUMENT = declare(
+    "task.option_as_argument",
+    "{name!r} is not a parameter of task {task!r} but an option",
+    "Pass {task}.options({name}=...) instead of the task",
+)
+CONTEXT_GIVEN = declare(
+    "task.context_given", "{name!r} of task {task!r} is filled in by the worker", "Leave it out"
 )
 FUNCTION_FAILED = declare(
     "job.function_failed",
     "the {function} failed for this input: {error}",
     "It is called with the same arguments as the task",
 )
-DUE_AFTER_DEADLINE = declare(
-    "job.due_after_deadline", "{deadline} is not later than the time the job is due ({due})"
-)
-
-
-class JobOptions(TypedDict, total=False):
-    """How a job is queued."""
-
-    fingerprint: str | Callable[..., str] | None
-    on_conflict: OnConflict
-    group: str | None
-    delay: Duration | None
-    run_at: datetime | None
-    deadline: Duration | datetime | None
-    max_attempts: int | None
-    priority: int | None
-    queue: str | None
-    tags: Sequence[str] | None
-
-
-class CallOptions(JobOptions, total=False):
-    """How a call of a task is queued, and what it changes of the task's own settings."""
-
-    retries: Retry | int | None
-    timeout: Duration | None
 
 
 class JobDefaults(Value):
@@ -87,12 +68,17 @@ class Storing(Value):
 class JobMaker:
     """Makes the jobs of one task that share their options, each from its own call."""
 
-    def __init__(self, task: Task[..., Any], template: NewJob, options: CallOptions) -> None:
-        self._task = task
+    def __init__(self, task: Task[..., Any], template: NewJob) -> None:
+        self._task = task.base
         self._template = template
-        self._fingerprint = options.get("fingerprint")
+        self._fingerprint = task.settings.fingerprint
         self._keyed = [limit for limit in task.limits if callable(limit.key)]
         self._lanes: dict[tuple[str, ...], Lane] = {}
+
+    @property
+    def shares_fingerprint(self) -> bool:
+        """Whether all its jobs have the same one."""
+        return isinstance(self._fingerprint, str)
 
     def job(
         self, id: JobId, args: Sequence[Any], kwargs: dict[str, Any], storing: Storing
@@ -135,42 +121,30 @@ def defaults_of(task: Task[..., Any], namespace: str, aging: timedelta) -> JobDe
     )
 
 
-def job_template(defaults: JobDefaults, options: CallOptions) -> NewJob:
-    """Everything that jobs with these options share; the id and the input are still to come."""
-    check_option_names(options, CallOptions)
-    delay = check.optional(check.span, options.get("delay"), "delay") or timedelta(0)
-    run_at = check.optional(check.moment, options.get("run_at"), "run_at")
-    check.at_most_one(delay=options.get("delay"), run_at=run_at)
-    deadline, deadline_at = _deadline(options.get("deadline"))
-    _check_order(delay, run_at, deadline, deadline_at)
-    fingerprint = options.get("fingerprint")
+def job_template(defaults: JobDefaults, settings: JobSettings) -> NewJob:
+    """Everything that jobs with these settings share; the id and the input are still to come."""
+    given, fingerprint = settings, settings.fingerprint
     return NewJob(
         id=JobId(""),
         namespace=defaults.namespace,
-        lane=_lane_of(defaults, options),
-        priority=check.priority(_given(options.get("priority"), defaults.priority)),
+        lane=Lane(
+            queue=given.queue or defaults.queue,
+            task=defaults.task,
+            tags=defaults.tags if given.tags is None else given.tags,
+        ),
+        priority=defaults.priority if given.priority is None else given.priority,
         aging=defaults.aging,
         input=b"",
         input_hash=0,
-        delay=delay,
-        run_at=run_at,
-        deadline=deadline,
-        deadline_at=deadline_at,
-        group=check.optional(check.name, options.get("group"), "group"),
-        fingerprint=None
-        if callable(fingerprint)
-        else check.optional(check.name, fingerprint, "fingerprint"),
-        on_conflict=check.choice(
-            options.get("on_conflict", "return"), "on_conflict", get_args(OnConflict)
-        ),
-        max_attempts=check.optional(
-            check.integer,
-            _given(options.get("max_attempts"), defaults.max_attempts),
-            "max_attempts",
-            1,
-            RETRIES_MAX,
-        ),
-        policy=_policy(options),
+        delay=given.delay,
+        run_at=given.run_at,
+        deadline=given.deadline,
+        deadline_at=given.deadline_at,
+        group=given.group,
+        fingerprint=fingerprint if isinstance(fingerprint, str) else None,
+        on_conflict=given.on_conflict,
+        max_attempts=defaults.max_attempts if given.max_attempts is None else given.max_attempts,
+        policy=given.policy,
     )
 
 
@@ -178,10 +152,9 @@ def payload_job(
     id: JobId, defaults: JobDefaults, payload: Any, options: JobOptions, storing: Storing
 ) -> NewJob:
     """A job of a kind that needs no task here: its payload is the one argument."""
-    check_option_names(options, JobOptions)
     if callable(options.get("fingerprint")):
         raise check.wrong_type(options["fingerprint"], "fingerprint", "a string")
-    template = job_template(defaults, options)  # type: ignore[arg-type]  # CallOptions has more
+    template = job_template(defaults, job_settings(options, JobOptions))
     what = f"the payload of a job {defaults.task!r}"
     plain = to_json(((payload,), {}), what, storing.payload_max_bytes, is_input=True)
     data = storing.codec.encode(plain)
@@ -213,6 +186,12 @@ def canonical_call(
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The call with its arguments by position; a name that nobody knows is refused."""
     if kwargs:
+        if task.context_parameter in kwargs:  # which `**kwargs` would take
+            raise InvalidInput(
+                CONTEXT_GIVEN.fault(
+                    (task.context_parameter,), name=task.context_parameter, task=task.name
+                )
+            )
         parameters = task.input_signature.parameters.values()
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             for name in kwargs:
@@ -221,23 +200,10 @@ def canonical_call(
     return task.canonical(args, kwargs)
 
 
-def split_options(
-    keywords: Mapping[str, Any],
-) -> tuple[CallOptions, dict[str, Any]]:
-    """Tell the options of a call from the task's own arguments: options are reserved names."""
-    names = CallOptions.__optional_keys__
-    options = {name: value for name, value in keywords.items() if name in names}
-    arguments = {name: value for name, value in keywords.items() if name not in names}
-    return options, arguments  # type: ignore[return-value]  # only names of CallOptions
-
-
-def check_option_names(options: Mapping[str, Any], known: Any) -> None:
-    for name in options:
-        check.known(name, "option", known.__optional_keys__)
-
-
 def _unknown_argument(task: Task[..., Any], name: str) -> InvalidInput:
-    known = {*task.input_signature.parameters, *CallOptions.__optional_keys__}
+    if name in CallOptions.__optional_keys__:
+        return InvalidInput(OPTION_AS_ARGUMENT.fault((name,), name=name, task=task.name))
+    known = task.input_signature.parameters
     nearest = near(name, known)
     return InvalidInput(
         UNKNOWN_ARGUMENT.fault(
@@ -256,42 +222,3 @@ def _from_input(what: str, function: Any, args: Sequence[Any], kwargs: dict[str,
     except Exception as error:
         fault = FUNCTION_FAILED.fault(function=what, error=safe_repr(error))
         raise InvalidInput(fault) from error
-
-
-def _lane_of(defaults: JobDefaults, options: CallOptions) -> Lane:
-    tags = options.get("tags")
-    return Lane(
-        queue=check.name(_given(options.get("queue"), defaults.queue), "queue"),
-        task=defaults.task,
-        tags=defaults.tags if tags is None else check.tags(tags),
-    )
-
-
-def _policy(options: CallOptions) -> bytes | None:
-    timeout = check.optional(check.span, options.get("timeout"), "timeout", is_positive=True)
-    return encode_policy(retry_of(options.get("retries")), timeout)
-
-
-def _deadline(deadline: Any) -> tuple[timedelta | None, datetime | None]:
-    if isinstance(deadline, datetime):
-        # Whether it has passed is for the store's clock to say, which is the one that counts.
-        return None, check.moment(deadline, "deadline")
-    return check.optional(check.span, deadline, "deadline", is_positive=True), None
-
-
-def _check_order(
-    delay: timedelta,
-    run_at: datetime | None,
-    deadline: timedelta | None,
-    deadline_at: datetime | None,
-) -> None:
-    if deadline is not None and delay >= deadline:
-        raise InvalidInput(DUE_AFTER_DEADLINE.fault(("deadline",), due=delay, deadline=deadline))
-    if run_at is not None and deadline_at is not None and run_at >= deadline_at:
-        raise InvalidInput(
-            DUE_AFTER_DEADLINE.fault(("deadline",), due=run_at, deadline=deadline_at)
-        )
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value

@@ -105,6 +105,11 @@ def resumed(report: Report) -> Any:
 
 
 NOT_A_TASK = declare("task.not_a_task", "{value} is not a task", "Decorate it with @task")
+HAS_OPTIONS = declare(
+    "task.has_options",
+    "task {task!r} has options ({options}), which only the jobs of a call can have",
+    "Pass the task itself here, and the one with options to enqueue, enqueue_many or a schedule",
+)
 
 
 class TaskRegistry(Mapping[str, Task[..., Any]]):
@@ -116,7 +121,7 @@ class TaskRegistry(Mapping[str, Task[..., Any]]):
             self.add(task)
 
     def add(self, task: Task[..., Any]) -> None:
-        if self._tasks.setdefault(as_task(task).name, task) is not task:
+        if self._tasks.setdefault(without_options(as_task(task)).name, task) is not task:
             raise DuplicateTask(name=task.name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
@@ -139,3 +144,10 @@ def as_task(value: Any) -> Task[..., Any]:
     if not isinstance(value, Task):
         raise InvalidInput(NOT_A_TASK.fault(value=safe_repr(value)))
     return value
+
+
+def without_options(task: Task[..., Any]) -> Task[..., Any]:
+    """Refuse a task that ``options`` made, where no job is made of it."""
+    if task.base is not task:
+        raise InvalidInput(HAS_OPTIONS.fault(task=task.name, options=tuple(task.given)))
+    return task

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
@@ -17,6 +18,7 @@ from perdure.model.limit import Concurrency, Limit, Rate, Spacing
 from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry, retry_of
 from perdure.model.times import Duration
+from perdure.tasks.options import NO_SETTINGS, CallOptions, job_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,13 +56,33 @@ class Task(Generic[P, R]):
         self.limits = tuple(limits)
         self.isolation: Isolation = isolation
         self.is_async = inspect.iscoroutinefunction(function)
+        self.base: Task[P, R] = self
+        """The task without options: itself, unless ``options`` made it."""
+        self.given: CallOptions = {}
+        """What ``options`` was told."""
+        self.settings = NO_SETTINGS
+        """The same, checked."""
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<task {self.name!r}>"
+        return f"<task {self.name!r}{' with options' if self.given else ''}>"
+
+    def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
+        """The same task with options for the jobs it is enqueued as; the task stays as it is.
+
+        ``fingerprint`` is unique among the live jobs of the queue; a function is called with the
+        arguments of each call. ``delay`` or ``run_at`` say when the job is due, ``deadline`` when
+        it is too late. Options go to ``enqueue``, ``enqueue_many`` and schedules, and nowhere else.
+        """
+        if not options:
+            return self
+        given: CallOptions = {**self.given, **options}
+        made = copy.copy(self.base)
+        made.base, made.given, made.settings = self.base, given, job_settings(given)
+        return made
 
     @cached_property
     def signature(self) -> inspect.Signature:

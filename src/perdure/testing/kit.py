@@ -155,11 +155,11 @@ class AsyncKit:
         await self.run_until_idle()
         return AsyncKitRun(self.client, handle, self.run_until_idle)
 
-    async def enqueue(self, task: AnyTask, /, *args: Any, **options: Any) -> AsyncKitJob:
+    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncKitJob:
         """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
         if isinstance(task, Task):
-            self.add(task)
-        handle = await self.client.enqueue(task, *args, **options)
+            self.add(task.base)
+        handle = await self.client.enqueue(task, *args, **kwargs)
         await self.run_until_idle()
         return AsyncKitJob(handle)
 
@@ -167,7 +167,9 @@ class AsyncKit:
         self, name: str, target: AnyTarget, **options: Unpack[ScheduleOptions]
     ) -> ScheduleRecord:
         """Make a schedule, as ``client.schedule`` does; it ticks as the clock is turned."""
-        if isinstance(target, BuiltFlow | Task):
+        if isinstance(target, Task):
+            self.add(target.base)
+        elif isinstance(target, BuiltFlow):
             self.add(target)
         record = await self.client.schedule(name, target, **options)
         await self.run_until_idle()

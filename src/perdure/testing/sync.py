@@ -203,9 +203,9 @@ class Kit(Face[AsyncKit]):
     def submit(self, flow: AnyFlow, input: Any = None, **options: Any) -> KitRun:
         return KitRun(self._portal, self._portal.run(self._twin.submit(flow, input, **options)))
 
-    @mirrors(AsyncKit.enqueue)
-    def enqueue(self, task: AnyTask, /, *args: Any, **options: Any) -> KitJob:
-        return KitJob(self._portal, self._portal.run(self._twin.enqueue(task, *args, **options)))
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> KitJob:
+        """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
+        return KitJob(self._portal, self._portal.run(self._twin.enqueue(task, *args, **kwargs)))
 
     @mirrors(AsyncKit.schedule)
     def schedule(self, name: str, target: AnyTarget, **options: Any) -> ScheduleRecord:

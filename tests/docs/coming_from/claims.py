@@ -11,7 +11,7 @@ from typing import Any
 
 import perdure
 from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
-from perdure.tasks.calls import CallOptions
+from perdure.tasks.options import CallOptions
 from tests.docs.pages import ROOT, Page
 
 SYSTEMS = ["cycgraph", "sayiir", "workglow", "agent-swarm", "cinatra"]
@@ -24,6 +24,7 @@ _OWNERS: dict[str, Any] = {
     "client": perdure.AsyncClient,
     "queue": perdure.AsyncJobQueue,
     "worker": perdure.Worker,
+    "task": perdure.Task,
     "job": perdure.AsyncJobHandle,
     "run": perdure.AsyncRunHandle,
     "ctx": perdure.Context,
@@ -32,8 +33,8 @@ _OWNERS: dict[str, Any] = {
     "built": perdure.BuiltFlow,
 }
 _MORE_OPTIONS = {
-    "enqueue": CallOptions.__optional_keys__,
-    "enqueue_many": CallOptions.__optional_keys__,
+    "options": CallOptions.__optional_keys__,
+    "enqueue": CallOptions.__optional_keys__,  # of a queue
     "approve": ApprovalOptions.__optional_keys__,
     **dict.fromkeys(
         ["then", "node", "use", "join", "map", "loop", "route"],
@@ -96,6 +97,9 @@ def fault_of_call(text: str, *, with_defaults: bool = False) -> str | None:
     if target is None:
         return f"{text}: no such call"
     parameters = inspect.signature(target).parameters
+    inner = [each for each in call.args if isinstance(each, ast.Call)]
+    if faults := [fault for each in inner if (fault := fault_of_call(ast.unparse(each)))]:
+        return faults[0]
     for each in call.keywords:
         name = str(each.arg)
         if name in _MORE_OPTIONS.get(target.__name__, ()) and name not in parameters:

@@ -366,9 +366,9 @@ async def test_a_trigger_starts_a_run_named_after_it(
 async def test_a_queue_is_paused_alone(client: AsyncClient, hire: Hire) -> None:
     await hire(tasks=[keep], queues=["mail", "blog"])
     await client.pause_queue("blog", by="ann")
-    held = await client.enqueue(keep, 1, queue="blog")
+    held = await client.enqueue(keep.options(queue="blog"), 1)
 
-    assert await (await client.enqueue(keep, 2, queue="mail")).result(timeout=10) == 2
+    assert await (await client.enqueue(keep.options(queue="mail"), 2)).result(timeout=10) == 2
     assert await held.status() == "waiting"
     await client.resume_queue("blog")
     assert await held.result(timeout=10) == 1

@@ -84,14 +84,14 @@ async def test_a_batch_is_all_or_none(client: AsyncClient) -> None:
 
 
 async def test_one_live_job_has_a_fingerprint(client: AsyncClient, hire: Hire) -> None:
-    first = await client.enqueue(keep, 1, fingerprint="one")
-    second = await client.enqueue(keep, 2, fingerprint="one")
+    first = await client.enqueue(keep.options(fingerprint="one"), 1)
+    second = await client.enqueue(keep.options(fingerprint="one"), 2)
     assert (second.id, second.is_new) == (first.id, False)
 
     await hire(tasks=[keep])
     await first.result(timeout=10)
 
-    assert (await client.enqueue(keep, 3, fingerprint="one")).is_new
+    assert (await client.enqueue(keep.options(fingerprint="one"), 3)).is_new
 
 
 async def test_a_kept_result_is_found_by_its_input(client: AsyncClient, hire: Hire) -> None:
@@ -106,7 +106,7 @@ async def test_a_kept_result_is_found_by_its_input(client: AsyncClient, hire: Hi
 async def test_a_job_is_not_claimed_before_its_time(
     client: AsyncClient, queue: AsyncJobQueue, clock: ManualClock
 ) -> None:
-    job = await client.enqueue(keep, 1, run_at=clock() + HOUR)
+    job = await client.enqueue(keep.options(run_at=clock() + HOUR), 1)
     assert await queue.dequeue("worker-1") is None
 
     clock.advance(HOUR)
@@ -119,9 +119,9 @@ async def test_a_job_is_not_claimed_before_its_time(
 async def test_a_deadline_holds_while_a_job_waits_and_while_it_runs(
     client: AsyncClient, hire: Hire, clock: ManualClock
 ) -> None:
-    waiting = await client.enqueue(keep, 1, deadline="1h", delay="50m")
+    waiting = await client.enqueue(keep.options(deadline="1h", delay="50m"), 1)
     clock.advance(HOUR)
-    running = await client.enqueue(until_aborted, deadline="30ms")
+    running = await client.enqueue(until_aborted.options(deadline="30ms"))
     await hire(tasks=[keep, until_aborted])
     await until(lambda: is_active(client, running.id))
     clock.advance(HOUR)
@@ -265,8 +265,8 @@ async def test_finished_is_final(client: AsyncClient, hire: Hire) -> None:
 
 
 async def test_a_group_is_aborted_and_no_other(client: AsyncClient) -> None:
-    july = await client.enqueue_many(keep, [1, 2], group="july")
-    august = await client.enqueue_many(keep, [3, 4], group="august")
+    july = await client.enqueue_many(keep.options(group="july"), [1, 2])
+    august = await client.enqueue_many(keep.options(group="august"), [3, 4])
 
     await client.abort_group("july")
 
@@ -346,7 +346,7 @@ async def test_a_closed_limit_holds_for_everybody(
 async def test_a_dead_workers_job_is_taken_over_without_costing_a_retry(
     client: AsyncClient, queue: AsyncJobQueue, hire: Hire, clock: ManualClock
 ) -> None:
-    job = await client.enqueue(keep, 7, max_attempts=1)
+    job = await client.enqueue(keep.options(max_attempts=1), 7)
     assert await queue.dequeue("a worker that dies", lease="1m") is not None
 
     clock.advance(HOUR)

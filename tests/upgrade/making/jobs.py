@@ -42,43 +42,45 @@ async def work(url: str) -> None:
 async def held_by_hand(client: AsyncClient, queue: AsyncJobQueue) -> None:
     """Released, and aborted while it is held."""
     for group in ("released", "aborting"):
-        handle = await client.enqueue(jobs.by_hand, 1, group=group)
+        handle = await client.enqueue(jobs.by_hand.options(group=group), 1)
         job = await queue.dequeue("hand", queues=["by_hand"], lease="30s")
         assert job is not None
         if group == "released":
             await queue.release(job)
         else:
             await handle.abort()
-    await client.enqueue(jobs.by_hand, 2, group="held")
+    await client.enqueue(jobs.by_hand.options(group="held"), 2)
     assert await queue.dequeue("hand", queues=["by_hand"], lease="30s")
 
 
 async def left_by_a_worker(client: AsyncClient) -> None:
-    await client.enqueue(jobs.send, "done", group="done")
-    await client.enqueue(jobs.stalled, 1, group="active")
-    await client.enqueue(jobs.failing, 2, group="failed")
-    await client.enqueue(jobs.hopeless, 3, group="dead")
-    await client.enqueue(jobs.patient, 4, group="retried")
+    await client.enqueue(jobs.send.options(group="done"), "done")
+    await client.enqueue(jobs.stalled.options(group="active"), 1)
+    await client.enqueue(jobs.failing.options(group="failed"), 2)
+    await client.enqueue(jobs.hopeless.options(group="dead"), 3)
+    await client.enqueue(jobs.patient.options(group="retried"), 4)
     for number in (5, 6, 7):
-        await client.enqueue(jobs.rated, "ann", number, group=f"rated {number}")
+        await client.enqueue(jobs.rated.options(group=f"rated {number}"), "ann", number)
     for number in (8, 9):
-        await client.enqueue(jobs.narrow, number, group=f"narrow {number}")
+        await client.enqueue(jobs.narrow.options(group=f"narrow {number}"), number)
 
 
 async def left_in_the_queue(client: AsyncClient, elsewhere: AsyncClient) -> None:
     await client.pause_queue("closed", by="ann")
-    await client.enqueue(jobs.send, "waiting", group="waiting")
-    await client.enqueue(jobs.send, "urgent", group="urgent", priority=1)
-    await client.enqueue(jobs.send, "x" * 3000, group="large")
-    await client.enqueue(jobs.send, "fingerprint", group="fingerprint", fingerprint="only one")
-    await client.enqueue(jobs.send, "later", group="later", delay="1h")
-    await client.enqueue(jobs.closed, 10, group="expiring", deadline="10m")
-    await client.enqueue(jobs.closed, 11, group="closed")
-    disabled = await client.enqueue(jobs.send, "disabled", group="disabled")
+    await client.enqueue(jobs.send.options(group="waiting"), "waiting")
+    await client.enqueue(jobs.send.options(group="urgent", priority=1), "urgent")
+    await client.enqueue(jobs.send.options(group="large"), "x" * 3000)
+    await client.enqueue(
+        jobs.send.options(group="fingerprint", fingerprint="only one"), "fingerprint"
+    )
+    await client.enqueue(jobs.send.options(group="later", delay="1h"), "later")
+    await client.enqueue(jobs.closed.options(group="expiring", deadline="10m"), 10)
+    await client.enqueue(jobs.closed.options(group="closed"), 11)
+    disabled = await client.enqueue(jobs.send.options(group="disabled"), "disabled")
     await client.disable(disabled.id)
-    cancelled = await client.enqueue(jobs.send, "cancelled", group="cancelled")
+    cancelled = await client.enqueue(jobs.send.options(group="cancelled"), "cancelled")
     await cancelled.abort()
-    await elsewhere.enqueue(jobs.send, "elsewhere", group="elsewhere")
+    await elsewhere.enqueue(jobs.send.options(group="elsewhere"), "elsewhere")
 
 
 async def is_idle(client: AsyncClient) -> bool:

@@ -10,7 +10,7 @@ from perdure.flows.built import BuiltFlow
 from perdure.flows.check import nearest
 from perdure.model import check
 from perdure.nodes.registry import Kinds
-from perdure.tasks.node_type import Kind
+from perdure.tasks.node_type import Kind, without_options
 from perdure.tasks.task import PlainFunction, Task, task
 
 AnyTask = Task[..., Any]
@@ -101,7 +101,7 @@ class Library:
             return
         if not isinstance(given, Task):
             raise InvalidInput(f"tasks=[{given!r}] is neither a task nor a flow that was built")
-        if self._tasks.setdefault(given.name, given) is not given:
+        if self._tasks.setdefault(without_options(given).name, given) is not given:
             self._ambiguous.add(given.name)
 
 
