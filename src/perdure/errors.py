@@ -35,7 +35,6 @@ from perdure.diagnostics import (
 
 if TYPE_CHECKING:
     from perdure.model.failure import Failure
-    from perdure.model.times import Duration
 
 
 @dataclass_transform(kw_only_default=True)
@@ -997,7 +996,7 @@ class RetryLater(TaskError):
         message: str = "not now",
         *,
         until: datetime | None = None,
-        after: Duration | None = None,
+        after: str | float | timedelta | None = None,
         limit: str | None = None,
     ) -> None:
         from perdure.model import check  # which imports this module

@@ -96,8 +96,8 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.health import Health
 from perdure.operations.insight.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
-from perdure.operations.insight.timeline import Timeline
 from perdure.render.diagram import Picture
+from perdure.render.timeline import Timeline
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import complete, failed, paused, skipped

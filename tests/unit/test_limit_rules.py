@@ -10,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
-from perdure.model.limit import Concurrency, Limit, LimitRule, LimitUsage, Rate, Spacing
+from perdure.model.limit import (
+    Concurrency,
+    Limit,
+    LimitRule,
+    LimitUsage,
+    Rate,
+    Spacing,
+    computed_keys,
+)
 from perdure.model.partition import Lane
 from perdure.store.admission import (
     Room,
     check_worker_limits,
-    computed_keys,
     governing_rules,
     room_under,
     share_out,

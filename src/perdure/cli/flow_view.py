@@ -23,7 +23,8 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
-from perdure.render.node_text import deciders_text, delay_text, duration_text
+from perdure.model.times import ms_text
+from perdure.render.diagram import deciders_text, delay_text
 
 
 def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def does(node: Node) -> str:
         case DelayNode():
             return f"waits {delay_text(node)}"
         case SignalNode():
-            limit = "" if node.timeout_ms is None else f", {duration_text(node.timeout_ms)} at most"
+            limit = "" if node.timeout_ms is None else f", {ms_text(node.timeout_ms)} at most"
             return f"waits for {node.signal}{limit}"
         case ApprovalNode():
             return f"{node.title}, {deciders_text(node)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from rich.console import Console
 
@@ -12,7 +12,7 @@ from perdure.cli.run_view import VALUE_LENGTH_MAX
 from perdure.cli.terminal import print_pairs, print_table
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.model.schedule import TickRecord, UnreadableSchedule
-from perdure.render.node_text import duration_text
+from perdure.model.times import duration_text
 
 PAUSED = "paused"
 UNREADABLE = "unreadable"
@@ -118,7 +118,7 @@ def _target(record: ScheduleRecord) -> str:
 def _when(record: ScheduleRecord) -> str:
     if record.every is None:
         return record.cron or ""
-    return f"every {duration_text(record.every // timedelta(milliseconds=1))}"
+    return f"every {duration_text(record.every)}"
 
 
 def _next_moment(at: datetime | None, now: datetime) -> str:

@@ -12,10 +12,11 @@ from perdure.cli.pictures import TimelineFormat, write_text
 from perdure.cli.present import STYLES, as_json
 from perdure.cli.terminal import make_console
 from perdure.model.run import ENDED
-from perdure.operations.insight.timeline import Timeline
+from perdure.model.times import brief
 from perdure.render.diagram import Mark
+from perdure.render.timeline import Timeline
 from perdure.render.timeline_svg import timeline_svg
-from perdure.render.timeline_text import ASCII, UNICODE, brief, timeline_lines
+from perdure.render.timeline_text import ASCII, UNICODE, timeline_lines
 
 WIDTH_ELSEWHERE = 100
 """Where stdout is no terminal, which would say how wide it is."""

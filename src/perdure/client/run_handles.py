@@ -22,8 +22,9 @@ from perdure.model.ids import RunId
 from perdure.model.run import ENDED, Run, RunStatus
 from perdure.model.times import Duration
 from perdure.operations.insight.lineage import Lineage
-from perdure.operations.insight.timeline import Timeline, timeline_of
+from perdure.operations.insight.timeline import timeline_of
 from perdure.render.diagram import Picture, picture_of_run
+from perdure.render.timeline import Timeline
 from perdure.store.contract import EventsAfter
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from perdure.demo.flow import PAGE_END
 from perdure.model.job import HELD, Job
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
-from perdure.operations.insight.timeline import Timeline
+from perdure.render.timeline import Timeline
 
 STOP_SECONDS = 30.0
 

@@ -40,15 +40,15 @@ class BuiltFlow:
 
     def mermaid(self) -> str:
         """A picture of it as text, which GitHub and many editors draw."""
-        from perdure.render.drawing import flow_mermaid
+        from perdure.render.diagram import picture_of
 
-        return flow_mermaid(self.graph)
+        return picture_of(self.graph).mermaid()
 
     def svg(self) -> str:
         """A picture of it that every browser shows, and that needs nothing else."""
-        from perdure.render.drawing import flow_svg
+        from perdure.render.diagram import picture_of
 
-        return flow_svg(self.graph)
+        return picture_of(self.graph).svg()
 
     def to_dict(self) -> dict[str, Any]:
         """The flow as plain data, from which ``Flow.from_dict`` makes it again."""

@@ -40,7 +40,7 @@ from perdure.model.graph import (
     inputs_of,
     ports_of,
 )
-from perdure.render.node_text import duration_text
+from perdure.model.times import ms_text
 
 INVALID_NODE = declare("flow.invalid_node", "node {node!r}: {message}")
 INVALID_STRUCTURE = declare("flow.invalid_structure", "{message}")
@@ -296,7 +296,7 @@ def _decider_faults(node: ApprovalNode) -> Iterator[str]:
         yield 'policy="all" needs deciders=[...]: without them it is not known who all are'
     known = set(node.deciders)
     for each in node.escalations:
-        when = duration_text(each.after_ms)
+        when = ms_text(each.after_ms)
         if not each.deciders:
             yield f"escalate: nobody is named to decide after {when}"
         elif not node.deciders:
@@ -359,19 +359,19 @@ def _default_hint(option: str, port: str) -> str:
 def _time_faults(node: ApprovalNode) -> Iterator[str]:
     for at, count in Counter(node.reminders_ms).items():
         if count > 1:
-            yield f"reminders: {duration_text(at)} is there {count} times"
+            yield f"reminders: {ms_text(at)} is there {count} times"
     times = Counter(each.after_ms for each in node.escalations)
     for at, count in times.items():
         if count > 1:
-            yield f"escalate: {duration_text(at)} is there {count} times; name all deciders at once"
+            yield f"escalate: {ms_text(at)} is there {count} times; name all deciders at once"
     if node.timeout_ms is None:
         return
     for option, told in (("reminders", node.reminders_ms), ("escalate", tuple(times))):
         for at in told:
             if at >= node.timeout_ms:
                 yield (
-                    f"{option}: {duration_text(at)} is not before the deadline "
-                    f"({duration_text(node.timeout_ms)})"
+                    f"{option}: {ms_text(at)} is not before the deadline "
+                    f"({ms_text(node.timeout_ms)})"
                 )
 
 

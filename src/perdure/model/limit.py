@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.diagnostics import declare
+from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.times import Duration
@@ -76,6 +78,21 @@ class Spacing(Limit):
     ) -> None:
         gap = check.span(every, "every", is_positive=True)
         _set(self, key=key, queue=queue, task=task, every=gap)
+
+
+INVALID_KEY = declare(
+    "limit.invalid_key",
+    "the key function of {limit} returned {value!r}",
+    "It must return a non-empty string",
+)
+
+
+def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
+    """Check what the key functions of a task's limits returned for one input."""
+    for limit, value in zip(limits, values, strict=True):
+        if not isinstance(value, str) or not value:
+            raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
+    return tuple(str(value) for value in values)
 
 
 class LimitRule(Value):

@@ -38,6 +38,40 @@ def nearest_duration(duration: timedelta) -> timedelta:
     return min(max(duration, -DURATION_MAX), DURATION_MAX)
 
 
+def brief(span: timedelta) -> str:
+    """A span in a few characters, with the digits that matter: ``350ms``, ``2.5s``, ``1h05m``."""
+    seconds = span.total_seconds()
+    if seconds < 0.0005:
+        return "0s"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    minutes = round(seconds / 60)
+    if seconds < 3600 - 30:
+        whole, rest = divmod(round(seconds), 60)
+        return f"{whole}m{rest:02}s" if rest else f"{whole}m"
+    if seconds < 86_400 - 30:
+        return f"{minutes // 60}h{minutes % 60:02}m" if minutes % 60 else f"{minutes // 60}h"
+    hours = round(seconds / 3600)
+    return f"{hours // 24}d{hours % 24}h" if hours % 24 else f"{hours // 24}d"
+
+
+def duration_text(duration: timedelta) -> str:
+    """Exactly, as people write it and ``parse_duration`` reads it: ``1h30m``."""
+    rest = duration // timedelta(microseconds=1)
+    text = ""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size * 1_000_000)
+        text += f"{count}{unit}" if count else ""
+    return text + f"{rest / 1000:g}ms" if rest else text or "0s"
+
+
+def ms_text(milliseconds: int) -> str:
+    """The same of a time in milliseconds, as definitions of flows hold it."""
+    return duration_text(timedelta(milliseconds=milliseconds))
+
+
 EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from perdure.model.graph import (
     CONTINUE,
     FAIL,
     ORDINARY,
     PORT_OPTIONS,
+    ApprovalNode,
+    Call,
+    DelayNode,
     Edge,
+    FlowNode,
+    FlowRef,
     Graph,
+    LoopNode,
+    MapNode,
     Node,
+    RouteNode,
+    SignalNode,
     TaskNode,
     kind_of,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, NodeState, NodeStatus, RunState
+from perdure.model.run import LiveKind, NodeStatus, RunState
+from perdure.model.times import ms_text
 from perdure.model.value import Value
-from perdure.render.node_text import notes_of
 
 
 class Mark(StrEnum):
@@ -68,7 +79,7 @@ class Picture(Value, omit_defaults=True):
 
     def mermaid(self) -> str:
         """In the language of Mermaid, which GitHub and many editors draw."""
-        from perdure.render.mermaid import mermaid  # which draws what is described here
+        from perdure.render.mermaid import mermaid  # loaded by those who draw it
 
         return mermaid(self)
 
@@ -106,17 +117,24 @@ def picture_of_run(run: RunId, graph: Graph, state: RunState) -> Picture:
 def _node(
     node: Node, state: RunState | None = None, live: list[LiveKind] | None = None
 ) -> PictureNode:
-    shape = "task" if isinstance(node, TaskNode) else kind_of(node)
-    if state is None:
-        return PictureNode(id=node.id, kind=kind_of(node), shape=shape, notes=notes_of(node))
-    return PictureNode(
+    kind = kind_of(node)
+    plain = PictureNode(
         id=node.id,
-        kind=kind_of(node),
-        shape=shape,
+        kind=kind,
+        shape="task" if isinstance(node, TaskNode) else kind,
         notes=notes_of(node),
-        mark=mark_of(state, node.id, live or []),
-        progress=_progress(state, node.id),
     )
+    if state is None:
+        return plain
+    reached, items, progress = state.nodes.get(node.id), state.maps.get(node.id), ""
+    if reached is not None:
+        if items is not None:
+            progress = f"{len(items.refs)}/{items.count} items"
+        elif reached.has_failed:
+            progress = "after it failed"
+        elif reached.iteration:
+            progress = f"iteration {reached.iteration}"
+    return replace(plain, mark=mark_of(state, node.id, live or []), progress=progress)
 
 
 def mark_of(state: RunState, id: str, live: list[LiveKind]) -> Mark:
@@ -131,33 +149,70 @@ def mark_of(state: RunState, id: str, live: list[LiveKind]) -> Mark:
     return Mark.LIVE if LiveKind.JOB in live or not live else Mark.WAITING
 
 
-def _progress(state: RunState, id: str) -> str:
-    node, items = state.nodes.get(id), state.maps.get(id)
-    if node is None:
-        return ""
-    if items is not None:
-        return f"{len(items.refs)}/{items.count} items"
-    if node.has_failed:
-        return "after it failed"
-    return f"iteration {node.iteration}" if node.iteration else ""
-
-
 def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> PictureEdge:
-    source = graph.nodes[edge.source]
-    unusual = {getattr(source, name, FAIL) for name in PORT_OPTIONS} - {FAIL, CONTINUE}
-    parts = [edge.port] if edge.port != ORDINARY else []
-    if edge.name:
-        parts.append(f"as {edge.name}")
+    options = graph.nodes[edge.source]
+    unusual = {getattr(options, name, FAIL) for name in PORT_OPTIONS} - {FAIL, CONTINUE}
+    source = None if state is None else state.nodes.get(edge.source)
+    is_taken = None
+    if source is not None and source.status is not NodeStatus.LIVE:
+        is_taken = source.status is NodeStatus.COMPLETED and source.port == edge.port
+    parts = [edge.port if edge.port != ORDINARY else "", f"as {edge.name}" if edge.name else ""]
     return PictureEdge(
         source=edge.source,
         target=edge.target,
-        label=", ".join(parts),
+        label=", ".join(filter(None, parts)),
         is_unusual=edge.port in unusual,
-        is_taken=None if state is None else _is_taken(state.nodes.get(edge.source), edge),
+        is_taken=is_taken,
     )
 
 
-def _is_taken(source: NodeState | None, edge: Edge) -> bool | None:
-    if source is None or source.status is NodeStatus.LIVE:
-        return None
-    return source.status is NodeStatus.COMPLETED and source.port == edge.port
+def notes_of(node: Node) -> tuple[str, ...]:
+    """What there is to say of a node besides its name, a line each."""
+
+    def calls(body: Call | FlowRef) -> str:
+        if isinstance(body, FlowRef):
+            return f"flow {body.text}"
+        return "" if body.task == node.id else f"calls {body.task}"
+
+    notes: list[str] = []
+    match node:
+        case TaskNode():
+            kind = "" if node.kind == node.id else f"kind {node.kind}"
+            notes = [kind if node.kind else calls(node.call)]
+        case RouteNode():
+            pass
+        case MapNode():
+            over = "for each item" if node.over is None else f"for each of {node.over}"
+            at_once = "" if node.concurrency is None else f", {node.concurrency} at once"
+            notes = [calls(node.body), over + at_once]
+        case LoopNode():
+            notes = [calls(node.body), f"again until done, at most {node.iterations_max} times"]
+        case DelayNode():
+            notes = [delay_text(node)]
+        case SignalNode():
+            limit = node.timeout_ms
+            within = "" if limit is None else f", within {ms_text(limit)}"
+            notes = [f"signal {node.signal}{within}"]
+        case ApprovalNode():
+            notes = [node.title, deciders_text(node)]
+        case FlowNode():
+            notes = [calls(node.body)]
+    return tuple(filter(None, notes))
+
+
+def delay_text(node: DelayNode) -> str:
+    return f"until {node.until}" if node.until else f"for {ms_text(node.delay_ms)}"
+
+
+def deciders_text(node: ApprovalNode) -> str:
+    """Who decides, and how many of them."""
+    who = ", ".join(node.deciders) or "anyone"
+    match node.quorum:
+        case 0:
+            many = "all of "
+        case 1:
+            many = "one of " if len(node.deciders) > 1 else ""
+        case count:
+            many = f"{count} of "
+    limit = "" if node.timeout_ms is None else f", within {ms_text(node.timeout_ms)}"
+    return f"decided by {many}{who}{limit}"

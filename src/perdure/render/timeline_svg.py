@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
-from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, TimelineRow
+from perdure.model.times import brief
 from perdure.render.diagram import Mark
 from perdure.render.svg import (
     FAINT,
@@ -24,7 +24,16 @@ from perdure.render.svg import (
     text,
     width_of,
 )
-from perdure.render.timeline_text import brief, slots_of, ticks, total_of
+from perdure.render.timeline import (
+    Bar,
+    Doing,
+    Ending,
+    Timeline,
+    TimelineRow,
+    slots_of,
+    ticks,
+    total_of,
+)
 
 ROW = 24.0
 BAR = 14.0

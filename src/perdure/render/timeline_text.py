@@ -2,118 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator
 from itertools import groupby
 
+from perdure.model.times import brief
 from perdure.model.value import Value
-from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, TimelineRow
 from perdure.render.diagram import Mark
 from perdure.render.svg import SIGNS, shortened
-
-
-class Slot(Value):
-    doing: Doing | None = None
-    ending: Ending = Ending.OPEN
-    """How a bar ended in this slot, if that was not well."""
-    share: float = 0.0
-    """Of a map: how many of its items were at it, compared with the fullest slot of the row."""
-
-
-EMPTY = Slot()
-_BAD = (Ending.RETRIED, Ending.FAILED, Ending.CANCELLED)
-
-
-def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
-    """The row in so many slots, from the beginning of the run to its end, or to now."""
-    doings: list[Doing | None] = [None] * count
-    endings = [Ending.OPEN] * count
-    steps = [0] * (count + 1)
-    for bar in row.bars:
-        first, last = _slots(timeline, bar, count)
-        for at in range(first, last + 1):
-            doings[at] = _more_telling(doings[at], bar.doing)
-        steps[first] += 1
-        steps[last + 1] -= 1
-        if bar.ending in _BAD and endings[last] is not Ending.FAILED:
-            endings[last] = bar.ending
-    live = list(_running_sums(steps))
-    most = max(live, default=0)
-    return [
-        Slot(doing=doing, ending=ending, share=at_once / most if most else 0.0)
-        for doing, ending, at_once in zip(doings, endings, live, strict=False)
-    ]
-
-
-def total_of(timeline: Timeline, row: TimelineRow) -> tuple[datetime, datetime] | None:
-    """From when to when something was in a row; None if nothing ever was."""
-    if not row.bars:
-        return None
-    ends = [bar.ended_at or timeline.until for bar in row.bars]
-    return min(bar.begun_at for bar in row.bars), max(ends)
-
-
-def _slots(timeline: Timeline, bar: Bar, count: int) -> tuple[int, int]:
-    span = (timeline.until - timeline.begun_at).total_seconds() or 1.0
-    first = (bar.begun_at - timeline.begun_at).total_seconds() / span * count
-    end = ((bar.ended_at or timeline.until) - timeline.begun_at).total_seconds() / span * count
-    at = max(0, min(count - 1, int(first)))
-    # A bar that ends where a slot begins has nothing in it.
-    last = int(end) - 1 if end == int(end) and end > first else int(end)
-    return at, max(at, min(count - 1, last))
-
-
-def _more_telling(one: Doing | None, other: Doing) -> Doing:
-    order: Sequence[Doing | None] = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
-    return other if one is None or order.index(other) > order.index(one) else one
-
-
-def _running_sums(steps: Sequence[int]) -> list[int]:
-    sums, total = [], 0
-    for step in steps:
-        total += step
-        sums.append(total)
-    return sums[:-1]
-
-
-_STEPS = (
-    *(mantissa * 10.0**power for power in range(-3, 1) for mantissa in (1, 2, 5)),
-    *(10.0, 15.0, 30.0),
-    *(60.0 * each for each in (1, 2, 5, 10, 15, 30)),
-    *(3600.0 * each for each in (1, 2, 3, 6, 12)),
+from perdure.render.timeline import (
+    Doing,
+    Ending,
+    Slot,
+    Timeline,
+    TimelineRow,
+    slots_of,
+    ticks,
+    total_of,
 )
-_DAY = 86_400.0
-
-
-def ticks(span: timedelta, most: int) -> list[timedelta]:
-    """Round times from the beginning on, at most so many."""
-    seconds = span.total_seconds()
-    step = next((each for each in _STEPS if seconds / each < most), None)
-    if step is None:
-        step = _DAY
-        while seconds / step >= most:
-            step *= 2
-    return [timedelta(seconds=step * number) for number in range(int(seconds / step) + 1)]
-
-
-def brief(span: timedelta) -> str:
-    """A span in a few characters, with the digits that matter: ``350ms``, ``2.5s``, ``1h05m``."""
-    seconds = span.total_seconds()
-    if seconds < 0.0005:
-        return "0s"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f}".removesuffix(".0") + "s"
-    minutes = round(seconds / 60)
-    if seconds < 3600 - 30:
-        whole, rest = divmod(round(seconds), 60)
-        return f"{whole}m{rest:02}s" if rest else f"{whole}m"
-    if seconds < _DAY - 30:
-        return f"{minutes // 60}h{minutes % 60:02}m" if minutes % 60 else f"{minutes // 60}h"
-    hours = round(seconds / 3600)
-    return f"{hours // 24}d{hours % 24}h" if hours % 24 else f"{hours // 24}d"
-
 
 WIDTH_MIN = 30
 _CHART_MIN = 8

@@ -55,11 +55,6 @@ COMPUTED_KEY = declare(
 NOTHING_LIMITED = declare(
     "limit.without_key", "{limit!r} does not say what it counts", "Pass `key`, `queue` or `task`"
 )
-INVALID_KEY = declare(
-    "limit.invalid_key",
-    "the key function of {limit} returned {value!r}",
-    "It must return a non-empty string",
-)
 
 
 class Room(Value):
@@ -171,14 +166,6 @@ def check_worker_limits(
             raise InvalidInput(NOTHING_LIMITED.fault(("limits",), limit=limit))
         checked.append(_narrowed(limit, queues, tasks))
     return tuple(checked)
-
-
-def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[str, ...]:
-    """Check what the key functions of a task's limits returned for one input."""
-    for limit, value in zip(limits, values, strict=True):
-        if not isinstance(value, str) or not value:
-            raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
-    return tuple(str(value) for value in values)
 
 
 def _narrowed(limit: Limit, queues: Sequence[str], tasks: set[str]) -> Limit:

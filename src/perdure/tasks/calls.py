@@ -13,6 +13,7 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.ids import JobId
 from perdure.model.job import DEFAULT_QUEUE, PRIORITY_DEFAULT, NewJob
+from perdure.model.limit import computed_keys
 from perdure.model.partition import Lane
 from perdure.model.payload import (
     PAYLOAD_MAX_BYTES,
@@ -23,7 +24,6 @@ from perdure.model.payload import (
     to_json,
 )
 from perdure.model.value import Value
-from perdure.store.admission import computed_keys
 from perdure.tasks.options import CallOptions, JobOptions, JobSettings, job_settings
 from perdure.tasks.task import Task
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from copy import deepcopy
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -39,11 +38,9 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.retry import Retry, decode_policy
+from perdure.model.times import duration_text, ms_text
 from perdure.nodes.registry import Kinds
 from perdure.tasks.task import PlainFunction
-
-_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000))
-_MICROSECONDS_IN_MS = 1000
 
 
 class WrittenCalls:
@@ -98,18 +95,6 @@ def _retry(retry: Retry) -> int | dict[str, Any]:
     }
     given = {key: value for key, value in changed.items() if value is not None}
     return {"retries": retry.retries, **given} if given else retry.retries
-
-
-def duration_text(duration: timedelta) -> str:
-    """As people write it: ``1h30m``."""
-    rest = duration // timedelta(microseconds=1)
-    text = ""
-    for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
-        text += f"{count}{unit}" if count else ""
-    if rest:
-        text += f"{rest / _MICROSECONDS_IN_MS:g}ms"
-    return text or "0s"
 
 
 _Data = dict[str, Any]
@@ -244,7 +229,7 @@ def flow_data(flow: BuiltFlow) -> _Data:
     if definition.on_failure != "stop":
         written["on_failure"] = definition.on_failure
     if definition.cooldown_ms:
-        written["cooldown"] = duration_text(timedelta(milliseconds=definition.cooldown_ms))
+        written["cooldown"] = ms_text(definition.cooldown_ms)
     if writing.edges.gathers_unasked != definition.gathers:
         written["gathers"] = definition.gathers
     written["nodes"] = [writing.node(node) for node in definition.nodes]
@@ -317,7 +302,7 @@ class _Writing:
                     **_but({"on_max": node.on_max}, FAIL),
                 }
             case DelayNode():
-                return {"until": node.until} if node.until else {"for": _ms(node.delay_ms)}
+                return {"until": node.until} if node.until else {"for": ms_text(node.delay_ms)}
             case SignalNode():
                 return self._signal(node)
             case ApprovalNode():
@@ -334,7 +319,7 @@ class _Writing:
     def _signal(self, node: SignalNode) -> _Data:
         written: _Data = {} if node.signal == node.id else {"name": node.signal}
         if node.timeout_ms is not None:
-            written["timeout"] = _ms(node.timeout_ms)
+            written["timeout"] = ms_text(node.timeout_ms)
         written.update(_but({"on_timeout": node.on_timeout}, FAIL))
         written.update(_but({"where": node.where}, None))
         return written
@@ -350,7 +335,7 @@ class _Writing:
             **_but({"answers": list(node.answers)}, [APPROVE, REJECT]),
         }
         if node.timeout_ms is not None:
-            written["deadline"] = _ms(node.timeout_ms)
+            written["deadline"] = ms_text(node.timeout_ms)
         if node.default_answer is not None:
             answer = node.default_answer
             data = _but({"data": answer.data}, None)
@@ -359,8 +344,8 @@ class _Writing:
             written["on_timeout"] = node.on_timeout
         if node.on_reject != said.get("on_reject", FAIL):
             written["on_reject"] = node.on_reject
-        written.update(_but({"reminders": [_ms(each) for each in node.reminders_ms]}, []))
-        further = [{"after": _ms(e.after_ms), "to": list(e.deciders)} for e in node.escalations]
+        written.update(_but({"reminders": [ms_text(each) for each in node.reminders_ms]}, []))
+        further = [{"after": ms_text(e.after_ms), "to": list(e.deciders)} for e in node.escalations]
         written.update(_but({"escalate": further}, []))
         if node.notify is not None:
             written["notify"] = node.notify.task
@@ -421,10 +406,6 @@ def _listed(names: tuple[str, ...] | None) -> list[str] | None:
 def _but(given: _Data, default: Any) -> _Data:
     """What is not as it would be anyway."""
     return {key: value for key, value in given.items() if value != default}
-
-
-def _ms(milliseconds: int) -> str:
-    return duration_text(timedelta(milliseconds=milliseconds))
 
 
 WIDTH = 100

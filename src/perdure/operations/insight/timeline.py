@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,78 +34,12 @@ from perdure.model.event import (
     decode_event,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
-from perdure.model.value import Value
-from perdure.render.diagram import Mark, mark_of
+from perdure.model.run import LiveKind, NodeStatus, RunState
+from perdure.render.diagram import mark_of
+from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow
 
 _BESIDE = ("poll", "remind", "notify")
 """Parts of keys that stand beside a node and are not its own work."""
-
-
-class Doing(StrEnum):
-    WORK = "work"
-    WAIT = "wait"
-    """For a time, a signal, a person, somebody outside."""
-    CHILD = "child"
-    UNDO = "undo"
-
-    @property
-    def label(self) -> str:
-        """In words for people: a log does not know when a worker took a job."""
-        return "queued or at work" if self is Doing.WORK else self.value
-
-
-class Ending(StrEnum):
-    OPEN = ""
-    """It goes on."""
-    COMPLETED = "completed"
-    RETRIED = "retried"
-    """The attempt failed; another one follows."""
-    FAILED = "failed"
-    PAUSED = "paused"
-    """The run was paused, or the body was, to wait for somebody outside."""
-    CANCELLED = "cancelled"
-
-
-class Bar(Value, omit_defaults=True):
-    """One stretch of time in a row."""
-
-    doing: Doing
-    begun_at: datetime
-    key: str
-    ended_at: datetime | None = None
-    """None: it goes on."""
-    ending: Ending = Ending.OPEN
-    attempt: int = 1
-    error: str = ""
-
-
-class TimelineRow(Value, omit_defaults=True):
-    """What one node of a run did."""
-
-    node: str
-    mark: Mark
-    bars: tuple[Bar, ...] = ()
-    items: int | None = None
-    """Of a map: how many there are."""
-    items_completed: int = 0
-
-
-class Timeline(Value, omit_defaults=True):
-    run: RunId
-    flow: str
-    status: RunStatus
-    begun_at: datetime
-    until: datetime
-    """When the run ended; of one that goes on, when it was looked at."""
-    rows: tuple[TimelineRow, ...] = ()
-    """In the order in which the run came to the nodes."""
-
-    def svg(self) -> str:
-        """As every browser shows it; it needs nothing else."""
-        from perdure.render.timeline_svg import timeline_svg  # which draws what is told here
-
-        return timeline_svg(self)
 
 
 def timeline_of(run: RunId, events: Iterable[StoredEvent], now: datetime) -> Timeline:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from perdure.model.event import Event, StoredEvent, encode_event
-from perdure.operations.insight.timeline import Timeline, TimelineRow, timeline_of
+from perdure.operations.insight.timeline import timeline_of
+from perdure.render.timeline import Timeline, TimelineRow
 from tests.engine.played import Played
 
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)

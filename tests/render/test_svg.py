@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure import Flow, task
 from perdure.render.diagram import Mark
 from perdure.render.svg import INK, LINE, PAPER, PLAIN, STYLES, described, svg
-from tests.pictures.drawings import SHAPES, all_marks, edge, node, picture
+from tests.render.drawings import SHAPES, all_marks, edge, node, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALLOWED = {"svg", "title", "desc", "g", "path", "rect", "circle", "text"}

@@ -11,11 +11,12 @@ from perdure.errors import EventLogCorrupt
 from perdure.model.event import Event, decode_event
 from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveKind, RunState
-from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, timeline_of
+from perdure.operations.insight.timeline import timeline_of
 from perdure.render.diagram import Mark
+from perdure.render.timeline import Bar, Doing, Ending, Timeline
 from tests.engine.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
 from tests.engine.played import RUN, Played
-from tests.pictures.logs import SECOND, START, row, seconds, stored, timeline
+from tests.render.logs import SECOND, START, row, seconds, stored, timeline
 from tests.replay.recording import LOGS, read
 
 BESIDE = ("poll", "remind", "notify")

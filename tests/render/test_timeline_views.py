@@ -9,19 +9,17 @@ import pytest
 
 from perdure.model.ids import RunId
 from perdure.model.run import RunStatus
-from perdure.operations.insight.timeline import Bar, Doing, Ending, Timeline, TimelineRow
+from perdure.model.times import brief
 from perdure.render.diagram import Mark
+from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow, slots_of, ticks
 from perdure.render.timeline_svg import timeline_svg
 from perdure.render.timeline_text import (
     ASCII,
     UNICODE,
     Glyphs,
-    brief,
-    slots_of,
-    ticks,
     timeline_lines,
 )
-from tests.pictures.logs import SECOND, START
+from tests.render.logs import SECOND, START
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -18,7 +18,7 @@ from perdure.render.layout import (
     layered,
     ranks_of,
 )
-from tests.pictures.drawings import graphs
+from tests.render.drawings import graphs
 
 SQUARE = Size(width=100, height=40)
 

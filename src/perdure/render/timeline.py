@@ -1,0 +1,148 @@
+"""What a timeline of a run shows, and how its time is divided, whatever it is drawn with."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import accumulate
+
+from perdure.model.ids import RunId
+from perdure.model.run import RunStatus
+from perdure.model.value import Value
+from perdure.render.diagram import Mark
+
+
+class Doing(StrEnum):
+    WORK = "work"
+    WAIT = "wait"
+    """For a time, a signal, a person, somebody outside."""
+    CHILD = "child"
+    UNDO = "undo"
+
+    @property
+    def label(self) -> str:
+        """In words for people: a log does not know when a worker took a job."""
+        return "queued or at work" if self is Doing.WORK else self.value
+
+
+class Ending(StrEnum):
+    OPEN = ""
+    """It goes on."""
+    COMPLETED = "completed"
+    RETRIED = "retried"
+    """The attempt failed; another one follows."""
+    FAILED = "failed"
+    PAUSED = "paused"
+    """The run was paused, or the body was, to wait for somebody outside."""
+    CANCELLED = "cancelled"
+
+
+class Bar(Value, omit_defaults=True):
+    """One stretch of time in a row."""
+
+    doing: Doing
+    begun_at: datetime
+    key: str
+    ended_at: datetime | None = None
+    """None: it goes on."""
+    ending: Ending = Ending.OPEN
+    attempt: int = 1
+    error: str = ""
+
+
+class TimelineRow(Value, omit_defaults=True):
+    """What one node of a run did."""
+
+    node: str
+    mark: Mark
+    bars: tuple[Bar, ...] = ()
+    items: int | None = None
+    """Of a map: how many there are."""
+    items_completed: int = 0
+
+
+class Timeline(Value, omit_defaults=True):
+    run: RunId
+    flow: str
+    status: RunStatus
+    begun_at: datetime
+    until: datetime
+    """When the run ended; of one that goes on, when it was looked at."""
+    rows: tuple[TimelineRow, ...] = ()
+    """In the order in which the run came to the nodes."""
+
+    def svg(self) -> str:
+        """As every browser shows it; it needs nothing else."""
+        from perdure.render.timeline_svg import timeline_svg  # loaded by those who draw it
+
+        return timeline_svg(self)
+
+
+class Slot(Value):
+    doing: Doing | None = None
+    ending: Ending = Ending.OPEN
+    """How a bar ended in this slot, if that was not well."""
+    share: float = 0.0
+    """Of a map: how many of its items were at it, compared with the fullest slot of the row."""
+
+
+_BAD = (Ending.RETRIED, Ending.FAILED, Ending.CANCELLED)
+_TELLING = (None, Doing.WAIT, Doing.CHILD, Doing.WORK, Doing.UNDO)
+"""What a slot shows if there is more than one thing in it: the last of these."""
+
+
+def slots_of(timeline: Timeline, row: TimelineRow, count: int) -> list[Slot]:
+    """The row in so many slots, from the beginning of the run to its end, or to now."""
+    span = (timeline.until - timeline.begun_at).total_seconds() or 1.0
+    doings: list[Doing | None] = [None] * count
+    endings = [Ending.OPEN] * count
+    changes = [0] * (count + 1)
+    for bar in row.bars:
+        begin, end = (
+            (at - timeline.begun_at).total_seconds() / span * count
+            for at in (bar.begun_at, bar.ended_at or timeline.until)
+        )
+        first = max(0, min(count - 1, int(begin)))
+        # A bar that ends where a slot begins has nothing in it.
+        last = int(end) - 1 if end == int(end) and end > begin else int(end)
+        last = max(first, min(count - 1, last))
+        for at in range(first, last + 1):
+            doings[at] = max(doings[at], bar.doing, key=_TELLING.index)
+        changes[first] += 1
+        changes[last + 1] -= 1
+        if bar.ending in _BAD and endings[last] is not Ending.FAILED:
+            endings[last] = bar.ending
+    live = list(accumulate(changes[:-1]))
+    most = max(live, default=0)
+    return [
+        Slot(doing=doing, ending=ending, share=at_once / most if most else 0.0)
+        for doing, ending, at_once in zip(doings, endings, live, strict=True)
+    ]
+
+
+def total_of(timeline: Timeline, row: TimelineRow) -> tuple[datetime, datetime] | None:
+    """From when to when something was in a row; None if nothing ever was."""
+    if not row.bars:
+        return None
+    ends = [bar.ended_at or timeline.until for bar in row.bars]
+    return min(bar.begun_at for bar in row.bars), max(ends)
+
+
+_STEPS = (
+    *(mantissa * 10.0**power for power in range(-3, 1) for mantissa in (1, 2, 5)),
+    *(10.0, 15.0, 30.0),
+    *(60.0 * each for each in (1, 2, 5, 10, 15, 30)),
+    *(3600.0 * each for each in (1, 2, 3, 6, 12)),
+)
+_DAY = 86_400.0
+
+
+def ticks(span: timedelta, most: int) -> list[timedelta]:
+    """Round times from the beginning on, at most so many."""
+    seconds = span.total_seconds()
+    step = next((each for each in _STEPS if seconds / each < most), None)
+    if step is None:
+        step = _DAY
+        while seconds / step >= most:
+            step *= 2
+    return [timedelta(seconds=step * number) for number in range(int(seconds / step) + 1)]

@@ -1,0 +1,70 @@
+"""No package of the library imports, however indirectly, one that imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.architecture.source_tree import Module, modules
+from tests.architecture.test_layers import imports_inside_the_library, write
+
+# "importing package -> imported package": why this import may close a cycle. Only ever shrinks.
+EXCEPTIONS: dict[str, str] = {
+    "errors -> model": "a type for type checkers, and the arguments of RetryLater, checked late",
+    "diagnostics -> actions": "how Python spells an operation, looked up with the first advice",
+}
+
+
+def test_no_packages_import_each_other() -> None:
+    assert cycles(modules(), EXCEPTIONS) == set()
+
+
+def test_the_exceptions_are_needed() -> None:
+    # Each of them closes a cycle when only the others are excused.
+    for excused in EXCEPTIONS:
+        others = {each: why for each, why in EXCEPTIONS.items() if each != excused}
+        assert excused in cycles(modules(), others)
+
+
+def test_late_and_indirect_imports_count(tmp_path: Path) -> None:
+    write(tmp_path, "model/job.py", "def late():\n    from perdure.store.jobs import insert")
+    write(tmp_path, "store/jobs.py", "from perdure.engine import decide")
+    write(tmp_path, "engine/decide.py", "from perdure.model.job import Job")
+    write(tmp_path, "cli/app.py", "from perdure.engine import decide")
+
+    assert cycles(modules(tmp_path), {}) == {
+        "model -> store",
+        "store -> engine",
+        "engine -> model",
+    }
+
+
+def cycles(tree: list[Module], excused: Mapping[str, str]) -> set[str]:
+    """The imports between packages, or single modules beside them, that are part of a cycle."""
+    known = {module.name for module in tree}
+    known |= {name.rpartition(".")[0] for name in known}
+    imports: dict[str, set[str]] = {}
+    for module in tree:
+        package = module.name.partition(".")[0]
+        targets = imports.setdefault(package, set())
+        for target in imports_inside_the_library(module, known):
+            other = target.partition(".")[0]
+            if other != package and f"{package} -> {other}" not in excused:
+                targets.add(other)
+
+    def reaches(start: str) -> set[str]:
+        found: set[str] = set()
+        to_visit = [start]
+        while to_visit:
+            for each in imports.get(to_visit.pop(), ()):
+                if each not in found:
+                    found.add(each)
+                    to_visit.append(each)
+        return found
+
+    return {
+        f"{package} -> {other}"
+        for package, others in imports.items()
+        for other in others
+        if package in reaches(other)
+    }
