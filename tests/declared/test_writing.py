@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import Flow, Retry
-from perdure.flows.yaml.dump import dumped, duration_text
+from perdure.flows.yaml.dump import dumped
 from perdure.flows.yaml.parse import INTEGER_MAX, INTEGER_MIN, read_yaml
 from perdure.model import check
+from perdure.model.times import duration_text
 from tests.declared.tasks import ask, collect, load, pay, take_back, tell
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
