@@ -31,7 +31,7 @@ SENTINELS = {
 
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN = {
-    "demo.showing": 1,
+    "demo.__main__": 1,
     "engine.run_view": 4,
     "expr.template": 1,
     "flows.calls": 1,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure.transfer.exporting import export_store
+from perdure.transfer import export_store
 from tests.transfer.scene import fill
 
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from perdure.transfer.importing import import_store
+from perdure.transfer import import_store
 
 
 def die_half_way(done: int, of: int) -> None:

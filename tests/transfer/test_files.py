@@ -16,9 +16,8 @@ from perdure.errors import InvalidExport, InvalidInput
 from perdure.store.postgres.session import PACKAGE as POSTGRES
 from perdure.store.sql.migrations import load_migrations
 from perdure.store.sqlite.transaction import PACKAGE as SQLITE
-from perdure.transfer.exporting import export_store
+from perdure.transfer import export_store, import_store
 from perdure.transfer.format import FORMAT, SCHEMA
-from perdure.transfer.importing import import_store
 from tests.support.refusal import refused
 
 Lines = list[bytes]

@@ -13,8 +13,7 @@ from perdure.errors import StoreInUse
 from perdure.model.job import Job, JobFilter
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.transfer.exporting import export_store
-from perdure.transfer.importing import import_store
+from perdure.transfer import export_store, import_store
 from tests.transfer.registered import register_worker
 
 

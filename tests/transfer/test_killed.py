@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from perdure.transfer.importing import import_store
+from perdure.transfer import import_store
 from tests.transfer.seen import seen_of
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from perdure import Client
 from perdure.store.opening import store_at
-from perdure.transfer.exporting import export_store
+from perdure.transfer import export_store, import_store
 from perdure.transfer.format import NAMES
-from perdure.transfer.importing import import_store
 from perdure.verify import Finding, verify_store
 from tests.transfer.conftest import kinds_in, rows_of
 from tests.transfer.flows import Gate, flaky

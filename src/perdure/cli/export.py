@@ -35,7 +35,7 @@ def export(
     workers first.
     """
     from perdure.cli import present, transferring
-    from perdure.transfer.exporting import export_store
+    from perdure.transfer import export_store
 
     with errors_told():
         if str(file) == "-":

@@ -23,7 +23,7 @@ def import_(
     """
     from perdure import clock
     from perdure.cli import present, transferring
-    from perdure.transfer.importing import import_store
+    from perdure.transfer import import_store
 
     with errors_told():
         url = shared_store(store, is_new=True)

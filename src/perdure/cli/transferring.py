@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from perdure.transfer.exporting import Progress as Tell
+from perdure.transfer import Progress as Tell
 
 _WORDS = {
     "run": ("run", "runs"),

@@ -11,9 +11,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -114,56 +113,41 @@ TOLD_MAX = 3
 """What the demo said last stays in the picture."""
 
 
-class Stage(Protocol):
-    def tell(self, seconds: float, text: str) -> None:
-        """Say what the demo does, or sees."""
+class Stage:
+    """What people see of the demo: the run drawn in place, with what the demo says below it.
 
-    def show(self, sight: RunSight) -> None: ...
+    Where stdout is no terminal, it is a line for each event and for each thing that is said.
+    """
 
-    def ask(self, question: str) -> bool | None:
-        """Yes or no by whoever looks on; None if there is nobody to ask."""
-
-
-class PlainStage:
-    """A line for each event, and for each thing that the demo does."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._screen = PlainScreen(console)
-
-    def tell(self, seconds: float, text: str) -> None:
-        self._console.print(f"demo  {seconds:4.1f} s  {text}", soft_wrap=True)
-
-    def show(self, sight: RunSight) -> None:
-        self._screen.show(sight)
-
-    def ask(self, question: str) -> bool | None:
-        return None
-
-
-class LiveStage:
-    """The run, and below it what the demo said."""
-
-    def __init__(self, console: Console, live: Live, *, is_interactive: bool) -> None:
+    def __init__(self, console: Console, live: Live | None, *, is_interactive: bool) -> None:
         self._console = console
         self._live = live
         self._is_interactive = is_interactive
+        self._plain = PlainScreen(console)
         self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
         self._told: deque[Text] = deque(maxlen=TOLD_MAX)
         self._sight: RunSight | None = None
 
     def tell(self, seconds: float, text: str) -> None:
+        """Say what the demo does, or sees."""
+        if self._live is None:
+            self._console.print(f"demo  {seconds:4.1f} s  {text}", soft_wrap=True)
+            return
         line = Text().append(f"{seconds:4.1f} s  ", style="dim").append(text, style="bold cyan")
         self._told.append(line)
-        self._draw()
+        self._draw(self._live)
 
     def show(self, sight: RunSight) -> None:
+        if self._live is None:
+            self._plain.show(sight)
+            return
         self._sight = sight
         self._events.extend(sight.events)
-        self._draw()
+        self._draw(self._live)
 
     def ask(self, question: str) -> bool | None:
-        if not self._is_interactive:
+        """Yes or no by whoever looks on; None if there is nobody to ask."""
+        if self._live is None or not self._is_interactive:
             return None
         self._live.stop()
         try:
@@ -174,23 +158,21 @@ class LiveStage:
             self._live.start()
         return not answer.strip().lower().startswith("n")
 
-    def _draw(self) -> None:
-        if self._sight is None:
-            self._live.update(Text("\n").join(self._told), refresh=True)
-        else:
-            footer = [Text(), *self._told]
-            view = LiveView(self._sight, list(self._events), footer=footer)
-            self._live.update(view, refresh=True)
+    def _draw(self, live: Live) -> None:
+        view: RenderableType = Text("\n").join(self._told)
+        if self._sight is not None:
+            view = LiveView(self._sight, list(self._events), footer=[Text(), *self._told])
+        live.update(view, refresh=True)
 
 
 @contextmanager
 def stage(console: Console, *, is_interactive: bool) -> Iterator[Stage]:
     """The stage that fits what stdout is."""
     if not console.is_terminal:
-        yield PlainStage(console)
+        yield Stage(console, None, is_interactive=False)
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield LiveStage(console, live, is_interactive=is_interactive)
+        yield Stage(console, live, is_interactive=is_interactive)
 
 
 _COMMITS = ("node_completed", "item_completed")
@@ -202,9 +184,9 @@ class Verdict(Value):
     commits: int
     """Nodes and items with a committed result."""
     retried: int
-    """Attempts that failed and were made again."""
+    """Attempts that failed and were retried."""
     repeated: int
-    """Attempts that were made again because their worker had died."""
+    """Attempts that were restarted because their worker was killed."""
     problems: tuple[str, ...]
 
     @property
@@ -223,18 +205,13 @@ class Expected(Value):
 def judge(events: Sequence[EventRecord], expected: Expected) -> Verdict:
     committed = Counter(event.key for event in events if event.kind in _COMMITS)
     retried = sum(event.kind == "node_retried" for event in events)
-    extra = sum(_attempts(event.value) - 1 for event in events if _is_executed(event))
-    return Verdict(
-        commits=sum(committed.values()),
-        retried=retried,
-        repeated=extra - retried,
-        problems=tuple(_problems(events, committed, expected)),
+    # Results that say which attempt they are of, and that were made by that attempt.
+    extra = sum(
+        int(event.value["attempt"]) - 1
+        for event in events
+        if event.kind == "item_completed"
+        or (event.kind == "node_completed" and event.node in ("fetch_prices", "draw_cover"))
     )
-
-
-def _problems(
-    events: Sequence[EventRecord], committed: Counter[str | None], expected: Expected
-) -> list[str]:
     problems = [
         f"{key} was committed {count} times" for key, count in committed.items() if count > 1
     ]
@@ -242,22 +219,15 @@ def _problems(
     if [event.number for event in events] != list(range(1, len(events) + 1)):
         problems.append("the log has gaps")
     if not events or events[-1].status is not RunStatus.COMPLETED:
-        return [*problems, "the run is not completed"]
-    words = events[-1].value["words"]
-    if words != expected.words:
+        problems.append("the run is not completed")
+    elif (words := events[-1].value["words"]) != expected.words:
         problems.append(f"{words} words were counted, but the books have {expected.words}")
-    return problems
-
-
-def _is_executed(event: EventRecord) -> bool:
-    """Whether it is the result of a body that says which attempt made it, and made by that body."""
-    if event.kind == "item_completed":
-        return True
-    return event.kind == "node_completed" and event.node in ("fetch_prices", "draw_cover")
-
-
-def _attempts(output: Any) -> int:
-    return int(output["attempt"])
+    return Verdict(
+        commits=sum(committed.values()),
+        retried=retried,
+        repeated=extra - retried,
+        problems=tuple(problems),
+    )
 
 
 RUN = "catalogue-1"
@@ -373,8 +343,9 @@ class Story:
             lost = ", ".join(sorted(self._orphans)) or "nothing"
             self._tell(f"{victim.id} got SIGKILL while it worked on {lost}")
         there = {job.node.key: job for job in sight.jobs if job.node}
-        waiting = [key for key in self._orphans if _is_orphaned(there.get(key), victim)]
-        if not waiting:
+        # Taken over once somebody has started it again; one that is not there any more is done.
+        left = [there[key] for key in self._orphans if key in there]
+        if all(job.status in HELD and job.worker != victim.id for job in left):
             self._is_taken_over = True
             took = self.seconds - self._killed_at
             count = len(self._orphans)
@@ -423,8 +394,3 @@ def _held_by(process: WorkerProcess, sight: RunSight) -> list[Job]:
 def _just_begun(process: WorkerProcess, sight: RunSight) -> list[Job]:
     """What it cannot have finished by the time that it is killed."""
     return [job for job in _held_by(process, sight) if 0 < job.progress.percent <= 50]
-
-
-def _is_orphaned(job: Job | None, victim: WorkerProcess) -> bool:
-    """Whether nobody has begun it again; one that is not there any more is done."""
-    return job is not None and (job.status not in HELD or job.worker == victim.id)

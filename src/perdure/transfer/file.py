@@ -158,10 +158,13 @@ class ExportWriter:
 @contextmanager
 def written(path: Path) -> Iterator[ExportWriter]:
     """A new file, there only once the block is done; nobody else may read what is in it."""
-    _check_free(path)
+    if path.is_dir():
+        raise InvalidInput(IS_DIRECTORY.fault(path=str(path), example="work.jsonl.gz"))
+    if path.exists():
+        raise InvalidInput(EXISTS.fault(path=str(path)))
     part = path.with_name(path.name + _PART_SUFFIX)
     try:
-        with open(part, "wb", opener=_opened_privately) as raw:
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as raw:
             with _compressed(raw, path) as file:
                 writer = ExportWriter(file)
                 yield writer
@@ -176,17 +179,6 @@ def written(path: Path) -> Iterator[ExportWriter]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-def _check_free(path: Path) -> None:
-    if path.is_dir():
-        raise InvalidInput(IS_DIRECTORY.fault(path=str(path), example="work.jsonl.gz"))
-    if path.exists():
-        raise InvalidInput(EXISTS.fault(path=str(path)))
-
-
-def _opened_privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @contextmanager

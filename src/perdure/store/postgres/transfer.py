@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.errors import StoreError, StoreNotEmpty
+from perdure.errors import StoreError
 from perdure.model.hint import Hint, HintKind
 from perdure.store.contract.refusals import LOST, REFUSED
 from perdure.store.contract.transfer import (
@@ -33,6 +33,7 @@ from perdure.store.sql.transfer import (
     NAMES,
     TABLES,
     Convert,
+    check_empty,
     columns_of,
     converted,
     counting,
@@ -144,14 +145,7 @@ class PostgresTransfer(TransferStore):
     async def _check_nothing_kept(self, connection: Connection) -> None:
         await connection.execute(self._session.statements["keep_others_from_writing"])
         place = f"{place_in_sql(self._session.address.schema)['schema']}."
-        found = await connection.fetchrow(emptiness(place))
-        full = [
-            table.name
-            for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
-            if has_rows and kind is not DefinitionRow
-        ]
-        if full:
-            raise StoreNotEmpty(url=self._session.address.url, tables=full)
+        check_empty(await connection.fetchrow(emptiness(place)), self._session.address.url)
 
     async def _load_batch(self, connection: Connection, batch: Sequence[TransferRow]) -> None:
         kind = type(batch[0])

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from perdure.errors import StoreNotEmpty
 from perdure.model.value import Value
 from perdure.store.contract.transfer import (
     DefinitionRow,
@@ -80,6 +81,20 @@ def emptiness(place: str) -> str:
     """The statement that says of each table, in the order of ``TABLES``, whether it has a row."""
     each = (f"EXISTS (SELECT 1 FROM {place}{table.name})" for table in TABLES.values())
     return f"SELECT {', '.join(each)}"
+
+
+def check_empty(found: Iterable[Any], url: str) -> None:
+    """Refuse a store in which there is anything already, by the answer to ``emptiness``.
+
+    Definitions may be there: a worker that started first has saved its own.
+    """
+    full = [
+        table.name
+        for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
+        if has_rows and kind is not DefinitionRow
+    ]
+    if full:
+        raise StoreNotEmpty(url=url, tables=full)
 
 
 Convert = Callable[[Any], Any]

@@ -16,7 +16,7 @@ from msgspec import convert
 
 from perdure.clock import Clock
 from perdure.diagnostics import declare
-from perdure.errors import StoreError, StoreNotEmpty
+from perdure.errors import StoreError
 from perdure.store.contract.transfer import (
     ROW_TYPES,
     Contents,
@@ -35,6 +35,7 @@ from perdure.store.sql.transfer import (
     NAMES,
     TABLES,
     Convert,
+    check_empty,
     columns_of,
     converted,
     counting,
@@ -241,14 +242,7 @@ _NOT_KEPT: dict[type[TransferRow], set[str]] = {RunRow: {"number"}}
 def _begin_writing(connection: sqlite3.Connection, place: SqliteAddress) -> None:
     """Take the lock that keeps all others from writing, and see that there is nothing yet."""
     patiently(lambda: connection.execute("BEGIN IMMEDIATE"), place.path)
-    found = connection.execute(emptiness(place.prefix)).fetchone()
-    full = [
-        table.name
-        for (kind, table), has_rows in zip(TABLES.items(), found, strict=True)
-        if has_rows and kind is not DefinitionRow
-    ]
-    if full:
-        raise StoreNotEmpty(url=place.url, tables=full)
+    check_empty(connection.execute(emptiness(place.prefix)).fetchone(), place.url)
 
 
 def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[TransferRow]) -> None:
