@@ -37,20 +37,30 @@ INVALID_POLL_RESULT = declare(
 
 def kind_task(kind: Kind, name: str) -> Task[..., Any]:
     """The task of a node of this kind. It is called with the rendered config and the context."""
-    function = _async_body(kind) if _has_async_method(kind) else _thread_body(kind)
-    function.__name__ = function.__qualname__ = kind.name
-    function.__doc__ = kind.__doc__
-    return Task(function, name=name)
 
+    def call_of(config: Any, ctx: Context) -> partial[Any]:
+        """The method whose turn it is, with its arguments."""
+        pause = ctx.last_pause
+        if ctx.part == POLL_PART:
+            if pause is None:
+                raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
+            return partial(kind.poll, pause.checkpoint, ctx)
+        if pause is not None:
+            return partial(kind.resume, pause.checkpoint, pause.report, ctx)
+        return partial(kind.execute, as_config(kind, config), ctx)
 
-def _has_async_method(kind: Kind) -> bool:
-    methods = (kind.execute, kind.resume, kind.poll)
-    return any(inspect.iscoroutinefunction(method) for method in methods)
+    def result_of(found: Any, ctx: Context) -> Any:
+        if ctx.part == POLL_PART:
+            if found is not None and not isinstance(found, Report):
+                fault = INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__)
+                raise Permanent(fault)
+            return msgspec.to_builtins(found)
+        if isinstance(found, Pause) and found.poll is None and kind.has_poll:
+            return msgspec.structs.replace(found, poll=kind.poll_every)
+        return found
 
-
-def _async_body(kind: Kind) -> Callable[..., Any]:
-    async def body(config: Any, ctx: Context) -> Any:
-        call = _call(kind, config, ctx)
+    async def on_the_loop(config: Any, ctx: Context) -> Any:
+        call = call_of(config, ctx)
         try:
             if inspect.iscoroutinefunction(call.func):
                 found = await call()
@@ -60,14 +70,10 @@ def _async_body(kind: Kind) -> Callable[..., Any]:
                     found = await found
         except InvalidInput as error:
             raise Permanent(*error.faults) from error  # a retry would not help
-        return _result(kind, found, ctx)
+        return result_of(found, ctx)
 
-    return body
-
-
-def _thread_body(kind: Kind) -> Callable[..., Any]:
-    def body(config: Any, ctx: Context) -> Any:
-        call = _call(kind, config, ctx)
+    def in_a_thread(config: Any, ctx: Context) -> Any:
+        call = call_of(config, ctx)
         try:
             found = call()
         except InvalidInput as error:
@@ -75,28 +81,10 @@ def _thread_body(kind: Kind) -> Callable[..., Any]:
         if inspect.iscoroutine(found):
             found.close()
             raise Permanent(RETURNED_COROUTINE.fault(kind=kind.name, method=call.func.__name__))
-        return _result(kind, found, ctx)
+        return result_of(found, ctx)
 
-    return body
-
-
-def _call(kind: Kind, config: Any, ctx: Context) -> partial[Any]:
-    """The method that it is the turn of, with its arguments."""
-    pause = ctx.last_pause
-    if ctx.part == POLL_PART:
-        if pause is None:
-            raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
-        return partial(kind.poll, pause.checkpoint, ctx)
-    if pause is not None:
-        return partial(kind.resume, pause.checkpoint, pause.report, ctx)
-    return partial(kind.execute, as_config(kind, config), ctx)
-
-
-def _result(kind: Kind, found: Any, ctx: Context) -> Any:
-    if ctx.part == POLL_PART:
-        if found is not None and not isinstance(found, Report):
-            raise Permanent(INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__))
-        return msgspec.to_builtins(found)
-    if isinstance(found, Pause) and found.poll is None and kind.has_poll:
-        return msgspec.structs.replace(found, poll=kind.poll_every)
-    return found
+    is_async = any(map(inspect.iscoroutinefunction, (kind.execute, kind.resume, kind.poll)))
+    function: Callable[..., Any] = on_the_loop if is_async else in_a_thread
+    function.__name__ = function.__qualname__ = kind.name
+    function.__doc__ = kind.__doc__
+    return Task(function, name=name)

@@ -15,60 +15,6 @@ from perdure.model import check
 from perdure.model.value import Value
 from perdure.tasks.node_type import Kind
 
-TEMPLATE = {"type": "string", "pattern": r"\{\{"}
-"""A text that has a template in it, which may come to anything."""
-
-_REFERENCE = "#/$defs/"
-
-
-def schema_of(config: type[Any]) -> dict[str, Any]:
-    """The schema without references, so that it can stand anywhere in a larger one."""
-    [top], parts = msgspec.json.schema_components([config], ref_template=_REFERENCE + "{name}")
-    whole = _whole(top, parts, ())
-    return _open(whole)
-
-
-def _whole(schema: Any, parts: dict[str, Any], inside: tuple[str, ...]) -> Any:
-    """The schema with what it refers to in place; what refers to itself may hold anything."""
-    if isinstance(schema, list):
-        return [_whole(each, parts, inside) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        name = reference.removeprefix(_REFERENCE)
-        referred = {} if name in inside else _whole(parts[name], parts, (*inside, name))
-        return {**referred, **{key: value for key, value in schema.items() if key != "$ref"}}
-    return {
-        key: value if key == "default" else _whole(value, parts, inside)
-        for key, value in schema.items()
-    }
-
-
-def _open(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object in which each value may be a template instead."""
-    opened = {key: value for key, value in schema.items() if key not in ("title", "description")}
-    if "properties" in schema:
-        opened["properties"] = {
-            name: _or_template(each) for name, each in schema["properties"].items()
-        }
-    if "anyOf" in schema:
-        opened["anyOf"] = [_open(way) for way in schema["anyOf"]]
-    for key in ("additionalProperties", "items"):
-        if isinstance(schema.get(key), dict):
-            opened[key] = _or_template(schema[key])
-    return opened
-
-
-def _or_template(schema: dict[str, Any]) -> dict[str, Any]:
-    opened = _open(schema)
-    default = {"default": opened.pop("default")} if "default" in opened else {}
-    ways = opened.get("anyOf", [opened])
-    if not opened or any(way.get("type") == "string" for way in ways):
-        return {**opened, **default}
-    return {"anyOf": [*ways, TEMPLATE], **default}
-
-
 STRUCTURAL = ("task", "route", "map", "loop", "delay", "signal", "approval", "flow")
 """Kinds of nodes that the engine knows by itself: no kind may take their names."""
 
@@ -120,7 +66,17 @@ class Kinds(Mapping[str, Kind]):
     """
 
     def __init__(self, kinds: Iterable[Kind | type[Kind]] = ()) -> None:
-        self._kinds = _built_in()
+        # Here, because only flows that are written down need them.
+        from perdure.nodes.check import Check
+        from perdure.nodes.external import Outside
+        from perdure.nodes.http import Http
+        from perdure.nodes.match import Match
+        from perdure.nodes.note import Note
+        from perdure.nodes.script import Script
+        from perdure.nodes.switch import Switch
+
+        built_in = [Match(), Switch(), Check(), Note(), Outside(), Http(), Script()]
+        self._kinds: dict[str, Kind] = {kind.name: kind for kind in built_in}
         added: set[str] = set()
         for given in check.listed(kinds, "kinds", "kinds"):
             kind = _checked(given)
@@ -158,22 +114,18 @@ class Kinds(Mapping[str, Kind]):
         ]
 
 
-def _built_in() -> dict[str, Kind]:
-    # Here, because only flows that are written down need them.
-    from perdure.nodes.check import Check
-    from perdure.nodes.external import Outside
-    from perdure.nodes.http import Http
-    from perdure.nodes.match import Match
-    from perdure.nodes.note import Note
-    from perdure.nodes.script import Script
-    from perdure.nodes.switch import Switch
-
-    kinds: list[Kind] = [Match(), Switch(), Check(), Note(), Outside(), Http(), Script()]
-    return {kind.name: kind for kind in kinds}
-
-
 def _checked(given: Any) -> Kind:
-    kind = _instance(given)
+    if isinstance(given, type) and issubclass(given, Kind):
+        try:
+            kind = given()
+        except TypeError as error:
+            fault = NEEDS_INSTANCE.fault(("kinds",), type=given.__name__, reason=str(error))
+            raise InvalidInput(fault) from error
+    elif isinstance(given, Kind):
+        kind = given
+    else:
+        raise InvalidInput(NOT_A_KIND.fault(("kinds",), found=safe_repr(given)))
+
     name: Any = getattr(kind, "name", None)
     settings: Any = kind.Config
     type_name = type(kind).__name__
@@ -187,27 +139,65 @@ def _checked(given: Any) -> Kind:
         raise InvalidInput(INVALID_SETTINGS.fault(("kinds",), kind=name))
     if type(kind).execute is Kind.execute:
         raise InvalidInput(NO_EXECUTE.fault(("kinds",), kind=name))
-    _check_types(kind)
+    try:
+        msgspec.json.Decoder(settings)
+    except (TypeError, NameError) as error:
+        fault = UNUSABLE_SETTINGS.fault(("kinds",), kind=name, reason=str(error))
+        raise InvalidInput(fault) from error
     return kind
 
 
-def _instance(given: Any) -> Kind:
-    if isinstance(given, type) and issubclass(given, Kind):
-        try:
-            return given()
-        except TypeError as error:
-            raise InvalidInput(
-                NEEDS_INSTANCE.fault(("kinds",), type=given.__name__, reason=str(error))
-            ) from error
-    if not isinstance(given, Kind):
-        raise InvalidInput(NOT_A_KIND.fault(("kinds",), found=safe_repr(given)))
-    return given
+TEMPLATE = {"type": "string", "pattern": r"\{\{"}
+"""A text that has a template in it, which may come to anything."""
+
+_REFERENCE = "#/$defs/"
 
 
-def _check_types(kind: Kind) -> None:
-    try:
-        msgspec.json.Decoder(kind.Config)
-    except (TypeError, NameError) as error:
-        raise InvalidInput(
-            UNUSABLE_SETTINGS.fault(("kinds",), kind=kind.name, reason=str(error))
-        ) from error
+def schema_of(config: type[Any]) -> dict[str, Any]:
+    """The schema of a config as people write it: any value may be a template instead.
+
+    Without references, so that it can stand anywhere in a larger schema.
+    """
+    [top], parts = msgspec.json.schema_components([config], ref_template=_REFERENCE + "{name}")
+
+    def whole(schema: Any, inside: tuple[str, ...] = ()) -> Any:
+        """With what it refers to in place; what refers to itself may hold anything."""
+        if isinstance(schema, list):
+            return [whole(each, inside) for each in schema]
+        if not isinstance(schema, dict):
+            return schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            name = reference.removeprefix(_REFERENCE)
+            referred = {} if name in inside else whole(parts[name], (*inside, name))
+            return {**referred, **{key: value for key, value in schema.items() if key != "$ref"}}
+        return {
+            key: value if key == "default" else whole(value, inside)
+            for key, value in schema.items()
+        }
+
+    return _opened(whole(top))
+
+
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object in which each value may be a template instead."""
+    opened = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    if "properties" in schema:
+        opened["properties"] = {
+            name: _or_template(each) for name, each in schema["properties"].items()
+        }
+    if "anyOf" in schema:
+        opened["anyOf"] = [_opened(way) for way in schema["anyOf"]]
+    for key in ("additionalProperties", "items"):
+        if isinstance(schema.get(key), dict):
+            opened[key] = _or_template(schema[key])
+    return opened
+
+
+def _or_template(schema: dict[str, Any]) -> dict[str, Any]:
+    opened = _opened(schema)
+    default = {"default": opened.pop("default")} if "default" in opened else {}
+    ways = opened.get("anyOf", [opened])
+    if not opened or any(way.get("type") == "string" for way in ways):
+        return {**opened, **default}
+    return {"anyOf": [*ways, TEMPLATE], **default}

@@ -83,17 +83,44 @@ class Script(Kind):
         if not ctx.allows_scripts:
             raise Permanent(NOT_ALLOWED.fault())
 
-        command = _command(config)
+        stdin = b""
+        if isinstance(config.stdin, str):
+            stdin = config.stdin.encode()
+        elif config.stdin is not None:
+            stdin = to_json(config.stdin, "stdin", OUTPUT_MAX_BYTES)
+        command = Command(
+            argv=tuple(map(_word, config.command)),
+            stdin=stdin,
+            env=environment({name: _word(value) for name, value in config.env.items()}),
+            cwd=config.cwd,
+            seconds=seconds_of(config.timeout, "timeout"),
+            output_max=config.max_bytes,
+        )
         ending = execute(command, ctx.abort_signal)
         ctx.check()
+        code, stdout, stderr = ending.exit_code, ending.stdout, ending.stderr.text
         if ending.is_timed_out:
             raise TimeoutError(f"{command.shown} was killed after {command.seconds:g} s")
-        port = config.exit.get(str(ending.exit_code))
-        if port is None:
-            if ending.exit_code != 0:
-                raise CommandFailed(_failure(command, ending))
-            port = ORDINARY
-        return complete(_output(ending), ORDINARY if port == DEFAULT_PORT else port)
+        port = config.exit.get(str(code))
+        if port is None and code != 0:
+            told = last_words(stderr.strip(), _TOLD_MAX)
+            if code < 0:
+                fault = KILLED.fault(command=command.shown, signal=-code, stderr=told)
+            else:
+                fault = COMMAND_FAILED.fault(command=command.shown, exit_code=code, stderr=told)
+            raise CommandFailed(fault)
+
+        found = None
+        if not stdout.is_cut:
+            with suppress(ValueError, RecursionError):
+                found = from_json(stdout.text.encode())
+        output = {
+            "exit_code": code,
+            "stdout": stdout.text,
+            "stderr": stderr,
+            "json": found if isinstance(found, dict) else None,
+        }
+        return complete(output, ORDINARY if port in (None, DEFAULT_PORT) else port)
 
     def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         codes = config.get("exit")
@@ -113,54 +140,8 @@ class Script(Kind):
         return faults
 
 
-def _command(config: Script.Config) -> Command:
-
-    return Command(
-        argv=tuple(_word(word) for word in config.command),
-        stdin=_stdin(config.stdin),
-        env=environment({name: _word(value) for name, value in config.env.items()}),
-        cwd=config.cwd,
-        seconds=seconds_of(config.timeout, "timeout"),
-        output_max=config.max_bytes,
-    )
-
-
 def _word(word: Word | bool) -> str:
     return word if isinstance(word, str) else to_json(word, "word").decode()
-
-
-def _stdin(given: Any) -> bytes:
-    match given:
-        case None:
-            return b""
-        case str():
-            return given.encode()
-        case _:
-            return to_json(given, "stdin", OUTPUT_MAX_BYTES)
-
-
-def _output(ending: Ending) -> dict[str, Any]:
-    return {
-        "exit_code": ending.exit_code,
-        "stdout": ending.stdout.text,
-        "stderr": ending.stderr.text,
-        "json": None if ending.stdout.is_cut else _object(ending.stdout.text),
-    }
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        found = from_json(text.encode())
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _failure(command: Command, ending: Ending) -> Fault:
-    stderr = last_words(ending.stderr.text.strip(), _TOLD_MAX)
-    if ending.exit_code < 0:
-        return KILLED.fault(command=command.shown, signal=-ending.exit_code, stderr=stderr)
-    return COMMAND_FAILED.fault(command=command.shown, exit_code=ending.exit_code, stderr=stderr)
 
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -229,28 +210,6 @@ def execute(command: Command, abort: AbortSignal) -> Ending:
         return running.ending()
 
 
-def _started(command: Command) -> subprocess.Popen[bytes]:
-    if os.name != "posix":
-        raise Permanent(NOT_POSIX.fault())
-    if "\0" in "".join([*command.argv, command.cwd or ""]):
-        raise Permanent(ZERO_CHARACTER.fault(command=command.shown))
-    try:
-        return subprocess.Popen(
-            command.argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=command.env,
-            cwd=command.cwd,
-            start_new_session=True,
-            bufsize=0,
-        )
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _FLEETING:
-            raise
-        raise Permanent(NOT_STARTED.fault(command=command.shown, reason=str(error))) from error
-
-
 class _Running:
     """One process, watched by the thread that started it; another one only waits for its exit."""
 
@@ -270,7 +229,26 @@ class _Running:
         self._stderr = _Capture(command.output_max, keeps_end=True)
         self._unsent = memoryview(command.stdin)
         self._has_exited = threading.Event()
-        self._process = _started(command)
+        if os.name != "posix":
+            raise Permanent(NOT_POSIX.fault())
+        if "\0" in "".join([*command.argv, command.cwd or ""]):
+            raise Permanent(ZERO_CHARACTER.fault(command=command.shown))
+        try:
+            self._process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=command.env,
+                cwd=command.cwd,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in _FLEETING:
+                raise
+            fault = NOT_STARTED.fault(command=command.shown, reason=str(error))
+            raise Permanent(fault) from error
 
     def ending(self) -> Ending:
         try:
