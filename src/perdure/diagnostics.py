@@ -10,8 +10,9 @@ Declare a code next to the code that uses it, together with its message template
 In a template, ``{field}`` inserts an argument, ``{count:job|jobs}`` a count with its noun, and
 ``{names:or}`` or ``{names:and}`` a list in words. A part in ``[brackets]`` is dropped if one of its
 fields is missing or empty. A `name` in backticks is a parameter, which each interface spells in its
-own way (``retries=...``, ``retries:``, ``--retries``). Programs match on codes and arguments; no
-code ever parses a rendered message.
+own way (``retries=...``, ``retries:``, ``--retries``); so is the one that the argument of
+``{name:parameter}`` names. Programs match on codes and arguments; no code ever parses a rendered
+message.
 """
 
 from __future__ import annotations
@@ -185,6 +186,10 @@ class Renderer:
 
     def name(self, argument: str) -> str:
         return argument
+
+    def parameter(self, name: str) -> str:
+        """A parameter as the subject of a sentence, where no value follows."""
+        return name
 
     def value(self, value: Any) -> str:
         match value:
@@ -361,6 +366,8 @@ def _fill(template: str, args: Mapping[str, Any], renderer: Renderer) -> str:
             if spec in ("or", "and"):
                 shown = _shown_entries(value or ())
                 return f" {spec} ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+            if spec == "parameter":
+                return renderer.parameter(value) if isinstance(value, str) else safe_repr(value)
             if spec:
                 one, many = spec.split("|")
                 return f"{value} {one if value == 1 else many}"

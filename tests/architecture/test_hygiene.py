@@ -22,7 +22,7 @@ RUNS_TEXT = {"eval", "exec"}
 # "path: name": why code that comes from data is safe here
 EXECUTES_ON_PURPOSE: dict[str, str] = {}
 
-NOT_LOADED_AT_IMPORT = ["typer", "rich", "psycopg", "sqlalchemy", "pydantic"]
+NOT_LOADED_AT_IMPORT = ["click", "rich", "psycopg", "sqlalchemy", "pydantic"]
 
 
 def test_no_tracked_file_names_a_path_of_one_machine() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.cli.app import app
 

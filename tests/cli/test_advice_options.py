@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Client
 from perdure.actions import cli_command
-from perdure.cli.options import options_of
+from perdure.cli.command import options_of
 from perdure.diagnostics import Action
 from tests.architecture.source_tree import SRC
 from tests.cli import sample_flows

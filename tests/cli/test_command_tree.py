@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from perdure import Client
-from perdure.cli.app import Commands as Root
-from perdure.cli.app import app
+from perdure.cli.app import Entry, LazyGroup, app
 from tests.cli.commands import Commands
 from tests.cli.test_errors import assert_told
+from tests.docs.acting import command_named
 
 MODULE = "tests.cli.sample_flows"
 NOBODY = "postgresql://nobody:secret@127.0.0.1:1/none"
@@ -24,16 +24,16 @@ READS_FIRST = {"validate", "import"}
 """They say what is wrong with their file before they ask for the store."""
 
 
-def all_commands() -> Iterator[tuple[str, Any]]:
-    root: Any = get_command(app)
-    for name, command in root.commands.items():
-        if hasattr(command, "commands"):
-            yield from ((f"{name} {verb}", each) for verb, each in command.commands.items())
+def all_entries(group: LazyGroup = app, path: str = "") -> Iterator[tuple[str, Entry]]:
+    for name, entry in group.entries.items():
+        if isinstance(entry, LazyGroup):
+            yield from all_entries(entry, f"{name} ")
         else:
-            yield name, command
+            yield f"{path}{name}", entry
 
 
-COMMANDS = dict(all_commands())
+ENTRIES = dict(all_entries())
+COMMANDS: dict[str, Any] = {name: command_named(name.split())[0] for name in ENTRIES}
 
 
 def arguments_of(name: str) -> list[str]:
@@ -65,12 +65,9 @@ def test_there_are_commands_of_every_kind() -> None:
     assert len(those_that_take("ID", "ID...", "RUN")) > 15
 
 
-@pytest.mark.parametrize("name", Root.entries)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_the_help_of_a_command_begins_as_the_list_says(name: str) -> None:
-    root: Any = get_command(app)
-    first, *_ = root.commands[name].help.split("\n\n")
-
-    assert " ".join(first.split()).startswith(Root.entries[name].help.removesuffix("."))
+    assert COMMANDS[name].help.split("\n\n")[0] == ENTRIES[name].summary
 
 
 def test_every_command_gives_json() -> None:
@@ -129,9 +126,19 @@ def test_a_store_that_cannot_be_reached_is_3(
 def test_an_unknown_option_is_bad_usage(name: str) -> None:
     answer = Commands(None)(*name.split(), "--colour")
 
-    assert_told(answer, 2, "--colour", f"See perdure {name} --help")
+    assert_told(answer, 2, "unknown option --colour", f"See perdure {name} --help")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_bad_usage_is_json_where_json_is_asked_for(name: str) -> None:
+    answer = Commands(None)(*name.split(), "--json", "--colour")
+
+    assert (answer.exit_code, answer.out) == (2, "")
+    error = json.loads(answer.error)["error"]
+    assert (error["code"], error["args"]["name"]) == ("cli.unknown_option", "--colour")
+    assert error["actions"] == []
 
 
 @pytest.mark.parametrize("name", ["jobz", "runs shwo"])
 def test_an_unknown_command_is_bad_usage_with_the_nearest_names(name: str) -> None:
-    assert_told(Commands(None)(*name.split()), 2, "no such command", "Did you mean", "--help")
+    assert_told(Commands(None)(*name.split()), 2, "unknown command", "did you mean", "--help")

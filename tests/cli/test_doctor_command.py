@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from perdure import Client
-from perdure.cli.health_view import print_health
+from perdure.cli.views.diagnostics import print_health
 from perdure.diagnostics import Action, Severity
 from perdure.operations.insight.health import QUEUE_UNSERVED, STORE, Health
 from tests.cli import sample_tasks as sample

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client
-from perdure.cli.exits import EXIT_CODES, ExitCode
+from perdure.cli.output import EXIT_CODES, ExitCode
 from tests.cli import sample_flows
 from tests.cli.commands import Answer, Commands
 from tests.cli.processes import run_cli
@@ -230,7 +230,7 @@ class TestWithoutTheExtra:
             "import sys\n"
             "import importlib.util as util\n"
             "find = util.find_spec\n"
-            "util.find_spec = lambda name, *more: None if name == 'typer' else find(name, *more)\n"
+            "util.find_spec = lambda name, *more: None if name == 'click' else find(name, *more)\n"
             "from perdure.cli import main\n"
             "main()\n"
         )
@@ -240,7 +240,7 @@ class TestWithoutTheExtra:
 
         assert done.returncode == 2
         assert done.stderr == (
-            "perdure: the command line needs typer: pip install 'perdure[cli]'\n"
+            "perdure: the command line needs click: pip install 'perdure[cli]'\n"
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Flow
-from perdure.cli.flow_view import node_columns
+from perdure.cli.views.flows import flow_node_columns
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 
@@ -48,7 +48,7 @@ class TestShow:
             .build()
         )
 
-        columns = {column.title: list(column.cells) for column in node_columns(flow.graph)}
+        columns = {column.title: list(column.cells) for column in flow_node_columns(flow.graph)}
         assert columns["KIND"] == ["task", "note", "approval", "delay", "delay"]
         assert columns["DOES"][1:] == [
             "refunds.note",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.form_asking import FormAsking, given_fields, understood
+from perdure.cli.views.forms import FormAsking, given_fields, understood
 from perdure.errors import InvalidInput
 from perdure.forms.schema import NOT_JSON_VALUE, REQUIRED
 from tests.support.refusal import refused

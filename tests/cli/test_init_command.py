@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.init import FILES
+from perdure.cli.commands.init import FILES
 from tests.cli.commands import Commands
 from tests.cli.processes import clean_environment
 from tests.cli.test_errors import assert_told

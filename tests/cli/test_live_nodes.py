@@ -9,7 +9,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from perdure import Progress, RunStatus, Status
-from perdure.cli.live_nodes import PARTS_MAX, Line, Look, lines_of
+from perdure.cli.views.live import PARTS_MAX, Line, Look, lines_of
 from perdure.client.run_sights import RunSight
 from perdure.model.failure import Failure
 from perdure.model.run import NodeState, NodeStatus, WaitKind

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import Flow
-from perdure.cli.live_tree import places
+from perdure.cli.views.live import places
 from perdure.model.graph import Call, Definition, Edge, Graph, TaskNode
 from tests.cli.sights import shop, work
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure import Flow, Progress, RunStatus, Status
-from perdure.cli.live_nodes import Look, lines_of
-from perdure.cli.live_view import ASCII, UNICODE, LiveView, Signs, fitting, screen
+from perdure.cli.views.live import Look, lines_of
+from perdure.cli.views.screen import ASCII, UNICODE, LiveView, Signs, fit_lines, screen
 from perdure.client.run_sights import RunSight
 from perdure.model.run import NodeStatus, WaitKind
 from tests.cli.sights import NOW, event, items, job, sight, wait, work, worker
@@ -136,19 +136,19 @@ class TestScreen:
 class TestFitting:
     def test_gives_up_items_before_nodes(self) -> None:
         lines = lines_of(busy())
-        kept = fitting(lines, 9, 80)
+        kept = fit_lines(lines, 9, 80)
 
         assert [each.name for each in kept] == [each.name for each in lines if not each.is_part]
 
     def test_keeps_what_is_nearest_to_the_work(self) -> None:
-        kept = fitting(lines_of(long_chain(20)), 6, 80)
+        kept = fit_lines(lines_of(long_chain(20)), 6, 80)
 
         assert [each.name for each in kept] == ["node8", "node9", "node10", "node11", "node12"]
 
     def test_keeps_all_if_they_fit(self) -> None:
         lines = lines_of(busy())
 
-        assert fitting(lines, 12, 80) == lines
+        assert fit_lines(lines, 12, 80) == lines
 
 
 def test_every_look_has_its_own_sign() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import InvalidInput, Worker
-from perdure.cli.loading import load, load_flow, load_flows
+from perdure.cli.target import load, load_flow, load_flows
 from tests.support.refusal import refused
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from perdure.cli.timeline_view import print_timeline
+from perdure.cli.views.timeline import print_timeline
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands

@@ -8,20 +8,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from perdure.cli.present import (
+from perdure.cli.views.console import (
     Column,
     ago,
     ahead,
     brief,
-    depth_columns,
-    fitting,
+    column_widths,
+    fit_columns,
     moment,
-    percent,
+    print_table,
     shortened,
     took,
-    widths_of,
 )
-from perdure.cli.terminal import print_table
+from perdure.cli.views.jobs import percent
+from perdure.cli.views.queues import queue_columns
 from perdure.model.job import Progress, Status
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -38,33 +38,33 @@ def titles(columns: list[Column]) -> list[str]:
 
 class TestFitting:
     def test_keeps_everything_where_there_is_room(self) -> None:
-        assert titles(fitting([ID, NAME, EXTRA], 80)) == ["ID", "NAME", "EXTRA"]
+        assert titles(fit_columns([ID, NAME, EXTRA], 80)) == ["ID", "NAME", "EXTRA"]
 
     def test_shortens_before_leaving_out(self) -> None:
-        assert titles(fitting([ID, NAME, EXTRA], 25)) == ["ID", "NAME", "EXTRA"]
+        assert titles(fit_columns([ID, NAME, EXTRA], 25)) == ["ID", "NAME", "EXTRA"]
 
     def test_leaves_out_the_least_important_first(self) -> None:
-        assert titles(fitting([ID, NAME, EXTRA], 24)) == ["ID", "NAME"]
-        assert titles(fitting([ID, NAME, EXTRA], 17)) == ["ID"]
+        assert titles(fit_columns([ID, NAME, EXTRA], 24)) == ["ID", "NAME"]
+        assert titles(fit_columns([ID, NAME, EXTRA], 17)) == ["ID"]
 
     def test_never_leaves_out_what_identifies(self) -> None:
-        assert titles(fitting([ID, NAME, EXTRA], 1)) == ["ID"]
+        assert titles(fit_columns([ID, NAME, EXTRA], 1)) == ["ID"]
 
     def test_leaves_out_what_says_nothing(self) -> None:
-        assert titles(fitting([ID, EMPTY], 80)) == ["ID"]
+        assert titles(fit_columns([ID, EMPTY], 80)) == ["ID"]
 
 
 class TestWidths:
     def test_are_those_of_the_cells_where_there_is_room(self) -> None:
-        assert widths_of([ID, NAME, EXTRA], 80) == [10, 18, 5]
+        assert column_widths([ID, NAME, EXTRA], 80) == [10, 18, 5]
 
     def test_take_from_the_widest_first(self) -> None:
         short = Column(title="N", cells=["123"], room_min=1)
 
-        assert widths_of([ID, NAME, short], 29) == [10, 12, 3]
+        assert column_widths([ID, NAME, short], 29) == [10, 12, 3]
 
     def test_take_no_more_than_may_be_taken(self) -> None:
-        assert widths_of([ID, NAME], 10) == [10, 6]
+        assert column_widths([ID, NAME], 10) == [10, 6]
 
 
 class TestTable:
@@ -97,7 +97,7 @@ class TestDepthColumns:
     }
 
     def test_crosses_queues_and_statuses_with_sums(self) -> None:
-        columns = depth_columns(self.QUEUES, {"mail"}, 80)
+        columns = queue_columns(self.QUEUES, {"mail"}, 80)
 
         assert [(column.title, list(column.cells)) for column in columns] == [
             ("QUEUE", ["default", "mail (paused)", "total"]),
@@ -107,7 +107,7 @@ class TestDepthColumns:
         ]
 
     def test_lists_them_where_it_is_narrow(self) -> None:
-        columns = depth_columns(self.QUEUES, set(), 30)
+        columns = queue_columns(self.QUEUES, set(), 30)
 
         assert [list(column.cells) for column in columns] == [
             ["default", "default", "mail", "mail"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import Client
-from perdure.cli.exits import ExitCode, error_line, exit_code_of
+from perdure.cli.output import ExitCode, error_line, exit_code_of
 from perdure.cli.renderer import _OPTIONS, CliRenderer
 from perdure.diagnostics import Action, declare
 from perdure.errors import (
@@ -29,11 +29,13 @@ TOO_DEEP = declare("test.too_deep", "too deep")
 def test_parameters_are_options() -> None:
     error = NotADecider(approval_id="o:ask", by="eve", deciders=("ann",))
 
-    assert error_line(error).endswith("with --by, and in which roles with --role")
+    assert error_line(error, CliRenderer()).endswith("with --by, and in which roles with --role")
 
 
 def test_parameters_without_an_option_are_those_of_the_application() -> None:
-    assert error_line(UnknownTask(name="mail")).endswith("Pass the task in tasks=...")
+    assert error_line(UnknownTask(name="mail"), CliRenderer()).endswith(
+        "Pass the task in tasks=..."
+    )
 
 
 def test_every_option_exists() -> None:
@@ -52,11 +54,13 @@ def test_actions_are_commands_on_the_same_store() -> None:
 def test_faults_are_on_one_line() -> None:
     error = InvalidFlow(TOO_DEEP.fault(("a", 1)), TOO_DEEP.fault(("b",)), flow="ship")
 
-    assert error_line(error) == "flow 'ship' cannot be built: a.1: too deep; too deep"
+    assert (
+        error_line(error, CliRenderer()) == "flow 'ship' cannot be built: a.1: too deep; too deep"
+    )
 
 
 def test_messages_of_several_lines_are_joined() -> None:
-    assert error_line(StoreError("disk full\n\tat 3")) == "disk full at 3"
+    assert error_line(StoreError("disk full\n\tat 3"), CliRenderer()) == "disk full at 3"
 
 
 @pytest.mark.parametrize(

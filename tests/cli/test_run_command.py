@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 from perdure import Client, Flow, Worker, task
-from perdure.cli.options import LOCAL_STORE, STORE_VARIABLE, options_of
-from perdure.cli.run import _at_work
+from perdure.cli.command import LOCAL_STORE, STORE_VARIABLE, options_of
+from perdure.cli.commands.runs import _at_work
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure import Client
-from perdure.cli.run_news import RunWatch, told
+from perdure.cli.commands.dev import RunWatch, news_text
 from perdure.client.blocking import RunHandle
 from tests.cli import sample_flows as sample
 
@@ -11,7 +11,7 @@ VERSION = sample.orders.version
 
 
 def news(watch: RunWatch, client: Client) -> list[str]:
-    return [told(each) for each in watch.news(client.runs())]
+    return [news_text(each) for each in watch.news(client.runs())]
 
 
 def test_runs_that_were_there_before_are_not_news(client: Client) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure import Client
-from perdure.cli.schedule_view import schedule_columns
+from perdure.cli.views.schedules import schedule_columns
 from tests.cli import sample_flows as sample
 from tests.cli.commands import Commands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from perdure.cli.source_files import SourceFiles
+from perdure.cli.commands.dev import SourceFiles
 
 
 def write(folder: Path, name: str, text: str = "") -> Path:

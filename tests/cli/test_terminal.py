@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Client, Worker
-from perdure.cli.terminal import make_console
+from perdure.cli.views.console import make_console
 from tests.cli import sample_tasks as sample
 from tests.cli.processes import PATIENCE_SECONDS, clean_environment, run_cli
 

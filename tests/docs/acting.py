@@ -63,20 +63,18 @@ def _check_parsed(arguments: list[str]) -> None:
     """Raise what the command line would answer to arguments that it does not know."""
     command, rest = command_named(arguments)
     if "--help" not in rest and "--version" not in rest:
-        assert not hasattr(command, "commands"), f"perdure {arguments} names no command"
+        assert not hasattr(command, "entries"), f"perdure {arguments} names no command"
         command.make_context(arguments[0], rest)
 
 
 def command_named(arguments: list[str]) -> tuple[Any, list[str]]:
     """The command that is meant, and what is left of the arguments."""
-    from typer.main import get_command
+    from perdure.cli.app import LazyGroup, app
 
-    from perdure.cli.app import app
-
-    command: Any = get_command(app)
+    command: Any = app
     rest = list(arguments)
-    while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
+    while rest and isinstance(command, LazyGroup) and rest[0] in command.entries:
+        command = command.get_command(None, rest.pop(0))
     return command, rest
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 
 import perdure
 from perdure import errors, public
-from perdure.cli.exits import exit_code_of
+from perdure.cli.output import exit_code_of
 from perdure.diagnostics import Code, declared
 from perdure.errors import PerdureError
 from tests.docs.pages import ROOT

@@ -13,8 +13,8 @@ from typing import Any, get_args
 import pytest
 
 import perdure
-from perdure.cli.exits import ExitCode
 from perdure.cli.logs import _LEVELS
+from perdure.cli.output import ExitCode
 from perdure.client.run_nodes import NodeRecord
 from perdure.client.run_records import EventRecord
 from perdure.model.event import Event, Then
@@ -39,8 +39,8 @@ URLS = page("docs/reference/store-urls.md")
 def command_names() -> list[str]:
     root, _ = command_named([])
     names = []
-    for name, command in root.commands.items():
-        verbs = getattr(command, "commands", None)
+    for name, entry in root.entries.items():
+        verbs = getattr(entry, "entries", None)
         names += [f"{name} {verb}" for verb in verbs] if verbs else [name]
     return names
 

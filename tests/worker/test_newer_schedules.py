@@ -16,7 +16,7 @@ from perdure import (
     ScheduleUnreadable,
     UnreadableSchedule,
 )
-from perdure.cli.schedule_view import schedule_columns
+from perdure.cli.views.schedules import schedule_columns
 from perdure.clock import ManualClock
 from perdure.errors import ScheduleNotFound
 from perdure.model.schedule import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-_NEEDED = ("typer", "rich")
+_NEEDED = ("click", "rich")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perdure.actions import cli_command
@@ -19,15 +20,20 @@ _OPTIONS = {
 class CliRenderer(Renderer):
     """Parameters as options, actions as commands.
 
-    ``options`` are appended to every command, such as the store that the reader used. Parameters
-    without an option are set in the code of the application, so they read as in Python.
+    ``options`` are appended to every command, such as the store that the reader used. ``names`` are
+    the parameters of the command that was called, as it spells them. Parameters of neither kind are
+    set in the code of the application, so they read as in Python.
     """
 
-    def __init__(self, options: str = "") -> None:
+    def __init__(self, options: str = "", names: Mapping[str, str] | None = None) -> None:
         self._options = options
+        self._names = {**_OPTIONS, **(names or {})}
 
     def name(self, argument: str) -> str:
-        return _OPTIONS.get(argument) or PYTHON.name(argument)
+        return self._names.get(argument) or PYTHON.name(argument)
+
+    def parameter(self, name: str) -> str:
+        return self._names.get(name, name)
 
     def action(self, action: Action) -> str:
         return cli_command(action, self._options)

@@ -18,8 +18,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.padding import Padding
 
-from perdure.cli.terminal import make_console
-from perdure.cli.timeline_view import print_timeline
+from perdure.cli.views.console import make_console
+from perdure.cli.views.timeline import print_timeline
 from perdure.demo import flow
 from perdure.demo.story import FAST, NORMAL, RUN, Ending, OutOfPatience, Story, stage
 from perdure.model.times import brief

@@ -17,9 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from perdure import Client, RunHandle, clock
-from perdure.cli.following import PlainScreen
-from perdure.cli.live_view import EVENTS_MAX, LiveView
-from perdure.cli.options import login_name
+from perdure.cli.command import login_name
+from perdure.cli.views.screen import EVENTS_MAX, LiveView, PlainScreen
 from perdure.client.run_records import EventRecord
 from perdure.client.run_sights import RunSight
 from perdure.demo import flow

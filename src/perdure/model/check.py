@@ -32,29 +32,36 @@ NAME_MAX = 200
 TEXT_MAX = 10_000
 TAGS_MAX = 20
 
-WRONG_TYPE = declare("argument.type", "{name} must be {expected} (got {value})")
-OUT_OF_RANGE = declare("argument.range", "{name} must be {expected} (got {value})")
+WRONG_TYPE = declare("argument.type", "{name:parameter} must be {expected} (got {value})")
+OUT_OF_RANGE = declare("argument.range", "{name:parameter} must be {expected} (got {value})")
 NOT_A_CHOICE = declare(
-    "argument.choice", "{name} must be one of {choices} (got {value})[; did you mean {nearest:or}?]"
+    "argument.choice",
+    "{name:parameter} must be one of {choices} (got {value})[; did you mean {nearest:or}?]",
 )
 INVALID_NAME = declare(
     "argument.name",
-    "{name} must be a non-empty string[ of at most {most} characters] (got {value})"
+    "{name:parameter} must be a non-empty string[ of at most {most} characters] (got {value})"
     "[; it must not contain {unstorable}]",
 )
 INVALID_DURATION = declare(
     "argument.duration",
-    "{name} must be a duration (got {value})",
+    "{name:parameter} must be a duration (got {value})",
     'Pass seconds, a timedelta or text such as "30s", "5m" or "1h30m"',
 )
-NEGATIVE = declare("argument.negative", "{name} must not be negative (got {value})")
-NOT_POSITIVE = declare("argument.not_positive", "{name} must be greater than zero (got {value})")
-NAIVE = declare(
-    "argument.naive", "{name} needs a time zone (got {value})", "Pass datetime(..., tzinfo=UTC)"
+NEGATIVE = declare("argument.negative", "{name:parameter} must not be negative (got {value})")
+NOT_POSITIVE = declare(
+    "argument.not_positive", "{name:parameter} must be greater than zero (got {value})"
 )
-TOO_MANY = declare("argument.too_many", "{name} has {count}, more than the {most} allowed")
+NAIVE = declare(
+    "argument.naive",
+    "{name:parameter} needs a time zone (got {value})",
+    "Pass datetime(..., tzinfo=UTC)",
+)
+TOO_MANY = declare(
+    "argument.too_many", "{name:parameter} has {count}, more than the {most} allowed"
+)
 TOO_LONG = declare(
-    "argument.too_long", "{name} has {length} characters, more than the {most} allowed"
+    "argument.too_long", "{name:parameter} has {length} characters, more than the {most} allowed"
 )
 EXCLUSIVE = declare("argument.exclusive", "{names:and} are mutually exclusive", "Pass one of them")
 UNKNOWN = declare(

@@ -1,0 +1,355 @@
+"""``perdure dev``: workers that restart when the code changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import click
+
+from perdure import clock
+from perdure.actions import cli_command
+from perdure.cli.command import (
+    LOCAL_STORE,
+    STORE_VARIABLE,
+    argument,
+    command,
+    in_memory,
+    store_option,
+)
+from perdure.cli.commands.worker import child_command
+from perdure.cli.output import ExitCode, tell_error
+from perdure.cli.renderer import CliRenderer
+from perdure.cli.views.console import json_line
+from perdure.client.client import AsyncClient
+from perdure.client.run_records import RunRecord
+from perdure.diagnostics import Action
+from perdure.errors import PerdureError
+from perdure.model import check
+from perdure.model.job import ALL_NAMESPACES
+from perdure.model.run import RunStatus
+from perdure.worker.pauses import set_within
+from perdure.worker.supervisor import (
+    ProcessEnded,
+    ProcessKilled,
+    ProcessNotStarted,
+    Supervisor,
+    SupervisorEvent,
+)
+
+ENDINGS = (".py", ".yaml", ".yml", ".json")
+"""Code, and flows in files."""
+_LEFT_OUT = ("__pycache__", "node_modules", "site-packages")
+
+
+class SourceFiles:
+    """The files below a folder that workers are made of; asked again and again.
+
+    Looking costs a few microseconds a file. What would tell of changes by itself differs by
+    system, and is not worth a dependency here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = dict(_files_below(folder))
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def changed(self) -> list[str]:
+        """What came, changed or went since the last look, by paths within the folder."""
+        now = dict(_files_below(self._folder))
+        before, self._seen = self._seen, now
+        paths = (path for path in {**before, **now} if before.get(path) != now.get(path))
+        return sorted(os.path.relpath(path, self._folder) for path in paths)
+
+
+def _files_below(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not _is_left_out(place, each)]
+        for name in files:
+            if name.endswith(ENDINGS):
+                path = os.path.join(place, name)
+                try:
+                    state = os.stat(path)
+                except OSError:  # it went just now
+                    continue
+                yield path, (state.st_mtime_ns, state.st_size)
+
+
+def _is_left_out(place: str, name: str) -> bool:
+    """Hidden folders, those of tools, and virtual environments."""
+    is_environment = os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
+    return name.startswith(".") or name in _LEFT_OUT or is_environment
+
+
+LOOK_MAX = 200
+"""Runs that are looked at each time, the newest."""
+
+
+class RunNews(NamedTuple):
+    """A run began, or is not as it was."""
+
+    run: RunRecord
+    is_new: bool
+
+
+class RunWatch:
+    """Remembers how runs were. The first look tells of nothing: those were there before."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], RunStatus] | None = None
+
+    def news(self, runs: Sequence[RunRecord]) -> Iterator[RunNews]:
+        """Of the newest runs, newest first; what is told is in the order in which they began."""
+        known, self._known = self._known, {(each.namespace, each.id): each.status for each in runs}
+        if known is None:
+            return None
+        for run in reversed(runs):
+            before = known.get((run.namespace, run.id))
+            if before is None:
+                yield RunNews(run, is_new=True)
+            if before is not run.status and (before or run.is_ended or _tells(run)):
+                yield RunNews(run, is_new=False)
+
+
+def _tells(run: RunRecord) -> bool:
+    """Whether more can be said of a new run than that it began."""
+    return run.status is not RunStatus.RUNNING
+
+
+def news_text(news: RunNews) -> str:
+    """One line: ``order-7 began, a run of orders@3f…``."""
+    run = news.run
+    if news.is_new:
+        return f"{run.id} began, a run of {run.flow}@{run.version}"
+    match run.status:
+        case RunStatus.WAITING:
+            explain = cli_command(Action("runs.explain", {"id": run.id}))
+            return f"{run.id} waits; see {explain}"
+        case RunStatus.FAILED if run.failure is not None:
+            failure = " ".join(f"{run.failure.type}: {run.failure.message}".split())
+            return f"{run.id} failed at {run.failed_node}: {failure}"
+        case RunStatus.RUNNING:
+            return f"{run.id} goes on"
+        case status:
+            return f"{run.id} is {status}"
+
+
+LOOK_SECONDS = 0.3
+"""How often files and runs are looked at."""
+
+
+class Found(TypedDict):
+    """What the code at hand has."""
+
+    flows: list[str]
+    tasks: list[str]
+
+
+class Code(NamedTuple):
+    """How to look at the code, and how to run workers with it."""
+
+    look: Callable[[], Found | None]
+    command: Callable[[int, int], Sequence[str]]
+    grace: timedelta
+
+
+class Development:
+    """Runs until SIGTERM or Ctrl-C; the second one stops at once."""
+
+    def __init__(self, url: str, code: Code, processes: int, *, as_json: bool) -> None:
+        self._client = AsyncClient(url, namespace=ALL_NAMESPACES)
+        self._code = code
+        self._processes = processes
+        self._as_json = as_json
+        self._files = SourceFiles(Path.cwd())
+        self._runs = RunWatch()
+        self._stopping = asyncio.Event()
+        self._supervisor: Supervisor | None = None
+
+    def run(self) -> ExitCode:
+        found = self._code.look()
+        if found is None:
+            return ExitCode.USAGE
+        return asyncio.run(self._work(found))
+
+    async def _work(self, found: Found) -> ExitCode:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        async with self._client:
+            await self._tell_runs()  # from now on, what is new is told
+            self._tell("store", f"store: {self._client.store_url}")
+            self._tell_found(found)
+            following = asyncio.create_task(self._follow_runs())
+            try:
+                while not self._stopping.is_set():
+                    await self._work_until_a_change()
+            finally:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
+        self._tell("stopped", "stopped; nothing is lost")
+        return ExitCode.OK
+
+    async def _work_until_a_change(self) -> None:
+        """Keep workers running with the code as it is, and end them when there is other code."""
+        self._supervisor = Supervisor(
+            self._code.command, self._processes, self._code.grace, self._tell_process
+        )
+        working = asyncio.create_task(self._supervisor.keep_running())
+        try:
+            await self._usable_change()
+        finally:
+            if not self._stopping.is_set():  # else they have been told already
+                self._supervisor.stop()
+            await working
+
+    async def _usable_change(self) -> None:
+        while not await set_within(self._stopping, LOOK_SECONDS):
+            changed = await asyncio.to_thread(self._files.changed)
+            if not changed:
+                continue
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            self._tell("changed", f"{changed[0]}{more} changed", files=changed)
+            found = await asyncio.to_thread(self._code.look)
+            if found is not None:
+                self._tell_found(found)
+                return
+            self._tell("kept", "it cannot be used; the workers of before go on")
+
+    async def _follow_runs(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._tell_runs()
+            except PerdureError as error:
+                tell_error(error, CliRenderer())
+
+    async def _tell_runs(self) -> None:
+        for news in self._runs.news(await self._client.runs(limit=LOOK_MAX)):
+            run = news.run
+            status = "began" if news.is_new else run.status.value
+            self._tell("run", news_text(news), run=run.id, flow=run.flow, status=status)
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+    # What is told
+
+    def _tell_found(self, found: Found) -> None:
+        for kind, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
+            if names:
+                self._tell(kind, f"{kind}: {', '.join(names)}", names=names)
+        count = f"{self._processes} worker process{'' if self._processes == 1 else 'es'}"
+        files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
+        self._tell("workers", f"{count}, started anew when one of {files} here changes")
+
+    def _tell_process(self, event: SupervisorEvent) -> None:
+        """What happens to processes, as far as it was not asked for."""
+        match event:
+            case ProcessEnded(restart_in=timedelta() as delay):
+                text = f"worker process {event.pid} ended with {event.exit_code}"
+                seconds = delay.total_seconds()
+                self._tell("ended", f"{text}; it is started again in {seconds:g} s", pid=event.pid)
+            case ProcessKilled():
+                text = f"worker process {event.pid} did not stop in time, and was killed"
+                self._tell("killed", text, pid=event.pid)
+            case ProcessNotStarted():
+                self._tell("not started", f"a worker process cannot be started: {event.reason}")
+
+    def _tell(self, what: str, text: str, **fields: Any) -> None:
+        now = clock.system_clock()
+        if self._as_json:
+            click.echo(json_line({"at": now, "what": what, "text": text, **fields}))
+        else:
+            click.echo(f"{now.astimezone():%H:%M:%S}  {text}")
+
+
+@command
+@argument(
+    "target",
+    metavar="MODULE[:NAME]",
+    help="A Worker, a task, a flow or a list of those; a module alone means all in it.",
+)
+@store_option
+@click.option(
+    "--processes",
+    metavar="N",
+    help="Worker processes to keep running.",
+    type=click.IntRange(min=1, max=64),
+    default=2,
+)
+@click.option(
+    "--grace",
+    metavar="2s",
+    help="How long a restart lets running jobs finish.",
+    default="2s",
+)
+@click.option("--allow-scripts", help="Execute commands of script nodes.", is_flag=True)
+@click.option(
+    "--json", "as_json", help="Print a JSON line for each thing that happens.", is_flag=True
+)
+@click.option("--look", hidden=True, is_flag=True)
+def dev(
+    target: str,
+    store: str | None,
+    processes: int,
+    grace: str,
+    allow_scripts: bool,
+    as_json: bool,
+    look: bool,
+) -> ExitCode | None:
+    """Run workers that restart when the code changes.
+
+    Without --store, all is kept in perdure.db in the current directory, whatever store a Worker
+    in the module names. Code that cannot be imported is told of, and the workers of before go on
+    until it can.
+    """
+
+    if look:
+        click.echo(json.dumps(_found_code(target)))
+        return None
+    url = store or LOCAL_STORE
+    if url.startswith("memory:"):
+        raise in_memory(url, "perdure dev")
+    # Not among the arguments, where every user of the machine could read its password.
+    os.environ[STORE_VARIABLE] = url
+    flags = ["--json"] if as_json else []
+    flags += ["--allow-scripts"] if allow_scripts else []
+    code = Code(
+        look=lambda: _looked(target),
+        command=child_command(["--quiet", f"--grace={grace}", *flags, "--", target]),
+        grace=check.span(grace, "grace"),
+    )
+    return Development(url, code, processes, as_json=as_json).run()
+
+
+def _looked(target: str) -> Found | None:
+    """What is in the code, as a new process finds it; None, once told, if it cannot be used."""
+    command = [sys.executable, "-m", "perdure.cli", "dev", "--look", "--", target]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        return None
+    found: Found = json.loads(done.stdout)
+    return found
+
+
+def _found_code(target: str) -> Found:
+    from perdure.cli.target import load
+
+    found = load(target)
+    flows = {text for each in found.flows for text in each.with_children()}
+    return {"flows": sorted(flows), "tasks": sorted(each.name for each in found.tasks)}

@@ -1,0 +1,102 @@
+"""``perdure init``: lay out a small project to start from."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from perdure.cli.command import PATH, argument, command, json_option
+from perdure.cli.views.console import json_text
+from perdure.diagnostics import declare
+from perdure.errors import PerdureError
+
+IS_FILE = declare("cli.is_file", "{path!r} is a file", "Name a folder: perdure init DIR")
+WOULD_OVERWRITE = declare(
+    "cli.would_overwrite",
+    "{files} would be overwritten in {path!r}; nothing was written",
+    "Name another folder: perdure init DIR",
+)
+
+
+FILES = {
+    "orders.py": "orders.py.txt",
+    "tests/test_orders.py": "test_orders.py.txt",
+    "conftest.py": "conftest.py.txt",
+    "pyproject.toml": "pyproject.toml.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+}
+"""What is laid out, and the template of each. They have another ending than the files: they are no
+part of the library, and nothing that looks for code is to take them for such."""
+
+NEXT = (
+    "perdure dev orders",
+    "perdure submit orders 7 --id order-7",
+    "perdure decide order-7:review approve",
+)
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
+
+
+@command
+@argument(
+    "folder",
+    metavar="DIR",
+    help="Where; it is made if it is not there.",
+    type=PATH,
+    required=False,
+    default=Path("."),
+)
+@json_option
+def init(folder: Path, as_json: bool) -> None:
+    """Create a starter project.
+
+    No file is overwritten: if one of them is there, nothing is written.
+    """
+
+    _check_free(folder)
+    written = _written(folder)
+    if as_json:
+        click.echo(json_text({"files": [str(file) for file in written], "next": NEXT}))
+        return
+    for file in written:
+        click.echo(f"wrote {file}")
+    click.echo("\nwhat to do next:")
+    if folder.resolve() != Path.cwd():
+        click.echo(f"  cd {shlex.quote(str(folder))}")
+    first, *others = NEXT
+    click.echo(f"  {first}")
+    for each in others:
+        click.echo(f"  {each}  # in another terminal")
+
+
+def _check_free(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise PerdureError(IS_FILE.fault(path=str(folder)))
+    taken = [name for name in FILES if os.path.lexists(folder / name)]
+    if taken:
+        fault = WOULD_OVERWRITE.fault(files=", ".join(taken), path=str(folder))
+        raise PerdureError(fault)
+
+
+def _written(folder: Path) -> list[Path]:
+    name = _NOT_IN_A_NAME.sub("-", folder.resolve().name.lower()).strip("-") or "orders"
+    templates = resources.files("perdure.cli").joinpath("templates")
+    files = []
+    try:
+        for path, template in FILES.items():
+            text = templates.joinpath(template).read_text(encoding="utf-8")
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace("PROJECT", name), encoding="utf-8")
+            files.append(file)
+    except OSError as error:
+        from perdure.transfer.format import UNWRITABLE
+
+        fault = UNWRITABLE.fault(path=str(folder), reason=error.strerror or str(error))
+        raise PerdureError(fault) from error
+    return files

@@ -1,0 +1,91 @@
+"""Queues and workers: how much there is to do, who does it, and what is held back."""
+
+from __future__ import annotations
+
+import click
+
+from perdure.cli.command import (
+    argument,
+    command,
+    connected,
+    json_option,
+    namespace_option,
+    store_option,
+)
+from perdure.cli.views.console import json_text
+from perdure.cli.views.queues import queue_columns, worker_columns, worker_fields
+from perdure.model.job import ALL_NAMESPACES, Status
+
+
+@command
+@argument("queue", metavar="QUEUE", help="The queue's name.")
+@click.option("--by", metavar="NAME", help="Who does it; told to whoever asks why.")
+@store_option
+@namespace_option
+@json_option
+def pause_queue(
+    queue: str, by: str | None, store: str | None, namespace: str, as_json: bool
+) -> None:
+    """Start no job of a queue until it is resumed."""
+    with connected(store, namespace) as client:
+        client.pause_queue(queue, by=by)
+        _tell(queue, "paused", as_json=as_json)
+
+
+@command
+@argument("queue", metavar="QUEUE", help="The queue's name.")
+@store_option
+@namespace_option
+@json_option
+def resume_queue(queue: str, store: str | None, namespace: str, as_json: bool) -> None:
+    """Start jobs of a paused queue again."""
+    with connected(store, namespace) as client:
+        client.resume_queue(queue)
+        _tell(queue, "open", as_json=as_json)
+
+
+def _tell(queue: str, state: str, *, as_json: bool) -> None:
+
+    fields = {"queue": queue, "state": state}
+    click.echo(json_text(fields) if as_json else f"queue {queue} is {state}")
+
+
+@command
+@store_option
+@namespace_option
+@json_option
+def depth(store: str | None, namespace: str, as_json: bool) -> None:
+    """Count jobs by queue and status."""
+    from perdure.cli.views.console import json_text, make_console, print_table
+
+    with connected(store, namespace) as client:
+        depth, paused = client.depth(), client.paused_queues()
+        if as_json:
+            click.echo(json_text({"queues": depth.entries, "paused": paused}))
+        elif not depth.entries and not paused:
+            click.echo("no jobs")
+        else:
+            names = {each.queue for each in paused}
+            queues: dict[str, dict[Status, int]] = {name: {} for name in sorted(names)}
+            queues |= depth.by_queue
+            console = make_console()
+            print_table(console, queue_columns(queues, names, console.width))
+
+
+@command
+@store_option
+@namespace_option
+@json_option
+def workers(store: str | None, namespace: str, as_json: bool) -> None:
+    """List workers and what they run."""
+    from perdure.cli.views.console import json_text, make_console, print_table
+
+    with connected(store, namespace) as client:
+        found, now = client.workers(), client.now()
+        if as_json:
+            click.echo(json_text([worker_fields(each, now) for each in found]))
+        elif not found:
+            click.echo("no workers")
+        else:
+            is_across = namespace == ALL_NAMESPACES
+            print_table(make_console(), worker_columns(found, now, is_across=is_across))

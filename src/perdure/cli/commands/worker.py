@@ -1,0 +1,159 @@
+"""``perdure worker``: run a worker, or several processes of one under a supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.cli.command import (
+    STORE_VARIABLE,
+    argument,
+    as_names,
+    command,
+    in_memory,
+    renderer_for,
+    required,
+    store_option,
+)
+from perdure.cli.output import ExitCode, error_line, exit_code_of
+from perdure.errors import PerdureError
+
+if TYPE_CHECKING:
+    from perdure.worker.worker import Worker
+
+
+@command
+@argument(
+    "target",
+    metavar="MODULE[:NAME]",
+    help="A Worker, a task, a flow or a list of those; a module alone means all in it.",
+)
+@store_option
+@click.option("--queues", metavar="A,B", help="The queues to serve, instead of the tasks'.")
+@click.option(
+    "--concurrency",
+    metavar="N",
+    help="Jobs that run at once, in each process.",
+    type=int,
+)
+@click.option("--namespace", metavar="NAME", help="Whose jobs.")
+@click.option("--tags", metavar="A,B", help="Take only jobs whose tags are among these.")
+@click.option(
+    "--processes",
+    metavar="N",
+    help="Worker processes to keep running.",
+    type=click.IntRange(min=1, max=1024),
+    default=1,
+)
+@click.option("--grace", metavar="30s", help="How long a stop lets running jobs finish.")
+@click.option("--allow-scripts", help="Execute commands of script nodes.", is_flag=True)
+@click.option("--json", "as_json", help="Log JSON lines.", is_flag=True)
+@click.option("--quiet", "-q", help="Log only what is wrong.", is_flag=True)
+@click.option("--verbose", "-v", help="Log starts of jobs.", is_flag=True)
+@click.option("--supervisor", hidden=True, type=int)
+@click.option("--process", hidden=True, type=int)
+def worker(
+    target: str,
+    store: str | None,
+    queues: str | None,
+    concurrency: int | None,
+    namespace: str | None,
+    tags: str | None,
+    processes: int,
+    grace: str | None,
+    allow_scripts: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    supervisor: int | None,
+    process: int | None,
+) -> ExitCode | None:
+    """Run jobs until SIGTERM or Ctrl-C.
+
+    The first signal lets running jobs finish for the grace period and gives back the rest; the
+    second gives them back at once. Nothing is lost either way.
+
+    Settings of a Worker in your module hold where no option says otherwise.
+    """
+    from perdure.cli.logs import log_worker, set_up_logs
+    from perdure.worker.supervisor import obey
+
+    set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
+    log = logging.getLogger("perdure.cli")
+    try:
+        made = _made(target, store)
+        made.adjust(
+            queues=as_names(queues),
+            concurrency=concurrency,
+            namespace=namespace,
+            tags=as_names(tags),
+            grace=grace,
+            allow_scripts=allow_scripts or None,
+            id=None if process is None else f"{made.id}-{process}",
+        )
+        if processes > 1:
+            flags = {"--json": as_json, "--quiet": quiet, "--verbose": verbose}
+            values = {"--queues": queues, "--concurrency": concurrency, "--namespace": namespace}
+            flags["--allow-scripts"] = allow_scripts
+            values |= {"--tags": tags, "--grace": grace}
+            return _supervise(made, processes, store, [*_options(flags, values), "--", target])
+        if supervisor is not None:
+            obey(made, supervisor)
+        log_worker(made, store=made.store_url, queues=made.settings.queues)
+        made.run()
+    except PerdureError as error:
+        if not as_json:
+            raise
+        log.error(error_line(error, renderer_for(click.get_current_context())))
+        return exit_code_of(error)
+    return None
+
+
+def _level(*, quiet: bool, verbose: bool) -> int:
+    return logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+
+
+def _made(target: str, store: str | None) -> Worker:
+    from perdure.cli.target import load
+    from perdure.worker.worker import Worker
+
+    found = load(target)
+    if not isinstance(found, Worker):
+        return Worker(required(store), tasks=found.tasks, flows=found.flows)
+    found.adjust(store=store or None)
+    return found
+
+
+def _options(flags: Mapping[str, bool], values: Mapping[str, object]) -> list[str]:
+    given = [name for name, is_set in flags.items() if is_set]
+    return given + [f"{name}={value}" for name, value in values.items() if value is not None]
+
+
+def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequence[str]) -> ExitCode:
+    from perdure.cli.logs import log_supervisor
+    from perdure.worker.supervisor import Supervisor
+
+    if worker.store_url.startswith("memory:"):
+        raise in_memory(worker.store_url, "--processes")
+    if store:
+        # Not among the arguments, where every user of the machine could read its password.
+        os.environ[STORE_VARIABLE] = store
+
+    started = child_command(arguments)
+    is_well = Supervisor(started, count, worker.settings.grace, log_supervisor).run()
+    return ExitCode.OK if is_well else ExitCode.REFUSED
+
+
+def child_command(arguments: Sequence[str]) -> Callable[[int, int], list[str]]:
+    """What a supervisor starts: this command, once more, by its number and its pipe."""
+
+    def command(number: int, pipe: int) -> list[str]:
+        child = [sys.executable, "-m", "perdure.cli", "worker", f"--process={number}"]
+        return [*child, f"--supervisor={pipe}", *arguments]
+
+    return command

@@ -1,0 +1,1 @@
+"""What commands print: values to text and to JSON."""

@@ -1,0 +1,123 @@
+"""Approvals in a list, and one in full, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import asdict
+from rich.console import Console
+
+from perdure.cli.views.console import Column, ago, ahead, json_line, moment, print_pairs, shortened
+from perdure.cli.views.runs import VALUE_LENGTH_MAX
+from perdure.client.approval_records import Answer, ApprovalRecord
+
+
+def approval_fields(record: ApprovalRecord) -> dict[str, Any]:
+    return asdict(record)
+
+
+def approval_columns(
+    records: Sequence[ApprovalRecord], now: datetime, *, is_across: bool
+) -> list[Column]:
+    """A list of open approvals; ``is_across`` when they are of several namespaces."""
+    namespaces = [each.namespace if is_across else "" for each in records]
+    ages = [ago(each.opened_at, now) for each in records]
+    return [
+        Column(title="APPROVAL", cells=[each.id for each in records], room_min=12),
+        Column(title="NAMESPACE", cells=namespaces, rank=4, room_min=9),
+        Column(title="TITLE", cells=[each.title for each in records], room_min=12),
+        Column(title="FOR", cells=[",".join(each.deciders) for each in records], rank=2),
+        Column(title="OPEN", cells=ages, rank=1, is_number=True),
+        Column(title="DUE", cells=[_left(each, now) for each in records], rank=3, is_number=True),
+        Column(title="ANSWERS", cells=[_answered(each) for each in records], rank=5),
+        Column(title="FLOW", cells=[each.flow for each in records], rank=6, room_min=8),
+    ]
+
+
+def print_approval(console: Console, record: ApprovalRecord, now: datetime) -> None:
+    """Everything that somebody needs to decide, and who decided what."""
+    console.print(record.title, style="bold")
+    if record.message:
+        console.print(record.message)
+    console.print()
+    pairs = [
+        ("approval", record.id),
+        ("flow", record.flow),
+        ("status", record.status.value),
+        ("for", ", ".join(record.deciders) or "whoever comes"),
+        ("needs", _needs(record)),
+        ("choices", ", ".join(record.choices)),
+        ("opened", moment(record.opened_at, now)),
+        ("due", moment(record.due_at, now)),
+        ("decision", record.decision or ""),
+        ("decided", moment(record.decided_at, now)),
+    ]
+    print_pairs(console, [(name, value) for name, value in pairs if value])
+    _print_values(console, "shown", record.show)
+    if record.data != record.show:
+        _print_values(console, "data", record.data)
+    _print_said(console, record, now)
+
+
+def answer_text(record: ApprovalRecord) -> str:
+    """What became of an approval by an answer, in a line."""
+    if record.is_open:
+        count = len(record.answers)
+        answers = "1 answer" if count == 1 else f"{count} answers"
+        return f"{record.id} is open: {answers}, {_needs(record)}"
+    port = f", goes on from {record.port}" if record.port else ""
+    return f"{record.id} is {record.status.value}: {record.decision}{port}"
+
+
+def _needs(record: ApprovalRecord) -> str:
+    if record.quorum == 0:
+        return "needs all of them"
+    return "" if record.quorum == 1 else f"needs {record.quorum} that agree"
+
+
+def _left(record: ApprovalRecord, now: datetime) -> str:
+    if record.due_at is None:
+        return ""
+    return ahead(record.due_at, now) if record.due_at > now else "over"
+
+
+def _answered(record: ApprovalRecord) -> str:
+    if record.quorum == 1:
+        return ""
+    return f"{len(record.answers)}/{record.quorum or len(record.deciders)}"
+
+
+def _print_values(console: Console, name: str, values: Any) -> None:
+    """An object a line for each key, anything else in one."""
+    if values is None or values == {}:
+        return
+    console.print()
+    pairs = values.items() if isinstance(values, dict) else [(name, values)]
+    print_pairs(console, [(str(key), _shown(value)) for key, value in pairs])
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json_line(value)
+    return shortened(text, VALUE_LENGTH_MAX)
+
+
+def _print_said(console: Console, record: ApprovalRecord, now: datetime) -> None:
+    said = [(each.by or "somebody", _answer(each, now)) for each in record.answers]
+    said += [
+        ("reminder", f"{moment(each.at, now)}{_joined(each.deciders)}") for each in record.reminders
+    ]
+    if said:
+        console.print()
+        print_pairs(console, said)
+
+
+def _answer(answer: Answer, now: datetime) -> str:
+    note = f': "{answer.note}"' if answer.note else ""
+    data = "" if answer.data is None else f" {_shown(answer.data)}"
+    return f"{answer.decision}{note}{data}, {moment(answer.at, now)}"
+
+
+def _joined(deciders: Sequence[str]) -> str:
+    return f", from then on also {', '.join(deciders)}" if deciders else ""

@@ -1,0 +1,195 @@
+"""Tables, pairs, times and JSON in a terminal, fitted to its width."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from perdure.model.job import Status
+from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.value import Value
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NOT_REACHED = "-"
+"""The status of a node that its run has not come to."""
+
+STYLES: dict[str, str] = {
+    Status.WAITING: "cyan",
+    Status.SCHEDULED: "blue",
+    Status.ACTIVE: "yellow",
+    Status.PAUSED: "magenta",
+    Status.ABORTING: "yellow",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.DEAD: "bold red",
+    Status.DISABLED: "magenta",
+    Status.CANCELLED: "dim",
+    RunStatus.RUNNING: "yellow",
+    RunStatus.COMPENSATING: "yellow",
+    NodeStatus.LIVE: "yellow",
+    NodeStatus.SKIPPED: "dim",
+    NodeStatus.BLOCKED: "dim",
+    NOT_REACHED: "dim",
+}
+"""By the words for statuses, which jobs, runs and nodes share."""
+
+
+class Column(Value):
+    """One column of a table: what it holds, and how soon it is left out for want of room."""
+
+    title: str
+    cells: Sequence[str]
+    rank: int = 0
+    """0 is never left out; the highest goes first."""
+    room_min: int | None = None
+    """How far it may be shortened; None: not at all."""
+    is_number: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (self.title, *self.cells))
+
+
+GAP = 2
+
+
+def fit_columns(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns that fit side by side, shortening before leaving out."""
+    kept = [column for column in columns if any(column.cells)]
+    while _least_width(kept) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def column_widths(columns: Sequence[Column], width: int) -> list[int]:
+    """How wide each column is: the widest ones are shortened first, as far as they may be."""
+    widths = [column.width for column in columns]
+    least = [_least(column) for column in columns]
+    while sum(widths) + GAP * (len(widths) - 1) > width:
+        spare = [at for at, column_width in enumerate(widths) if column_width > least[at]]
+        if not spare:
+            break
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return sum(map(_least, columns)) + GAP * (len(columns) - 1)
+
+
+def _least(column: Column) -> int:
+    return column.width if column.room_min is None else min(column.width, column.room_min)
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """How long ago in two or three characters; a moment ahead counts as now."""
+    return brief(max(timedelta(0), now - moment))
+
+
+def ahead(moment: datetime, now: datetime) -> str:
+    """How far ahead, as near as one unit can say it: three days less a moment are three days."""
+    seconds = max(timedelta(0), moment - now).total_seconds()
+    for size, unit, most in ((1, "s", 60), (60, "m", 60), (3600, "h", 24)):
+        if (count := round(seconds / size)) < most:
+            return f"{count}{unit}"
+    return f"{round(seconds / 86400)}d"
+
+
+def brief(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def took(duration: timedelta) -> str:
+    """How long something took, with the digits that matter."""
+    seconds = duration.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def moment(at: datetime | None, now: datetime) -> str:
+    """A moment in local time, and how far away it is."""
+    if at is None:
+        return ""
+    distance = f"in {ahead(at, now)}" if at > now else f"{ago(at, now)} ago"
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance})"
+
+
+def json_text(value: object) -> str:
+    """JSON for people and programs alike."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def shortened(text: str, length: int) -> str:
+    """One line of at most this many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: max(0, length - 1)]}…"
+
+
+def json_line(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+UNBOUNDED = 10_000
+"""The width when stdout is not a terminal: a pipe wants every line whole."""
+
+
+def make_console() -> Console:
+    """A console on stdout; rich leaves colours out for NO_COLOR and for pipes."""
+    from rich.console import Console  # not for JSON, which does without
+
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Names and values may have any characters: a question mark is better than no answer.
+        sys.stdout.reconfigure(errors="replace")
+    width = None if sys.stdout.isatty() else UNBOUNDED
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_table(console: Console, columns: Sequence[Column]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = fit_columns(columns, console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    # Rich would take from every column alike, and leave short ones without any room.
+    for column, width in zip(shown, column_widths(shown, console.width), strict=True):
+        table.add_column(
+            column.title,
+            no_wrap=True,
+            overflow="ellipsis",
+            width=width,
+            justify="right" if column.is_number else "left",
+        )
+    for cells in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+    console.print(table)
+
+
+def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and values, one a line; long values go on below themselves."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value, style=STYLES.get(value, "")))
+    console.print(table)
+
+
+def tell_more(last: str) -> None:
+    """Say how to see what a list left out; ``last`` is the id in its last line."""
+    click.echo(f"there may be more: --before {last}, or a higher --limit", err=True)

@@ -1,0 +1,126 @@
+"""Explanations and health reports, as text and as JSON, with the commands that help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from perdure.cli.renderer import CliRenderer, finding_fields, one_line
+from perdure.cli.views.console import STYLES, moment
+from perdure.diagnostics import Finding, Severity, message, remedy
+from perdure.operations.insight.explain import STATES_STATUS, Explanation
+from perdure.operations.insight.health import Health
+
+FINDINGS_SHOWN = 10
+"""So that an explanation fits one screen."""
+
+
+class LocalRenderer(CliRenderer):
+    """Times in the local time zone, with how far away they are."""
+
+    def __init__(self, options: str, now: datetime) -> None:
+        super().__init__(options)
+        self._now = now
+
+    def value(self, value: Any) -> str:
+        return moment(value, self._now) if isinstance(value, datetime) else super().value(value)
+
+
+def explanation_fields(explanation: Explanation, options: str) -> dict[str, Any]:
+    """As JSON: each suggested action has its command."""
+    renderer = CliRenderer(options)
+    return {
+        "run": explanation.run,
+        "job": explanation.job,
+        "status": explanation.status,
+        "summary": explanation.summarize(renderer),
+        "headline": [finding_fields(each, renderer) for each in explanation.headline],
+        "findings": [finding_fields(each, renderer) for each in explanation.findings],
+    }
+
+
+def print_explanation(
+    console: Console, explanation: Explanation, options: str, now: datetime
+) -> None:
+    """Print the summary and the findings below it, each with what would help."""
+    renderer = LocalRenderer(options, now)
+    summary = one_line(explanation.summarize(renderer))
+    line = Text()
+    if not any(each.code in STATES_STATUS for each in explanation.headline):
+        line.append(f"{explanation.job or explanation.run} is ")
+        line.append(explanation.status.value, style=STYLES[explanation.status])
+        line.append(". ")
+    console.print(line.append(summary), soft_wrap=True)
+    if explanation.job is not None and explanation.run is not None:
+        console.print(Text(f"  It belongs to run {explanation.run}."), soft_wrap=True)
+    for finding in explanation.findings[:FINDINGS_SHOWN]:
+        # The summary does not say which node it is about, unless the finding itself does.
+        is_told = finding in explanation.headline and (
+            not finding.about or finding.about == finding.args.get("node")
+        )
+        if not is_told:
+            _print_explained(console, finding, renderer)
+        for command in map(renderer.action, finding.actions):
+            console.print(Text(f"    → {command}", style="dim"), soft_wrap=True)
+        if not finding.actions and (advice := remedy(finding, renderer)):
+            console.print(Text(f"    → {advice}", style="dim"), soft_wrap=True)
+    if len(explanation.findings) > FINDINGS_SHOWN:
+        more = len(explanation.findings) - FINDINGS_SHOWN
+        console.print(Text(f"  and {more} more: --json has them", style="dim"))
+
+
+def _print_explained(console: Console, finding: Finding, renderer: CliRenderer) -> None:
+    line = Text("  ")
+    line.append(finding.about, style="bold")
+    line.append(": " if finding.about else "")
+    style = "red" if finding.severity is Severity.ERROR else ""
+    line.append(one_line(message(finding, renderer)), style=style)
+    console.print(line, soft_wrap=True)
+
+
+_SEVERITY_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+_WORDS_WIDTH = max(map(len, Severity)) + 1
+_NARROW = 60
+"""In fewer columns, texts begin below their heading."""
+
+
+def health_fields(health: Health, options: str = "") -> dict[str, Any]:
+    renderer = CliRenderer(options)
+    findings = [finding_fields(each, renderer) for each in health.findings]
+    return {"url": health.url, "is_well": health.is_well, "findings": findings}
+
+
+def print_health(console: Console, health: Health, options: str = "") -> None:
+    """``options`` are what a command needs besides to find the same store."""
+    console.print(health.url, style="bold", soft_wrap=True)
+    renderer = CliRenderer(options)
+    for finding in health.findings:
+        _print_health_finding(console, finding, renderer)
+    counts = Counter(finding.severity for finding in health.findings)
+    wrong = [each for each in (Severity.ERROR, Severity.WARNING) if counts[each]]
+    told = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in wrong)
+    console.print(told or "all is well", style=_SEVERITY_STYLES[wrong[0] if wrong else Severity.OK])
+
+
+def _print_health_finding(console: Console, finding: Finding, renderer: CliRenderer) -> None:
+    word = (f"{finding.severity:{_WORDS_WIDTH}}", _SEVERITY_STYLES[finding.severity])
+    heading = Text.assemble(word, f"{finding.about:10}")
+    text = Text(one_line(message(finding, renderer)))
+    if console.width < _NARROW:
+        console.print(heading)
+        console.print(Padding(text, (0, 0, 0, 2)))
+        indent = 4
+    else:
+        indent = len(heading)
+        lines = text.wrap(console, max(20, console.width - indent))
+        for number, line in enumerate(lines):
+            console.print((heading if number == 0 else Text(" " * indent)) + line)
+    commands = [renderer.action(each) for each in finding.actions]
+    for advice in commands or filter(None, [remedy(finding, renderer)]):
+        # Not wrapped: it is to be copied.
+        console.print(Text(f"{' ' * indent}{advice}", style="cyan"), soft_wrap=True)

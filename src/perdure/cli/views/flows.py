@@ -1,0 +1,299 @@
+"""Flows, reports about flow files, and unserved versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from perdure.cli.views.console import Column, ago, print_pairs, print_table
+from perdure.client.checking import StrandedVersion
+from perdure.flows.built import BuiltFlow
+from perdure.flows.yaml.parse import FlowFault
+from perdure.flows.yaml.validate import FileReport
+from perdure.model.facts import FlowRuns
+from perdure.model.graph import (
+    FAIL,
+    ApprovalNode,
+    Call,
+    DelayNode,
+    Edge,
+    Graph,
+    Node,
+    SignalNode,
+    kind_of,
+)
+from perdure.model.times import ms_text
+from perdure.render.diagram import deciders_text, delay_text
+
+
+def flow_fields(flow: BuiltFlow) -> dict[str, Any]:
+    return {"name": flow.name, "version": flow.version, "definition": flow.graph.definition}
+
+
+def listed_fields(flow: BuiltFlow) -> dict[str, Any]:
+    """A flow in a list: all but its definition."""
+    return {"name": flow.name, "version": flow.version, "nodes": len(flow.graph.nodes)}
+
+
+def module_columns(flows: Sequence[BuiltFlow]) -> list[Column]:
+    """Flows in the code at hand."""
+    nodes = [str(len(each.graph.nodes)) for each in flows]
+    return [
+        Column(title="FLOW", cells=[each.name for each in flows], room_min=12),
+        Column(title="VERSION", cells=[each.version for each in flows]),
+        Column(title="NODES", cells=nodes, rank=1, is_number=True),
+        Column(title="STARTS", cells=[", ".join(each.flows) for each in flows], rank=2, room_min=8),
+    ]
+
+
+def store_columns(flows: Sequence[FlowRuns], now: datetime, *, is_across: bool) -> list[Column]:
+    """Flows that a store has runs of; ``is_across`` when they are of several namespaces."""
+    last = [each.last_submitted_at for each in flows]
+    return [
+        Column(title="FLOW", cells=[each.flow for each in flows], room_min=12),
+        Column(title="VERSION", cells=[each.version for each in flows]),
+        Column(
+            title="NAMESPACE",
+            cells=[each.namespace if is_across else "" for each in flows],
+            rank=2,
+            room_min=9,
+        ),
+        Column(title="LIVE", cells=[str(each.live) for each in flows], is_number=True),
+        Column(title="ENDED", cells=[str(each.ended) for each in flows], is_number=True),
+        Column(
+            title="LAST",
+            cells=["" if at is None else ago(at, now) for at in last],
+            rank=1,
+            is_number=True,
+        ),
+    ]
+
+
+def print_flow(console: Console, flow: BuiltFlow) -> None:
+    pairs = [("flow", flow.name), ("version", flow.version)]
+    children = sorted(flow.flows)
+    print_pairs(console, [*pairs, *(("starts", text) for text in children)])
+    console.print()
+    print_table(console, flow_node_columns(flow.graph))
+    console.print()
+    console.print(flow.mermaid().rstrip(), soft_wrap=True)
+
+
+def flow_node_columns(graph: Graph) -> list[Column]:
+    nodes = list(graph.nodes.values())
+    after = [", ".join(map(_source, graph.incoming[node.id])) for node in nodes]
+    return [
+        Column(title="NODE", cells=[node.id for node in nodes], room_min=12),
+        Column(title="KIND", cells=[kind_of(node) for node in nodes]),
+        Column(title="DOES", cells=[does(node) for node in nodes], rank=1, room_min=10),
+        Column(title="AFTER", cells=after, rank=2, room_min=10),
+        Column(title="QUEUE", cells=[_queue(node) for node in nodes], rank=3, room_min=7),
+        Column(title="IF IT FAILS", cells=[_if_it_fails(node) for node in nodes], rank=4),
+    ]
+
+
+def does(node: Node) -> str:
+    """What it calls, or what it waits for."""
+    match node:
+        case DelayNode():
+            return f"waits {delay_text(node)}"
+        case SignalNode():
+            limit = "" if node.timeout_ms is None else f", {ms_text(node.timeout_ms)} at most"
+            return f"waits for {node.signal}{limit}"
+        case ApprovalNode():
+            return f"{node.title}, {deciders_text(node)}"
+        case _:
+            body = _body(node)
+            return body.task if isinstance(body, Call) else body.text
+
+
+def _source(edge: Edge) -> str:
+    return f"{edge.source}:{edge.port}" if edge.port else edge.source
+
+
+def _body(node: Any) -> Any:
+    return getattr(node, "call", None) or getattr(node, "body", None)
+
+
+def _queue(node: Node) -> str:
+    body = _body(node)
+    return body.queue if isinstance(body, Call) else ""
+
+
+def _if_it_fails(node: Node) -> str:
+    match getattr(node, "on_error", FAIL):
+        case "fail":
+            return ""
+        case "continue":
+            return "goes on"
+        case port:
+            return f"port {port}"
+
+
+def report_fields(report: FileReport) -> dict[str, Any]:
+    return {
+        "file": report.file,
+        "ok": not report.errors,
+        "flow": report.flow or None,
+        "version": report.version,
+        "nodes": report.nodes,
+        "tasks": report.tasks,
+        "unchecked": report.unchecked,
+        "secrets": report.secrets,
+        "errors": [_fault_fields(fault) for fault in report.errors],
+        "warnings": report.warnings,
+    }
+
+
+def _fault_fields(fault: FlowFault) -> dict[str, Any]:
+    return {
+        "code": fault.fault.code,
+        "file": fault.file or None,
+        "line": fault.line or None,
+        "column": fault.column or None,
+        "node": fault.node or None,
+        "message": fault.message,
+    }
+
+
+def print_reports(console: Console, reports: Sequence[FileReport]) -> None:
+    for report in reports:
+        for fault in report.errors:
+            _print_line(console, _fault_place(report, fault), "error", "red", _fault_text(fault))
+        for warning in report.warnings:
+            _print_line(console, report.file, "warning", "yellow", warning)
+        if not report.errors:
+            _print_line(console, report.file, "ok", "green", _report_summary(report))
+            _print_needs(console, report)
+    errors = sum(len(report.errors) for report in reports)
+    warnings = sum(len(report.warnings) for report in reports)
+    told = [_counted(len(reports), "file"), _counted(errors, "error")]
+    told += [_counted(warnings, "warning")] if warnings else []
+    console.print(", ".join(told), style="bold red" if errors else "bold green")
+
+
+def _fault_place(report: FileReport, fault: FlowFault) -> str:
+    file = fault.file or report.file
+    return f"{file}:{fault.line}:{fault.column}" if fault.line else file
+
+
+def _fault_text(fault: FlowFault) -> str:
+    return f"node {fault.node!r}: {fault.message}" if fault.node else fault.message
+
+
+def _report_summary(report: FileReport) -> str:
+    version = f"@{report.version}" if report.version else ""
+    return f"{report.flow}{version}, {_counted(report.nodes, 'node')}"
+
+
+def _print_needs(console: Console, report: FileReport) -> None:
+    checked = [task for task in report.tasks if task not in report.unchecked]
+    for title, names in (
+        ("tasks", checked),
+        ("not checked", report.unchecked),
+        ("secrets", report.secrets),
+    ):
+        if names:
+            console.print(f"  {title}: {', '.join(names)}", soft_wrap=True)
+
+
+def _print_line(console: Console, place: str, word: str, style: str, text: str) -> None:
+    line = Text(f"{place} ").append(word, style=style).append(f" {' '.join(text.split())}")
+    console.print(line, soft_wrap=True)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+EXAMPLES_MAX = 3
+"""How many ids, or reasons, are shown to people for each version."""
+
+
+def check_fields(found: Sequence[StrandedVersion]) -> list[dict[str, Any]]:
+    return [
+        {
+            "namespace": each.namespace,
+            "flow": each.flow,
+            "version": each.version,
+            "count": len(each.runs),
+            "nearest": each.nearest,
+            "migratable": each.migratable,
+            "runs": each.runs,
+        }
+        for each in found
+    ]
+
+
+def print_check(
+    console: Console, found: Sequence[StrandedVersion], live: int, *, is_across: bool
+) -> None:
+    """``live`` is how many runs are under way, with those that were not found wanting."""
+    if not live:
+        console.print("no runs are under way")
+        return
+    if not found:
+        console.print(f"the code at hand can go on with {_all(live)} under way", style="green")
+        return
+    print_table(console, version_columns(found, is_across=is_across))
+    for each in found:
+        _print_reasons(console, each)
+    wanting = sum(len(each.runs) for each in found)
+    console.print()
+    console.print(
+        f"the code at hand cannot go on with {wanting} of {live} runs under way: keep workers of "
+        "their versions, or migrate them (perdure runs migrate ID --to MODULE:FLOW)",
+        style="bold red",
+    )
+
+
+def version_columns(found: Sequence[StrandedVersion], *, is_across: bool) -> list[Column]:
+    return [
+        Column(title="RUNS OF", cells=[f"{each.flow}@{each.version}" for each in found]),
+        Column(
+            title="NAMESPACE",
+            cells=[each.namespace if is_across else "" for each in found],
+            rank=2,
+            room_min=9,
+        ),
+        Column(title="COUNT", cells=[str(len(each.runs)) for each in found], is_number=True),
+        Column(title="NEAREST", cells=[each.nearest or "none" for each in found]),
+        Column(
+            title="MIGRATABLE", cells=[_migratable(each) for each in found], rank=1, is_number=True
+        ),
+        Column(title="RUNS", cells=[_examples(each) for each in found], rank=3, room_min=12),
+    ]
+
+
+def _migratable(version: StrandedVersion) -> str:
+    return "" if version.nearest is None else f"{version.migratable}/{len(version.runs)}"
+
+
+def _examples(version: StrandedVersion) -> str:
+    shown = ", ".join(run.id for run in version.runs[:EXAMPLES_MAX])
+    return f"{shown}, …" if len(version.runs) > EXAMPLES_MAX else shown
+
+
+def _print_reasons(console: Console, version: StrandedVersion) -> None:
+    """Why runs of a version cannot be migrated: each reason once, with a run it is true of."""
+    first: dict[str, str] = {}
+    for run in version.runs:
+        for reason in run.differences:
+            first.setdefault(reason, run.id)
+    if not first:
+        return
+    console.print()
+    console.print(f"not to be migrated from {version.flow}@{version.version}:", style="bold")
+    for reason, id in islice(first.items(), EXAMPLES_MAX):
+        console.print(f"  {id}: {reason}", soft_wrap=True)
+    if len(first) > EXAMPLES_MAX:
+        console.print(f"  and {len(first) - EXAMPLES_MAX} more: --json has them all", style="dim")
+
+
+def _all(live: int) -> str:
+    return "the one run" if live == 1 else f"all {live} runs"

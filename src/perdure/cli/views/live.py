@@ -1,0 +1,359 @@
+"""One snapshot of a run as lines, one for each node: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from perdure.cli.renderer import CliRenderer
+from perdure.cli.views.console import ago, ahead
+from perdure.cli.views.runs import in_words
+from perdure.client.run_sights import RunSight
+from perdure.model.graph import Graph
+from perdure.model.ids import Key
+from perdure.model.job import HELD, Job, Status
+from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
+from perdure.model.value import Value
+from perdure.model.worker import WorkerState, is_live
+from perdure.operations.insight.explain import wait_actions
+
+BRANCH, LAST_BRANCH, BESIDE, CLEAR = "├ ", "╰ ", "│ ", "  "
+GOES_ON = str.maketrans("├╰", "│ ")
+"""From what is drawn before a node to what is drawn before lines that belong to it."""
+
+
+class Place(Value):
+    """A node, and what is drawn before its name to show which branch it is in."""
+
+    node: str
+    guide: str = ""
+
+
+def places(graph: Graph) -> list[Place]:
+    """All nodes: branches one below the other and set in, what joins them back below their fork.
+
+    A join belongs to the node that every way to it leads through, however the branches between
+    are entangled.
+    """
+    before = {id: _sources(graph, id) for id in graph.nodes}
+    owners = _owners(before)
+    below: dict[str | None, list[str]] = {}
+    for id, owner in owners.items():
+        below.setdefault(owner, []).append(id)
+    return list(_walked(graph, before, below))
+
+
+def _sources(graph: Graph, id: str) -> list[str]:
+    return list(dict.fromkeys(edge.source for edge in graph.incoming[id]))
+
+
+def _owners(before: dict[str, list[str]]) -> dict[str, str | None]:
+    """Of each node the nearest one that every way to it leads through; None: there is none."""
+    owners: dict[str, str | None] = {}
+    depths: dict[str | None, int] = {None: 0}
+    for id, sources in before.items():  # nodes come behind those that they follow
+        known: list[str | None] = [source for source in sources if source in owners]
+        owner = known[0] if known else None
+        for other in known[1:]:
+            owner = _shared(owner, other, owners, depths)
+        owners[id] = owner
+        depths[id] = depths[owner] + 1
+    return owners
+
+
+def _shared(
+    one: str | None,
+    other: str | None,
+    owners: dict[str, str | None],
+    depths: dict[str | None, int],
+) -> str | None:
+    while one != other:
+        if depths[one] < depths[other]:
+            one, other = other, one
+        assert one is not None
+        one = owners[one]
+    return one
+
+
+def _walked(
+    graph: Graph, before: dict[str, list[str]], below: dict[str | None, list[str]]
+) -> Iterator[Place]:
+    to_visit = [(id, "", "") for id in reversed(below.get(None, []))]
+    while to_visit:
+        id, guide, rest = to_visit.pop()
+        yield Place(node=id, guide=guide)
+        branches = [each for each in below.get(id, []) if len(before[each]) == 1]
+        joins = [each for each in below.get(id, []) if len(before[each]) > 1]
+        is_fork = len({edge.target for edge in graph.outgoing[id]}) > 1
+        following = []
+        for number, branch in enumerate(branches, start=1):
+            if not is_fork:
+                following.append((branch, rest, rest))
+            elif number < len(branches):
+                following.append((branch, rest + BRANCH, rest + BESIDE))
+            else:
+                following.append((branch, rest + LAST_BRANCH, rest + CLEAR))
+        following += [(join, rest, rest) for join in joins]
+        to_visit.extend(reversed(following))
+
+
+PARTS_MAX = 8
+"""How many items of a map are shown below it."""
+
+
+class Look(StrEnum):
+    """What a node looks like; the statuses of nodes, with live ones told apart."""
+
+    TO_COME = "to come"
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    ASKING = "asking"
+    PAUSED = "paused"
+    UNDOING = "undoing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
+
+
+LIVE = frozenset(
+    {Look.QUEUED, Look.RUNNING, Look.RETRYING, Look.WAITING, Look.ASKING, Look.UNDOING}
+)
+_LOOKS = {
+    WaitKind.APPROVAL: Look.ASKING,
+    WaitKind.CHILD: Look.RUNNING,
+    WaitKind.OUTSIDE: Look.WAITING,
+    WaitKind.SIGNAL: Look.WAITING,
+    WaitKind.TIMER: Look.WAITING,
+}
+_BY_STATUS = {
+    NodeStatus.COMPLETED: Look.COMPLETED,
+    NodeStatus.FAILED: Look.FAILED,
+    NodeStatus.SKIPPED: Look.SKIPPED,
+    NodeStatus.BLOCKED: Look.BLOCKED,
+    NodeStatus.CANCELLED: Look.CANCELLED,
+}
+
+
+class Line(Value):
+    """One node, or one item of a map."""
+
+    name: str
+    look: Look
+    guide: str = ""
+    is_part: bool = False
+    share: float | None = None
+    """How much is done, from 0 to 1, where that is known."""
+    amount: str = ""
+    """The same in words: ``17/24``, ``40%``, ``iteration 3``."""
+    note: str = ""
+    """Who is at it, since when."""
+    remark: str = ""
+    """What somebody should read: a question, an error."""
+    command: str = ""
+    """What would let it go on."""
+
+
+def lines_of(sight: RunSight, options: str = "") -> list[Line]:
+    """Every node of the run, in the order of the work, with the items that are at work.
+
+    ``options`` are those that commands need to find the run.
+    """
+    jobs: dict[str, list[tuple[Key, Job]]] = {}
+    for job in sight.jobs:
+        if job.node is not None and job.node.key in sight.state.live:
+            key = Key.parse(job.node.key)
+            jobs.setdefault(key.node, []).append((key, job))
+    waits: dict[str, list[Wait]] = {}
+    for wait in sight.waits:
+        key = Key.parse(wait.key)
+        if wait.key in sight.state.live and not key.part:
+            waits.setdefault(key.node, []).append(wait)
+    renderer = CliRenderer(options)
+    lines: list[Line] = []
+    for place in places(sight.graph):
+        node = place.node
+        at = _Node(sight, node, jobs.get(node, []), waits.get(node, []), renderer)
+        lines += at.lines(place.guide)
+    return lines
+
+
+class _Node:
+    """One node of a sight, with its own jobs and waits."""
+
+    def __init__(
+        self,
+        sight: RunSight,
+        id: str,
+        jobs: list[tuple[Key, Job]],
+        waits: list[Wait],
+        renderer: CliRenderer,
+    ) -> None:
+        self._sight = sight
+        self._renderer = renderer
+        self._id = id
+        self._state: NodeState | None = sight.state.nodes.get(id)
+        self._map: MapState | None = sight.state.maps.get(id)
+        self._is_undone = any(key.part == "undo" for key, _ in jobs)
+        self._jobs = [(key, job) for key, job in jobs if key.part in ("", "check", "undo")]
+        self._waits = waits
+
+    def lines(self, guide: str) -> Iterator[Line]:
+        look = self._look()
+        share, amount = self._done(look)
+        remark, command = self._remark(look)
+        yield Line(
+            name=self._id,
+            look=look,
+            guide=guide,
+            share=share,
+            amount=amount,
+            note=self._note(look),
+            remark=remark,
+            command=command,
+        )
+        if self._map is not None and look in LIVE:
+            at_work = [each for each in self._jobs if look_of(each[1]) is not Look.QUEUED]
+            at_work.sort(key=lambda each: self._interest(*each), reverse=True)
+            for key, job in at_work[:PARTS_MAX]:
+                yield self._part(key, job, guide)
+
+    def _look(self) -> Look:
+        if self._state is None:
+            return Look.TO_COME
+        if self._state.status is not NodeStatus.LIVE:
+            return Look.UNDOING if self._is_undone else _BY_STATUS[self._state.status]
+        if self._sight.state.is_paused:
+            return Look.PAUSED
+        looks = {look_of(job) for _, job in self._jobs} | {
+            _LOOKS[wait.kind] for wait in self._waits
+        }
+        for look in (Look.RUNNING, Look.ASKING, Look.WAITING, Look.RETRYING):
+            if look in looks:
+                return look
+        return Look.QUEUED
+
+    def _done(self, look: Look) -> tuple[float | None, str]:
+        if self._map is not None:
+            done, count = len(self._map.refs), self._map.count
+            return (done / count if count and look in LIVE else None), f"{done}/{count}"
+        if self._state is not None and self._state.iteration:
+            return None, f"iteration {self._state.iteration}"
+        return _progress(self._jobs[0][1]) if self._jobs else (None, "")
+
+    def _note(self, look: Look) -> str:
+        if look not in LIVE:
+            port = "" if self._state is None else self._state.port
+            return f"port {port}" if port else ""
+        if self._map is not None:
+            looks = [look_of(job) for _, job in self._jobs]
+            return _counted([*looks, *(_LOOKS[wait.kind] for wait in self._waits)])
+        return _who(self._jobs[0][1], self._sight.now) if self._jobs else ""
+
+    def _remark(self, look: Look) -> tuple[str, str]:
+        if self._waits and look in LIVE:
+            return waits_for(self._waits[0], self._sight.now, self._renderer)
+        failure = self._sight.failures.get(self._id)
+        if look is Look.FAILED:
+            failure = failure or self._sight.state.failure
+            return ("" if failure is None else in_words(failure)), ""
+        if self._map is not None or not self._jobs:
+            return "", ""
+        return _trouble(self._sight, *self._jobs[0]), ""
+
+    def _interest(self, key: Key, job: Job) -> tuple[bool, bool, float]:
+        """Which items are to be seen first: those in trouble, taken over, about to be done."""
+        return bool(_trouble(self._sight, key, job)), job.deaths > 0, job.progress.percent
+
+    def _part(self, key: Key, job: Job, guide: str) -> Line:
+        share, amount = _progress(job)
+        return Line(
+            name=key.text,
+            look=look_of(job),
+            guide=guide.translate(GOES_ON) + "  ",
+            is_part=True,
+            share=share,
+            amount=amount,
+            note=_who(job, self._sight.now),
+            remark=_trouble(self._sight, key, job),
+        )
+
+
+def look_of(job: Job) -> Look:
+    """What a job of a run looks like that is live."""
+    if job.status in HELD:
+        return Look.RUNNING
+    return Look.RETRYING if job.status is Status.SCHEDULED and job.failures else Look.QUEUED
+
+
+def is_silent(worker: WorkerState, now: datetime) -> bool:
+    """It has missed signs of life, of which there are several in the span of a lease."""
+    return not is_live(worker, now, leases=0.5)
+
+
+def _progress(job: Job) -> tuple[float | None, str]:
+    percent = job.progress.percent
+    is_told = job.status in HELD and percent
+    return (percent / 100, f"{percent:.0f}%") if is_told else (None, "")
+
+
+def _who(job: Job, now: datetime) -> str:
+    parts = []
+    if job.status in HELD:
+        since = "" if job.started_at is None else f" {ago(job.started_at, now)}"
+        parts.append(f"{job.worker}{since}")
+    if job.deaths:
+        parts.append("taken over" if job.status in HELD else "its worker died")
+    if job.attempt > 1:
+        parts.append(f"try {job.attempt}")
+    if job.status in HELD and job.progress.message:
+        parts.append(job.progress.message)
+    return ", ".join(parts)
+
+
+def _counted(looks: Sequence[Look]) -> str:
+    counts = Counter(looks)
+    order = sorted(counts, key=lambda look: look is not Look.RUNNING)
+    return ", ".join(f"{counts[look]} {look}" for look in order)
+
+
+def _trouble(sight: RunSight, key: Key, job: Job) -> str:
+    """Why a job is not simply at work."""
+    if job.status in HELD:
+        return _silence(sight, job)
+    failure = sight.failures.get(key.text)
+    if look_of(job) is not Look.RETRYING or failure is None:
+        return ""
+    return f"{in_words(failure)}; again in {ahead(job.ready_at, sight.now)}"
+
+
+def _silence(sight: RunSight, job: Job) -> str:
+    for worker in sight.workers:
+        if worker.info.id == job.worker and is_silent(worker, sight.now):
+            left = ahead(job.lease_until or sight.now, sight.now)
+            return f"{job.worker} is silent; others take over in {left}"
+    return ""
+
+
+def waits_for(wait: Wait, now: datetime, renderer: CliRenderer) -> tuple[str, str]:
+    """What is waited for, and the command that ends it."""
+    until = "" if wait.due_at is None else f", {ahead(wait.due_at, now)} at most"
+    command = " or ".join(map(renderer.action, wait_actions(wait)))
+    match wait.kind:
+        case WaitKind.APPROVAL:
+            who = ", ".join(wait.deciders) or "anyone"
+            return f"asks {who}: {wait.name}{until}", command
+        case WaitKind.SIGNAL:
+            return f"waits for the signal {wait.name}{until}", command
+        case WaitKind.OUTSIDE:
+            return f"waits for a report{until}", command
+        case WaitKind.CHILD:
+            return f"waits for the run {wait.name}", command
+        case WaitKind.TIMER:
+            left = "" if wait.due_at is None else ahead(wait.due_at, now)
+            return f"goes on in {left}", command

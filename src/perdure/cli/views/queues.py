@@ -1,0 +1,82 @@
+"""Queues and workers as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.cli.views.console import (
+    Column,
+    _least_width,
+    ago,
+)
+from perdure.model.job import Status
+from perdure.model.worker import WorkerState, is_live
+
+
+def queue_columns(
+    queues: Mapping[str, Mapping[Status, int]], paused: set[str], width: int
+) -> list[Column]:
+    """Counts by queue and status: a column for each status that has jobs, or a row if too wide."""
+    crossed = _queue_rows(queues, paused)
+    return crossed if _least_width(crossed) <= width else _status_rows(queues, paused)
+
+
+def _queue_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
+    used = [status for status in Status if any(counts.get(status) for counts in queues.values())]
+    names = [f"{name} (paused)" if name in paused else name for name in queues]
+    columns = [Column(title="QUEUE", cells=[*names, "total"], room_min=10)]
+    for status in used:
+        counts = [each.get(status, 0) for each in queues.values()]
+        cells = [str(count or "") for count in counts]
+        columns.append(
+            Column(title=status.value.upper(), cells=[*cells, str(sum(counts))], is_number=True)
+        )
+    return columns
+
+
+def _status_rows(queues: Mapping[str, Mapping[Status, int]], paused: set[str]) -> list[Column]:
+    rows = [
+        (f"{name} (paused)" if name in paused else name, status, str(count))
+        for name, counts in queues.items()
+        for status, count in (*sorted(counts.items()), *([] if counts else [("", 0)]))
+    ]
+    return [
+        Column(title="QUEUE", cells=[row[0] for row in rows], room_min=10),
+        Column(title="STATUS", cells=[row[1] for row in rows]),
+        Column(title="COUNT", cells=[row[2] for row in rows], is_number=True),
+    ]
+
+
+def worker_fields(worker: WorkerState, now: datetime) -> dict[str, Any]:
+    """A worker as JSON shows it."""
+    return {"state": worker_state(worker, now), **msgspec.structs.asdict(worker)}
+
+
+def worker_state(worker: WorkerState, now: datetime) -> str:
+    return "live" if is_live(worker, now) else "silent"
+
+
+def worker_columns(
+    workers: Sequence[WorkerState], now: datetime, *, is_across: bool
+) -> list[Column]:
+    infos = [worker.info for worker in workers]
+    running = [f"{len(worker.running)}/{worker.info.concurrency}" for worker in workers]
+    namespaces = [info.namespace if is_across else "" for info in infos]
+    return [
+        Column(title="WORKER", cells=[info.id for info in infos], room_min=16),
+        Column(title="NAMESPACE", cells=namespaces, rank=1, room_min=9),
+        Column(title="HOST", cells=[info.host for info in infos], rank=5, room_min=8),
+        Column(title="PID", cells=[str(info.pid) for info in infos], rank=3, is_number=True),
+        Column(title="STATE", cells=[worker_state(worker, now) for worker in workers]),
+        Column(title="RUNS", cells=running, is_number=True),
+        Column(title="UP", cells=[ago(each.started_at, now) for each in workers], is_number=True),
+        Column(
+            title="SEEN", cells=[ago(each.seen_at, now) for each in workers], is_number=True, rank=2
+        ),
+        Column(title="QUEUES", cells=[",".join(each.queues) for each in infos], rank=4, room_min=8),
+        Column(title="TAGS", cells=[",".join(each.tags or ()) for each in infos], rank=6),
+    ]

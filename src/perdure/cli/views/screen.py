@@ -1,0 +1,408 @@
+"""A run drawn in place in a terminal, or a line for each event elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from textwrap import wrap
+from typing import Protocol
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from perdure.cli.output import ExitCode, error_line, tell
+from perdure.cli.renderer import CliRenderer
+from perdure.cli.views.console import STYLES, ago, json_line, took
+from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
+from perdure.cli.views.runs import EventLines, about
+from perdure.client.blocking import RunHandle
+from perdure.client.run_records import EventRecord
+from perdure.client.run_results import run_ended_badly
+from perdure.client.run_sights import RunSight
+from perdure.model.ids import WorkerId
+from perdure.model.job import HELD
+from perdure.model.run import NodeStatus, RunStatus, WaitKind
+from perdure.model.value import Value
+from perdure.model.worker import WorkerState, is_live
+
+WIDE = 70
+"""From this width on there is room for bars and notes beside the nodes."""
+BAR_WIDTH = 12
+AMOUNT_WIDTH = 7
+WORD_WIDTH = max(map(len, Look))
+REMARK_LINES_MAX = 3
+EVENTS_MIN, EVENTS_MAX = 2, 5
+"""Of the latest events so many are shown, as there is room."""
+WORKERS_MAX = 12
+"""With more of them only their number is told."""
+SMALLEST_HEIGHT = 8
+
+LOOK_STYLES: dict[Look, str] = {
+    Look.TO_COME: "dim",
+    Look.QUEUED: "cyan",
+    Look.RUNNING: "yellow",
+    Look.RETRYING: "yellow",
+    Look.WAITING: "cyan",
+    Look.ASKING: "bold magenta",
+    Look.PAUSED: "magenta",
+    Look.UNDOING: "yellow",
+    Look.COMPLETED: "green",
+    Look.FAILED: "bold red",
+    Look.SKIPPED: "dim",
+    Look.BLOCKED: "dim",
+    Look.CANCELLED: "dim",
+}
+
+
+class Signs(Value):
+    """The characters to draw with."""
+
+    looks: dict[Look, str]
+    full: str
+    empty: str
+    arrow: str
+    alive: str
+    dead: str
+    more: str
+    plain: bool = False
+
+    def drawn(self, guide: str) -> str:
+        return guide.translate(_PLAIN_GUIDES) if self.plain else guide
+
+
+_PLAIN_GUIDES = str.maketrans("├╰│", "|`|")
+UNICODE = Signs(
+    looks=dict(zip(Look, "·○●↻…?‖↶✓✗––×", strict=True)),
+    full="━",
+    empty="─",
+    arrow="→",
+    alive="●",
+    dead="✗",
+    more="…",
+)
+ASCII = Signs(
+    looks=dict(zip(Look, ".o*~:?=<+x--x", strict=True)),
+    full="#",
+    empty="-",
+    arrow=">",
+    alive="*",
+    dead="x",
+    more="...",
+    plain=True,
+)
+
+
+class LiveView:
+    """What rich draws: a sight, with the latest events, as large as the terminal allows."""
+
+    def __init__(
+        self,
+        sight: RunSight,
+        events: Sequence[EventRecord],
+        *,
+        options: str = "",
+        footer: Sequence[Text] = (),
+    ) -> None:
+        self._sight = sight
+        self._events = events
+        self._options = options
+        self._footer = footer
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        signs = ASCII if options.ascii_only else UNICODE
+        width = options.max_width
+        footer = [part for line in self._footer for part in line.wrap(console, width)]
+        height = max(SMALLEST_HEIGHT, console.size.height - 1 - len(footer))
+        lines = lines_of(self._sight, self._options)
+        yield from screen(self._sight, lines, self._events, (width, height), signs)
+        yield from footer
+
+
+def screen(
+    sight: RunSight,
+    lines: Sequence[Line],
+    events: Sequence[EventRecord],
+    size: tuple[int, int],
+    signs: Signs,
+) -> list[Text]:
+    """The whole picture, no wider and no higher than ``size``."""
+    width, height = size
+    head = [_title(sight, width), *_workers(sight, width, signs), Text()]
+    wanted = sum(_height(each, width) for each in lines)
+    left = height - len(head) - 1
+    count = min(EVENTS_MAX, len(events), max(EVENTS_MIN, left - wanted))
+    tail = [_event_line(event, width) for event in list(events)[len(events) - count :]]
+    gap = [Text()] if tail else []
+    return [*head, *_node_lines(lines, width, left - len(tail), signs), *gap, *tail]
+
+
+def _title(sight: RunSight, width: int) -> Text:
+    run = sight.run
+    reached = sight.state.nodes.values()
+    over = sum(node.status is not NodeStatus.LIVE for node in reached)
+    line = Text()
+    line.append(run.id, style="bold")
+    line.append(f" of {run.flow} " if width >= WIDE else " ")
+    line.append(run.status.value, style=STYLES[run.status])
+    line.append(f" {took((run.finished_at or sight.now) - run.created_at)}")
+    line.append(f", {over}/{len(sight.graph.nodes)} nodes", style="dim")
+    return _cut(line, width)
+
+
+def _workers(sight: RunSight, width: int, signs: Signs) -> Iterator[Text]:
+    """Who is there, and how much of this run each has in hand."""
+    if sight.state.is_ended:
+        return
+    held = Counter(job.worker for job in sight.jobs if job.status in HELD)
+    shown = sorted(
+        (each for each in sight.workers if _matters(each, sight, held)),
+        key=lambda each: each.info.id,
+    )
+    alive = [each for each in shown if not is_silent(each, sight.now)]
+    if not alive:
+        yield _cut(Text("no live worker", style="red"), width)
+    if len(shown) > WORKERS_MAX:
+        busy = sum(bool(held[each.info.id]) for each in alive)
+        yield _cut(Text(f"{len(alive)} workers, {busy} of them at this run", style="dim"), width)
+        return
+    parts = []
+    for worker in shown:
+        if is_silent(worker, sight.now):
+            text = f"{signs.dead} {worker.info.id} silent {ago(worker.seen_at, sight.now)}"
+            parts.append(Text(text, style="red"))
+        else:
+            count = held[worker.info.id]
+            work = f"{count} {'job' if count == 1 else 'jobs'}" if count else "idle"
+            parts.append(Text(f"{signs.alive} {worker.info.id} {work}", style="green"))
+    yield from _wrapped(parts, width)
+
+
+def _matters(worker: WorkerState, sight: RunSight, held: Counter[WorkerId | None]) -> bool:
+    """Whether a worker is at work, or was a moment ago."""
+    return bool(held[worker.info.id]) or is_live(worker, sight.now, leases=4)
+
+
+def _wrapped(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    line = Text()
+    for part in parts:
+        if line and cell_len(line.plain) + 2 + cell_len(part.plain) > width:
+            yield _cut(line, width)
+            line = Text()
+        line.append_text(Text("  ") if line else Text()).append_text(part)
+    if line:
+        yield _cut(line, width)
+
+
+# The nodes
+
+
+def _node_lines(lines: Sequence[Line], width: int, room: int, signs: Signs) -> list[Text]:
+    shown = fit_lines(lines, room, width)
+    longest = max((cell_len(_name(each, signs)) for each in lines), default=0)
+    # In a narrow terminal names and states are all there is.
+    widest = width // 3 if width >= WIDE else width - WORD_WIDTH - AMOUNT_WIDTH - 2
+    name_width = min(longest, max(12, widest))
+    drawn = [text for each in shown for text in _drawn(each, name_width, width, signs)]
+    hidden = Counter(each.look for each in lines if not each.is_part)
+    hidden.subtract(each.look for each in shown if not each.is_part)
+    if counts := ", ".join(f"{hidden[look]} {look}" for look in Look if hidden[look]):
+        drawn.append(_cut(Text(f"{signs.more} and {counts}", style="dim"), width))
+    return drawn
+
+
+def fit_lines(lines: Sequence[Line], room: int, width: int) -> list[Line]:
+    """Those for which there is room: what is at work or failed, then what is nearest to it.
+
+    Items of maps go first. One line is left for telling what is hidden.
+    """
+    if sum(_height(each, width) for each in lines) <= room:
+        return list(lines)
+    urgent = [at for at, each in enumerate(lines) if _is_urgent(each)] or [0]
+    nearness = {at: min(abs(at - other) for other in urgent) for at in range(len(lines))}
+    left, kept = room - 1, set()
+    for at in sorted(nearness, key=lambda at: (lines[at].is_part, nearness[at], at)):
+        if (needed := _height(lines[at], width)) > left:
+            break
+        left -= needed
+        kept.add(at)
+    return [each for at, each in enumerate(lines) if at in kept]
+
+
+def _is_urgent(line: Line) -> bool:
+    return not line.is_part and (line.look in LIVE or line.look is Look.FAILED)
+
+
+def _height(line: Line, width: int) -> int:
+    return 1 + len(_remarked(line, width)) + len(_folded(line, width))
+
+
+def _remarked(line: Line, width: int) -> list[str]:
+    room = max(8, width - len(line.guide) - 2)
+    return wrap(line.remark, room, max_lines=REMARK_LINES_MAX, placeholder=" …")
+
+
+def _folded(line: Line, width: int) -> list[str]:
+    """A command in as many pieces as it needs: cut off it would be of no use."""
+    room = max(8, width - len(line.guide) - 4)
+    return [line.command[at : at + room] for at in range(0, len(line.command), room)]
+
+
+def _name(line: Line, signs: Signs) -> str:
+    return f"{signs.drawn(line.guide)}{signs.looks[line.look]} {line.name}"
+
+
+def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Text]:
+    style = LOOK_STYLES[line.look]
+    guide, sign = signs.drawn(line.guide), signs.looks[line.look]
+    text = Text().append(guide, style="dim").append(f"{sign} ", style=style)
+    room = max(4, name_width - cell_len(text.plain))
+    text.append(_sized(line.name, room, signs), style="dim" if line.look is Look.TO_COME else "")
+    text.append(f" {line.look:{WORD_WIDTH}}", style=style)
+    if width >= WIDE:
+        text.append(" ")
+        text.append_text(_bar(line, signs))
+    text.append(f" {line.amount:>{AMOUNT_WIDTH}}")
+    if width >= WIDE and line.note:
+        text.append(f"  {line.note}", style="dim")
+    text.rstrip()
+    yield _cut(text, width)
+    indent = f"{signs.drawn(line.guide.translate(GOES_ON))}  "
+    for piece in _remarked(line, width):
+        said = Text().append(indent, style="dim").append(piece, style=_remark_style(line))
+        yield _cut(said, width)
+    for number, piece in enumerate(_folded(line, width)):
+        mark = " " if number else signs.arrow
+        command = Text().append(indent, style="dim").append(f"{mark} {piece}", style="bold")
+        yield _cut(command, width)
+
+
+def _remark_style(line: Line) -> str:
+    return "red" if line.look in (Look.FAILED, Look.RETRYING) or not line.command else ""
+
+
+def _bar(line: Line, signs: Signs) -> Text:
+    if line.share is None:
+        return Text(" " * BAR_WIDTH)
+    full = round(BAR_WIDTH * min(1.0, line.share))
+    text = Text(signs.full * full, style=LOOK_STYLES[line.look])
+    return text.append(signs.empty * (BAR_WIDTH - full), style="dim")
+
+
+def _sized(text: str, width: int, signs: Signs) -> str:
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    end = signs.more[:1]
+    return set_cell_size(text, width - len(end)) + end
+
+
+# The latest events
+
+
+def _event_line(event: EventRecord, width: int) -> Text:
+    line = Text().append(f"{event.at.astimezone():%H:%M:%S} ", style="dim")
+    line.append(event.kind.replace("_", " "))
+    line.append(f" {event.key}" if event.key else "", style="bold")
+    line.append(f" {about(event)}".rstrip(), style="dim")
+    return _cut(line, width)
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    line.no_wrap = True
+    return line
+
+
+_EXITS = {
+    RunStatus.COMPLETED: ExitCode.OK,
+    RunStatus.FAILED: ExitCode.REFUSED,
+    RunStatus.CANCELLED: ExitCode.CANCELLED,
+    RunStatus.SKIPPED: ExitCode.SKIPPED,
+}
+_FOR_OTHERS = (WaitKind.APPROVAL, WaitKind.SIGNAL, WaitKind.OUTSIDE)
+"""Waits that somebody has to end."""
+
+
+class Screen(Protocol):
+    """Where a run is seen."""
+
+    def show(self, sight: RunSight) -> None: ...
+
+
+class NoScreen:
+    """Nobody looks on."""
+
+    def show(self, sight: RunSight) -> None:
+        pass
+
+
+class PlainScreen:
+    """A line for each event, and one for each thing that somebody has to do."""
+
+    def __init__(self, console: Console, options: str = "") -> None:
+        self._console = console
+        self._renderer = CliRenderer(options)
+        self._lines = EventLines(console)
+        self._told: set[tuple[str, str]] = set()
+
+    def show(self, sight: RunSight) -> None:
+        for event in sight.events:
+            self._lines.print(event)
+        for wait in sight.waits:
+            place = (wait.key, wait.opened_at.isoformat())
+            if wait.kind in _FOR_OTHERS and place not in self._told:
+                self._told.add(place)
+                what, command = waits_for(wait, sight.now, self._renderer)
+                self._console.print(f"      {wait.key} {what}: {command}", soft_wrap=True)
+
+
+class LiveScreen:
+    """The whole run, drawn anew in place with every sight."""
+
+    def __init__(self, live: Live, options: str = "") -> None:
+        self._live = live
+        self._options = options
+        self._events: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
+
+    def show(self, sight: RunSight) -> None:
+        self._events.extend(sight.events)
+        view = LiveView(sight, list(self._events), options=self._options)
+        self._live.update(view, refresh=True)
+
+
+@contextmanager
+def open_screen(console: Console, options: str) -> Iterator[Screen]:
+    """The screen that fits what stdout is."""
+    if not console.is_terminal:
+        yield PlainScreen(console, options)
+        return
+    # Drawn with each sight and not by a thread: between two there is nothing new to see.
+    with Live(console=console, auto_refresh=False) as live:
+        yield LiveScreen(live, options)
+
+
+def follow(run: RunHandle, shown: Screen) -> RunSight:
+    """Show a run until it has ended; its last sight."""
+    for sight in run.sights():
+        shown.show(sight)
+    return sight
+
+
+def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
+    record = last.run
+    error = run_ended_badly(record)
+    if error is None:
+        duration = took((record.finished_at or last.now) - record.created_at)
+        console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)
+        console.print(f"result {json_line(last.events[-1].value)}", soft_wrap=True)
+    else:
+        show = f"perdure runs show {shlex.quote(record.id)}{options}"
+        tell(f"{error_line(error, CliRenderer(options))}. See {show}")
+    return exit_code_after(record.status)
+
+
+def exit_code_after(status: RunStatus) -> ExitCode:
+    return _EXITS[status]

@@ -1,0 +1,44 @@
+"""A timeline in the terminal: as wide as it is, in colour where it has some."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from perdure.cli.views.console import STYLES
+from perdure.model.run import ENDED
+from perdure.model.times import brief
+from perdure.render.diagram import Mark
+from perdure.render.timeline import Timeline
+from perdure.render.timeline_text import ASCII, UNICODE, timeline_lines
+
+WIDTH_ELSEWHERE = 100
+"""Where stdout is no terminal, which would say how wide it is."""
+
+
+def print_timeline(console: Console, timeline: Timeline) -> None:
+    is_unicode = console.encoding.lower().replace("-", "").startswith("utf")
+    width = console.width if console.is_terminal else WIDTH_ELSEWHERE
+    head = Text(f"{timeline.run} is ")
+    head.append(timeline.status.value, style=STYLES[timeline.status])
+    begun = f"{timeline.begun_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    took = brief(timeline.until - timeline.begun_at)
+    goes_on = "" if timeline.status in ENDED else " so far"
+    head.append(f"; begun {begun}, {took}{goes_on}")
+    console.print(head, soft_wrap=True)
+    for line in timeline_lines(timeline, width, UNICODE if is_unicode else ASCII):
+        text = Text()
+        for piece in line:
+            text.append(piece.text, style=_style(piece.mark))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+
+
+def _style(mark: Mark | None) -> str:
+    match mark:
+        case None:
+            return ""
+        case Mark.NOT_REACHED:
+            return "dim"
+        case _:
+            return STYLES[mark.value]
