@@ -159,18 +159,60 @@ class TestExitCodes:
         assert_told(perdure("depth", "--namespace", ""), 2, "namespace")
 
 
+class TestBadUsage:
+    @pytest.mark.parametrize(
+        "words, code, name",
+        [
+            (["jobs", "list", "--colour"], "cli.unknown_option", "--colour"),
+            (["--json", "jobs", "list"], "cli.misplaced_option", "--json"),
+            (["jobz"], "cli.unknown_command", "jobz"),
+            (["runs", "show"], "cli.missing", "ID"),
+            (["prune"], "cli.missing", "--older-than"),
+            (["jobs", "list", "--limit", "x"], "cli.invalid_value", "--limit"),
+            (["jobs", "list", "--status", "lost"], "argument.choice", "--status"),
+            (["jobs", "show", "a", "b"], "cli.usage", None),
+        ],
+    )
+    def test_is_json_with_a_code_where_json_is_asked_for(
+        self, words: list[str], code: str, name: str | None, perdure: Commands
+    ) -> None:
+        answer = perdure(*words, *([] if "--json" in words else ["--json"]))
+
+        assert (answer.exit_code, answer.out) == (2, "")
+        error = json.loads(answer.error)["error"]
+        assert (error["code"], error["args"].get("name"), error["actions"]) == (code, name, [])
+
+    def test_is_text_where_json_is_an_argument(self, perdure: Commands) -> None:
+        assert_told(perdure("jobs", "show", "a", "b", "--", "--json"), 2, "extra argument")
+
+    @pytest.mark.parametrize(
+        "words, name",
+        [
+            (["prune", "--older-than", "soon"], "--older-than"),
+            (["jobs", "list", "--queue", ""], "--queue"),
+            (["queues", "pause", ""], "QUEUE"),
+        ],
+    )
+    def test_of_an_argument_names_it_as_the_command_does(
+        self, words: list[str], name: str, perdure: Commands, client: Client
+    ) -> None:
+        client.open()
+
+        assert_told(perdure(*words), 2, f"perdure: {name} must be")
+
+
 class TestOptions:
     def test_a_value_that_is_none_of_those_there_are(self, perdure: Commands) -> None:
         told = perdure("runs", "list", "--status", "bogus")
 
-        assert_told(told, 2, "invalid value for '--status': 'bogus' is not one of 'running'")
+        assert_told(told, 2, "--status must be one of 'running'", "(got 'bogus')")
 
     @pytest.mark.parametrize("before", [[], ["runs"]])
     def test_of_a_command_that_stand_before_it(self, before: list[str], perdure: Commands) -> None:
         told = perdure(*before, "--store", "sqlite:///work.db", "list")
 
         path = " ".join(["perdure", *before])
-        assert_told(told, 2, f"it goes after the command, as in {path} COMMAND --store.")
+        assert_told(told, 2, f"--store goes after the command. Write {path} COMMAND --store")
 
     def test_an_id_of_no_approval_is_quoted_once(self, perdure: Commands, client: Client) -> None:
         client.open()

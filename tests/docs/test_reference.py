@@ -293,6 +293,8 @@ def cli_options(name: str) -> dict[tuple[str, ...], str]:
         if each.param_type_name == "option" and not each.hidden and each.name != "help"
     ]
     return {
-        tuple(each.opts): "" if each.default in (None, False) else str(each.default)
+        tuple(each.opts): str(each.default)
+        if isinstance(each.default, str | int) and each.default
+        else ""
         for each in shown
     }
