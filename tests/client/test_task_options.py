@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perdure.cli.loading import Code, load
+from perdure.cli.target import Code, load
 
 from perdure import AsyncClient, Client, Flow, InvalidFlow, InvalidInput, Worker, task
 from tests.client.tasks import add
