@@ -18,7 +18,7 @@ SHOWING_RULES = {"operations.insight.explain", "operations.insight.health"}
 
 # Module that shows or makes messages -> what it reads with regular expressions or a parser.
 PARSERS = {
-    "cli.init": "the name of a folder",
+    "cli.commands.init": "the name of a folder",
     "flows.yaml.builder_faults": "sentences of the flow builder, to find the place in a file",
     "flows.yaml.dump": "texts that YAML would misread",
     "flows.yaml.parse": "escapes in JSON, and numbers in YAML",

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perdure.cli.target import Code, load
 
 from perdure import AsyncClient, Client, Flow, InvalidFlow, InvalidInput, Worker, task
+from perdure.cli.target import Code, load
 from tests.client.tasks import add
 from tests.support.refusal import refused
 
