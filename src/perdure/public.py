@@ -96,7 +96,7 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.operations.insight.explain import Explanation
 from perdure.operations.insight.health import Health
 from perdure.operations.insight.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
-from perdure.render.diagram import Picture
+from perdure.render.diagram import Diagram
 from perdure.render.timeline import Timeline
 from perdure.tasks.context import Context
 from perdure.tasks.node_type import Kind, Settings
@@ -131,6 +131,7 @@ __all__ = [
     "Context",
     "DeadlineExceeded",
     "Depth",
+    "Diagram",
     "DuplicateTask",
     "EndedCounts",
     "EventLogCorrupt",
@@ -179,7 +180,6 @@ __all__ = [
     "PayloadTooLarge",
     "PerdureError",
     "Permanent",
-    "Picture",
     "Progress",
     "QueuedJob",
     "Rate",

@@ -7,26 +7,26 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perdure.render.diagram import Mark, Picture, PictureEdge, PictureNode
+from perdure.render.diagram import Diagram, DiagramEdge, DiagramNode, NodeMark
 from perdure.render.layout import Link, Size
 
 SHAPES = ("task", "route", "map", "loop", "delay", "signal", "approval", "child")
 
 
-def node(id: str, shape: str = "task", **fields: Any) -> PictureNode:
-    return PictureNode(id=id, kind=shape, shape=shape, **fields)
+def node(id: str, shape: str = "task", **fields: Any) -> DiagramNode:
+    return DiagramNode(id=id, kind=shape, shape=shape, **fields)
 
 
-def picture(nodes: Iterable[PictureNode], *edges: PictureEdge, **fields: Any) -> Picture:
-    return Picture(title="orders@1", nodes=tuple(nodes), edges=edges, **fields)
+def picture(nodes: Iterable[DiagramNode], *edges: DiagramEdge, **fields: Any) -> Diagram:
+    return Diagram(title="orders@1", nodes=tuple(nodes), edges=edges, **fields)
 
 
-def edge(source: str, target: str, **fields: Any) -> PictureEdge:
-    return PictureEdge(source=source, target=target, **fields)
+def edge(source: str, target: str, **fields: Any) -> DiagramEdge:
+    return DiagramEdge(source=source, target=target, **fields)
 
 
-def all_marks() -> Picture:
-    nodes = [node(f"n{number}", mark=mark) for number, mark in enumerate(Mark)]
+def all_marks() -> Diagram:
+    nodes = [node(f"n{number}", mark=mark) for number, mark in enumerate(NodeMark)]
     return picture(nodes, status="running")
 
 

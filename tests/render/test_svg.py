@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure import Flow, task
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.svg import INK, LINE, PAPER, PLAIN, STYLES, described, svg
 from tests.render.drawings import SHAPES, all_marks, edge, node, picture
 
@@ -59,9 +59,9 @@ class TestWhatItShows:
         root = parsed(svg(all_marks()))
 
         words = [each.text for each in root.iter(f"{SVG}text")]
-        assert all(words.count(mark.value) == 2 for mark in Mark)
+        assert all(words.count(mark.value) == 2 for mark in NodeMark)
         circles = list(root.iter(f"{SVG}circle"))
-        assert len(circles) == 2 * len(Mark)
+        assert len(circles) == 2 * len(NodeMark)
 
     def test_a_legend_only_where_there_are_marks(self) -> None:
         assert "completed" not in svg(picture([node("a")]))
@@ -112,7 +112,7 @@ class TestLongAndHostileTexts:
     def test_no_text_is_markup(self, text: str) -> None:
         drawn = svg(
             picture(
-                [node(f"a{text}", notes=(text,)), node("b", mark=Mark.LIVE, progress=text)],
+                [node(f"a{text}", notes=(text,)), node("b", mark=NodeMark.LIVE, progress=text)],
                 edge(f"a{text}", "b", label=text),
                 status=text,
             )
@@ -139,15 +139,15 @@ class TestForEverybody:
 
     def test_the_description_tells_what_there_is_to_see(self) -> None:
         shown = picture(
-            [node("a", mark=Mark.COMPLETED), node("b", mark=Mark.FAILED)],
+            [node("a", mark=NodeMark.COMPLETED), node("b", mark=NodeMark.FAILED)],
             edge("a", "b"),
             status="failed",
         )
 
         assert described(shown) == "The run is failed. 2 nodes, 1 edge: 1 completed, 1 failed."
 
-    @pytest.mark.parametrize("mark", Mark)
-    def test_texts_stand_out_from_their_boxes(self, mark: Mark) -> None:
+    @pytest.mark.parametrize("mark", NodeMark)
+    def test_texts_stand_out_from_their_boxes(self, mark: NodeMark) -> None:
         style = STYLES[mark]
 
         assert contrast(style.text, style.fill) >= 4.5

@@ -12,7 +12,7 @@ from perdure.model.event import Event, decode_event
 from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveKind, RunState
 from perdure.operations.insight.timeline import timeline_of
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Bar, Doing, Ending, Timeline
 from tests.engine.graphs import approval, chain, child, delay, graph, loop, mapped, signal, task
 from tests.engine.played import RUN, Played
@@ -63,7 +63,7 @@ class TestBars:
         [failed] = row(shown, "a").bars
         assert (failed.ending, failed.error) == (Ending.FAILED, "OSError: no money")
         assert told(shown, "b")[0][3] is Ending.CANCELLED
-        assert row(shown, "b").mark is Mark.CANCELLED
+        assert row(shown, "b").mark is NodeMark.CANCELLED
 
     @pytest.mark.parametrize("node", [signal("n"), delay("n"), approval("n")])
     def test_waiting_is_no_work(self, node: object) -> None:
@@ -107,7 +107,7 @@ class TestBars:
         run.unpause()
         run.finish("a")
 
-        assert row(paused, "a").mark is Mark.PAUSED
+        assert row(paused, "a").mark is NodeMark.PAUSED
         shown = timeline(run)
         assert told(shown, "a") == [
             (Doing.WORK, 0, 1, Ending.PAUSED),
@@ -157,7 +157,7 @@ class TestRows:
         run.fail("a")
 
         assert row(timeline(run), "b").bars == ()
-        assert row(timeline(run), "b").mark is Mark.BLOCKED
+        assert row(timeline(run), "b").mark is NodeMark.BLOCKED
 
     def test_of_what_was_not_reached_is_not_there(self) -> None:
         run = Played(chain(task("a"), task("b")))

@@ -10,7 +10,7 @@ import pytest
 from perdure.model.ids import RunId
 from perdure.model.run import RunStatus
 from perdure.model.times import brief
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Bar, Doing, Ending, Timeline, TimelineRow, slots_of, ticks
 from perdure.render.timeline_svg import timeline_svg
 from perdure.render.timeline_text import (
@@ -39,13 +39,13 @@ def sample() -> Timeline:
     failed = bar(2, 4, key="charge", ending=Ending.RETRIED, error="OSError: no\nroute <b>")
     items = tuple(bar(2, 3 + number % 4, key=f"pack[{number}]") for number in range(40))
     rows = (
-        TimelineRow(node="fetch", mark=Mark.COMPLETED, bars=(bar(0, 2),)),
-        TimelineRow(node="charge", mark=Mark.COMPLETED, bars=(failed, bar(4, 7, attempt=2))),
-        TimelineRow(node="pack", mark=Mark.LIVE, bars=items, items=100, items_completed=40),
+        TimelineRow(node="fetch", mark=NodeMark.COMPLETED, bars=(bar(0, 2),)),
+        TimelineRow(node="charge", mark=NodeMark.COMPLETED, bars=(failed, bar(4, 7, attempt=2))),
+        TimelineRow(node="pack", mark=NodeMark.LIVE, bars=items, items=100, items_completed=40),
         TimelineRow(
-            node="a-review-by-the-board", mark=Mark.WAITING, bars=(bar(7, None, Doing.WAIT),)
+            node="a-review-by-the-board", mark=NodeMark.WAITING, bars=(bar(7, None, Doing.WAIT),)
         ),
-        TimelineRow(node="refund", mark=Mark.SKIPPED),
+        TimelineRow(node="refund", mark=NodeMark.SKIPPED),
     )
     return Timeline(
         run=RunId("order-7"),
@@ -90,19 +90,19 @@ class TestText:
 
     def test_signs_differ_from_each_other(self) -> None:
         for glyphs in (UNICODE, ASCII):
-            assert len(set(glyphs.signs.values())) == len(Mark)
+            assert len(set(glyphs.signs.values())) == len(NodeMark)
             used = [*glyphs.doings.values(), *glyphs.endings.values()]
             assert len(set(used)) == len(used)
 
     def test_many_errors_are_cut_short(self) -> None:
         bars = tuple(bar(0, 1, ending=Ending.FAILED, error="OSError: no") for _ in range(12))
-        row = TimelineRow(node="a", mark=Mark.FAILED, bars=bars)
+        row = TimelineRow(node="a", mark=NodeMark.FAILED, bars=bars)
         lines = shown(_with(row), 60)
 
         assert lines[-1] == "and 2 more errors"
 
     def test_a_run_that_took_no_time(self) -> None:
-        row = TimelineRow(node="a", mark=Mark.COMPLETED, bars=(bar(0, 0),))
+        row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 0),))
         timeline = _with(row, until=0)
 
         assert shown(timeline, 40)[1].split() == ["✓", "a", "█", "0s"]
@@ -110,7 +110,7 @@ class TestText:
 
 class TestSlots:
     def test_what_ends_where_a_slot_begins_is_not_in_it(self) -> None:
-        row = TimelineRow(node="a", mark=Mark.COMPLETED, bars=(bar(0, 5),))
+        row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 5),))
 
         assert [slot.doing for slot in slots_of(_with(row), row, 4)] == [
             Doing.WORK, Doing.WORK, None, None,
@@ -118,13 +118,13 @@ class TestSlots:
 
     def test_work_tells_more_than_waiting(self) -> None:
         row = TimelineRow(
-            node="a", mark=Mark.LIVE, bars=(bar(0, 6, Doing.WAIT), bar(4, None), bar(9, 10))
+            node="a", mark=NodeMark.LIVE, bars=(bar(0, 6, Doing.WAIT), bar(4, None), bar(9, 10))
         )
 
         assert [slot.doing for slot in slots_of(_with(row), row, 2)] == [Doing.WORK, Doing.WORK]
 
     def test_the_fullest_slot_of_a_map_is_the_measure(self) -> None:
-        row = TimelineRow(node="a", mark=Mark.LIVE, bars=(bar(0, 5), bar(0, 10)), items=2)
+        row = TimelineRow(node="a", mark=NodeMark.LIVE, bars=(bar(0, 5), bar(0, 10)), items=2)
 
         assert [slot.share for slot in slots_of(_with(row), row, 2)] == [1.0, 0.5]
 

@@ -23,7 +23,7 @@ from perdure.model.run import ENDED, Run, RunStatus
 from perdure.model.times import Duration
 from perdure.operations.insight.lineage import Lineage
 from perdure.operations.insight.timeline import timeline_of
-from perdure.render.diagram import Picture, picture_of_run
+from perdure.render.diagram import Diagram, diagram_of_run
 from perdure.render.timeline import Timeline
 from perdure.store.contract import EventsAfter
 
@@ -115,10 +115,10 @@ class AsyncRunHandle:
         """Which upstream values each of its nodes used."""
         return await self._client.lineage(self.id)
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> Diagram:
         """How far each of its nodes is, to be drawn."""
         run = await self._client._acts.load(self.id)
-        return picture_of_run(self.id, run.graph, run.state)
+        return diagram_of_run(self.id, run.graph, run.state)
 
     async def timeline(self) -> Timeline:
         """When each of its nodes was queued or at work and when it waited, up to now."""

@@ -40,15 +40,15 @@ class BuiltFlow:
 
     def mermaid(self) -> str:
         """A picture of it as text, which GitHub and many editors draw."""
-        from perdure.render.diagram import picture_of
+        from perdure.render.diagram import diagram_of
 
-        return picture_of(self.graph).mermaid()
+        return diagram_of(self.graph).mermaid()
 
     def svg(self) -> str:
         """A picture of it that every browser shows, and that needs nothing else."""
-        from perdure.render.diagram import picture_of
+        from perdure.render.diagram import diagram_of
 
-        return picture_of(self.graph).svg()
+        return diagram_of(self.graph).svg()
 
     def to_dict(self) -> dict[str, Any]:
         """The flow as plain data, from which ``Flow.from_dict`` makes it again."""

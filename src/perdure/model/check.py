@@ -302,10 +302,10 @@ def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:
 def check_times(job: NewJob) -> None:
     """Refuse a job whose times lie out of reach."""
     for name, span in (("delay", job.delay), ("deadline", job.deadline)):
-        if not _is_near(span):
+        if span is not None and abs(span) > DURATION_MAX:
             raise out_of_range(span, name, f"at most {DURATION_MAX.days} days")
     for name, moment in (("run_at", job.run_at), ("deadline", job.deadline_at)):
-        if not _is_kept(moment):
+        if moment is not None and not is_storable(moment):
             years = f"between the years {EARLIEST.year} and {LATEST.year}"
             raise out_of_range(moment, name, years)
 
@@ -319,11 +319,3 @@ def reachable(outcome: Retried) -> Retried:
         hold_off=nearest_duration(outcome.hold_off),
         until=None if until is None else nearest_storable(until),
     )
-
-
-def _is_near(span: timedelta | None) -> bool:
-    return span is None or -DURATION_MAX <= span <= DURATION_MAX
-
-
-def _is_kept(moment: datetime | None) -> bool:
-    return moment is None or is_storable(moment)

@@ -1,4 +1,4 @@
-"""What a picture of a flow or of a run shows, whatever it is drawn with."""
+"""What a diagram of a flow or of a run shows, whatever it is drawn with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perdure.model.times import ms_text
 from perdure.model.value import Value
 
 
-class Mark(StrEnum):
+class NodeMark(StrEnum):
     """How far a run is with a node."""
 
     COMPLETED = "completed"
@@ -48,19 +48,19 @@ class Mark(StrEnum):
     NOT_REACHED = "not reached"
 
 
-class PictureNode(Value, omit_defaults=True):
+class DiagramNode(Value, omit_defaults=True):
     id: str
     kind: str
     shape: str
     """``task``, ``route``, ``map``, ``loop``, ``delay``, ``signal``, ``approval`` or ``child``."""
     notes: tuple[str, ...] = ()
-    mark: Mark | None = None
-    """None in a picture of a flow, which no run is in."""
+    mark: NodeMark | None = None
+    """None in a diagram of a flow, which no run is in."""
     progress: str = ""
     """How far it is: ``12/100 items``."""
 
 
-class PictureEdge(Value, omit_defaults=True):
+class DiagramEdge(Value, omit_defaults=True):
     source: str
     target: str
     label: str = ""
@@ -70,12 +70,12 @@ class PictureEdge(Value, omit_defaults=True):
     """None while that is not decided."""
 
 
-class Picture(Value, omit_defaults=True):
+class Diagram(Value, omit_defaults=True):
     title: str
-    nodes: tuple[PictureNode, ...]
-    edges: tuple[PictureEdge, ...]
+    nodes: tuple[DiagramNode, ...]
+    edges: tuple[DiagramEdge, ...]
     status: str = ""
-    """Of the run; empty in a picture of a flow."""
+    """Of the run; empty in a diagram of a flow."""
 
     def mermaid(self) -> str:
         """In the language of Mermaid, which GitHub and many editors draw."""
@@ -90,21 +90,21 @@ class Picture(Value, omit_defaults=True):
         return svg(self)
 
 
-def picture_of(graph: Graph) -> Picture:
+def diagram_of(graph: Graph) -> Diagram:
     """A flow as it is built."""
-    return Picture(
+    return Diagram(
         title=graph.text,
         nodes=tuple(_node(node) for node in graph.nodes.values()),
         edges=tuple(_edge(graph, edge) for edges in graph.outgoing.values() for edge in edges),
     )
 
 
-def picture_of_run(run: RunId, graph: Graph, state: RunState) -> Picture:
+def diagram_of_run(run: RunId, graph: Graph, state: RunState) -> Diagram:
     """The same, with how far a run of it is."""
     live: dict[str, list[LiveKind]] = {}
     for text, kind in state.live.items():
         live.setdefault(Key.parse(text).node, []).append(kind)
-    return Picture(
+    return Diagram(
         title=f"{run}: {graph.text}",
         nodes=tuple(_node(each, state, live.get(each.id, [])) for each in graph.nodes.values()),
         edges=tuple(
@@ -116,9 +116,9 @@ def picture_of_run(run: RunId, graph: Graph, state: RunState) -> Picture:
 
 def _node(
     node: Node, state: RunState | None = None, live: list[LiveKind] | None = None
-) -> PictureNode:
+) -> DiagramNode:
     kind = kind_of(node)
-    plain = PictureNode(
+    plain = DiagramNode(
         id=node.id,
         kind=kind,
         shape="task" if isinstance(node, TaskNode) else kind,
@@ -137,19 +137,19 @@ def _node(
     return replace(plain, mark=mark_of(state, node.id, live or []), progress=progress)
 
 
-def mark_of(state: RunState, id: str, live: list[LiveKind]) -> Mark:
+def mark_of(state: RunState, id: str, live: list[LiveKind]) -> NodeMark:
     """How far a run is with a node, of which these keys are live."""
     node = state.nodes.get(id)
     if node is None:
-        return Mark.NOT_REACHED
+        return NodeMark.NOT_REACHED
     if node.status is not NodeStatus.LIVE:
-        return Mark(node.status.value)
+        return NodeMark(node.status.value)
     if state.is_paused:
-        return Mark.PAUSED
-    return Mark.LIVE if LiveKind.JOB in live or not live else Mark.WAITING
+        return NodeMark.PAUSED
+    return NodeMark.LIVE if LiveKind.JOB in live or not live else NodeMark.WAITING
 
 
-def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> PictureEdge:
+def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> DiagramEdge:
     options = graph.nodes[edge.source]
     unusual = {getattr(options, name, FAIL) for name in PORT_OPTIONS} - {FAIL, CONTINUE}
     source = None if state is None else state.nodes.get(edge.source)
@@ -157,7 +157,7 @@ def _edge(graph: Graph, edge: Edge, state: RunState | None = None) -> PictureEdg
     if source is not None and source.status is not NodeStatus.LIVE:
         is_taken = source.status is NodeStatus.COMPLETED and source.port == edge.port
     parts = [edge.port if edge.port != ORDINARY else "", f"as {edge.name}" if edge.name else ""]
-    return PictureEdge(
+    return DiagramEdge(
         source=edge.source,
         target=edge.target,
         label=", ".join(filter(None, parts)),

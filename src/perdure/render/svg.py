@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 
 from perdure.model.value import Value
-from perdure.render.diagram import Mark, Picture, PictureEdge, PictureNode
+from perdure.render.diagram import Diagram, DiagramEdge, DiagramNode, NodeMark
 from perdure.render.layout import ARROW, MARGIN, Layout, Link, Rectangle, Size, Stretch, laid_out
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -52,24 +52,21 @@ def shortened(text: str, length: int) -> str:
 
 def width_of(text: str, lettering: Lettering) -> float:
     """About how wide a text is; rather more than less, in whatever font there is."""
-    em = sum(map(_em, text))
+    em = 0.0
+    for character in text:
+        if character in _NARROW:
+            em += 0.4
+        elif character in _WIDE:
+            em += 0.98
+        elif unicodedata.east_asian_width(character) in "WF":
+            em += 1.05
+        elif not unicodedata.combining(character):
+            em += 0.72 if character.isupper() or not character.isascii() else 0.63
     return em * lettering.size * (1.08 if lettering.is_bold else 1.0)
 
 
-def _em(character: str) -> float:
-    if character in _NARROW:
-        return 0.4
-    if character in _WIDE:
-        return 0.98
-    if unicodedata.east_asian_width(character) in "WF":
-        return 1.05
-    if unicodedata.combining(character):
-        return 0.0
-    return 0.72 if character.isupper() or not character.isascii() else 0.63
-
-
 PAPER, INK, LINE, UNTAKEN, FAINT = "#ffffff", "#1f2328", "#57606a", "#818b98", "#d0d7de"
-"""A picture brings its own background, so that it can be read on any page."""
+"""A diagram brings its own background, so that it can be read on any page."""
 
 
 class Style(Value):
@@ -81,30 +78,42 @@ class Style(Value):
 
 PLAIN = Style(fill="#f6f8fa", stroke=LINE)
 
-STYLES: dict[Mark, Style] = {
-    Mark.COMPLETED: Style(fill="#c7ecdd", stroke="#00694c"),
-    Mark.LIVE: Style(fill="#ffe29a", stroke="#7a4f00"),
-    Mark.WAITING: Style(fill="#cfe6fb", stroke="#0b5d95"),
-    Mark.PAUSED: Style(fill="#e6dcf7", stroke="#5b3a9b"),
-    Mark.FAILED: Style(fill="#ffd4c7", stroke="#a02c06"),
-    Mark.SKIPPED: Style(fill="#f6f8fa", stroke="#6e7781", text=LINE, is_dashed=True),
-    Mark.BLOCKED: Style(fill="#f3dfea", stroke="#8f3d6e", is_dashed=True),
-    Mark.CANCELLED: Style(fill="#dcdfe3", stroke="#424a53"),
-    Mark.NOT_REACHED: Style(fill="#ffffff", stroke="#6e7781", text=LINE, is_dashed=True),
+STYLES: dict[NodeMark, Style] = {
+    NodeMark.COMPLETED: Style(fill="#c7ecdd", stroke="#00694c"),
+    NodeMark.LIVE: Style(fill="#ffe29a", stroke="#7a4f00"),
+    NodeMark.WAITING: Style(fill="#cfe6fb", stroke="#0b5d95"),
+    NodeMark.PAUSED: Style(fill="#e6dcf7", stroke="#5b3a9b"),
+    NodeMark.FAILED: Style(fill="#ffd4c7", stroke="#a02c06"),
+    NodeMark.SKIPPED: Style(fill="#f6f8fa", stroke="#6e7781", text=LINE, is_dashed=True),
+    NodeMark.BLOCKED: Style(fill="#f3dfea", stroke="#8f3d6e", is_dashed=True),
+    NodeMark.CANCELLED: Style(fill="#dcdfe3", stroke="#424a53"),
+    NodeMark.NOT_REACHED: Style(fill="#ffffff", stroke="#6e7781", text=LINE, is_dashed=True),
 }
 
-SIGNS: dict[Mark, str] = {
-    Mark.COMPLETED: "✓",
-    Mark.LIVE: "▶",
-    Mark.WAITING: "…",
-    Mark.PAUSED: "‖",
-    Mark.FAILED: "✗",
-    Mark.SKIPPED: "–",
-    Mark.BLOCKED: "⊘",
-    Mark.CANCELLED: "■",
-    Mark.NOT_REACHED: "",
+SIGNS: dict[NodeMark, str] = {
+    NodeMark.COMPLETED: "✓",
+    NodeMark.LIVE: "▶",
+    NodeMark.WAITING: "…",
+    NodeMark.PAUSED: "‖",
+    NodeMark.FAILED: "✗",
+    NodeMark.SKIPPED: "–",
+    NodeMark.BLOCKED: "⊘",
+    NodeMark.CANCELLED: "■",
+    NodeMark.NOT_REACHED: "",
 }
 
+
+_SIGN_PATHS = {
+    NodeMark.COMPLETED: "M-3.6 0.2L-1 3L4 -3",
+    NodeMark.FAILED: "M-3 -3L3 3M-3 3L3 -3",
+    NodeMark.LIVE: "M-2 -3.6L4 0L-2 3.6Z",
+    NodeMark.WAITING: "M-3.6 0h0.1M0 0h0.1M3.6 0h0.1",
+    NodeMark.PAUSED: "M-1.8 -3.2V3.2M1.8 -3.2V3.2",
+    NodeMark.SKIPPED: "M-3.6 0H3.6",
+    NodeMark.BLOCKED: "M-3.2 3.2L3.2 -3.2M0 -4.4A4.4 4.4 0 1 1 0 4.4A4.4 4.4 0 1 1 0 -4.4",
+    NodeMark.CANCELLED: "M-2.6 -2.6H2.6V2.6H-2.6Z",
+}
+"""The same signs, drawn around the origin: fonts may lack them."""
 
 SLANT = 12.0
 STACK = 4.0
@@ -169,40 +178,24 @@ def aside_of(shape: str) -> float:
     return {"loop": LOOP_ASIDE, "map": 2 * STACK}.get(shape, 0.0)
 
 
-def badge(mark: Mark, x: float, y: float) -> Iterator[str]:
-    """A mark as a sign in a circle; drawn, because fonts may lack it."""
+def badge(mark: NodeMark, x: float, y: float) -> Iterator[str]:
+    """A mark as a sign in a circle."""
     style = STYLES[mark]
-    drawn = _sign(mark, x, y)
-    if drawn or mark is Mark.NOT_REACHED:
-        yield (
-            f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
-            f'stroke="{style.stroke}" stroke-width="1.5"/>'
-        )
-    if drawn:
-        fill = style.stroke if mark in (Mark.LIVE, Mark.CANCELLED) else "none"
+    yield (
+        f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(SIGN_RADIUS)}" fill="{PAPER}" '
+        f'stroke="{style.stroke}" stroke-width="1.5"/>'
+    )
+    if path := _SIGN_PATHS.get(mark):
+        drawn = f'<path transform="translate({n(x)} {n(y)})" d="{path}"/>'
+        fill = style.stroke if mark in (NodeMark.LIVE, NodeMark.CANCELLED) else "none"
         yield (
             f'<g fill="{fill}" stroke="{style.stroke}" stroke-width="2" stroke-linecap="round" '
             f'stroke-linejoin="round">{drawn}</g>'
         )
 
 
-def _sign(mark: Mark, x: float, y: float) -> str:
-    moves = {
-        Mark.COMPLETED: "M-3.6 0.2L-1 3L4 -3",
-        Mark.FAILED: "M-3 -3L3 3M-3 3L3 -3",
-        Mark.LIVE: "M-2 -3.6L4 0L-2 3.6Z",
-        Mark.WAITING: "M-3.6 0h0.1M0 0h0.1M3.6 0h0.1",
-        Mark.PAUSED: "M-1.8 -3.2V3.2M1.8 -3.2V3.2",
-        Mark.SKIPPED: "M-3.6 0H3.6",
-        Mark.BLOCKED: "M-3.2 3.2L3.2 -3.2M0 -4.4A4.4 4.4 0 1 1 0 4.4A4.4 4.4 0 1 1 0 -4.4",
-        Mark.CANCELLED: "M-2.6 -2.6H2.6V2.6H-2.6Z",
-        Mark.NOT_REACHED: "",
-    }
-    return f'<path transform="translate({n(x)} {n(y)})" d="{moves[mark]}"/>' if moves[mark] else ""
-
-
 def n(number: float) -> str:
-    """A number as short as a picture needs it."""
+    """A number as short as a diagram needs it."""
     return f"{number:.1f}".removesuffix(".0")
 
 
@@ -224,7 +217,7 @@ TITLE_MAX = 80
 
 
 def frame(title: str, description: str, width: float, height: float) -> Iterator[str]:
-    """The opening of a picture that can be read on any page, and be read aloud."""
+    """The opening of a diagram that can be read on any page, and be read aloud."""
     size = f'width="{n(width)}" height="{n(height)}" viewBox="0 0 {n(width)} {n(height)}"'
     label = escaped(title)
     yield (
@@ -264,78 +257,60 @@ class _Text(Value):
     is_faint: bool = False
 
 
-def svg(picture: Picture) -> str:
-    """The same for equal pictures. Accessible: what it shows is said in its description too."""
-    edges = _merged(picture.edges)
-    numbers = {node.id: number for number, node in enumerate(picture.nodes)}
-    layout = laid_out(
-        [_size(node) for node in picture.nodes],
-        [_link(edge, numbers) for edge in edges],
-    )
-    legend = _legend(picture)
-    title_width = width_of(shortened(_title(picture), TITLE_MAX), TITLE)
-    width = max(layout.width, title_width + 2 * MARGIN, legend[1] + 2 * MARGIN)
-    height = TITLE_HEIGHT + layout.height + (LEGEND_HEIGHT if legend[0] else 0)
+def svg(diagram: Diagram) -> str:
+    """The same for equal diagrams. Accessible: what it shows is said in its description too."""
+    edges = _merged(diagram.edges)
+    numbers = {node.id: number for number, node in enumerate(diagram.nodes)}
+    links = []
+    for edge in edges:
+        label = None
+        if edge.label:
+            width = width_of(shortened(edge.label, LABEL_MAX), LABEL) + 10
+            label = Size(width=width, height=LABEL.height + 2)
+        links.append(Link(source=numbers[edge.source], target=numbers[edge.target], label=label))
+    layout = laid_out([_size(node) for node in diagram.nodes], links)
+
+    legend: list[tuple[NodeMark, float]] = []
+    legend_width = 0.0
+    for mark in NodeMark:
+        if any(node.mark is mark for node in diagram.nodes):
+            legend.append((mark, legend_width))
+            legend_width += 2 * SIGN_RADIUS + 5 + width_of(mark, NOTE) + LEGEND_GAP
+    title = f"{diagram.title} ({diagram.status})" if diagram.status else diagram.title
+    title_width = width_of(shortened(title, TITLE_MAX), TITLE)
+    width = max(layout.width, title_width + 2 * MARGIN, legend_width + 2 * MARGIN)
+    height = TITLE_HEIGHT + layout.height + (LEGEND_HEIGHT if legend else 0)
     shift = (width - layout.width) / 2
+
     parts = [
-        *frame(_title(picture), described(picture), width, height),
+        *frame(title, described(diagram), width, height),
         f'<g transform="translate({n(shift)} {n(TITLE_HEIGHT)})">',
         *_drawn_edges(edges, layout),
-        *(
-            part
-            for node, box in zip(picture.nodes, layout.boxes, strict=True)
-            for part in _drawn_node(node, box)
-        ),
-        *_drawn_labels(edges, layout),
-        "</g>",
-        *_placed_legend(legend[0], TITLE_HEIGHT + layout.height),
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    for node, box in zip(diagram.nodes, layout.boxes, strict=True):
+        parts += _drawn_node(node, box)
+    for edge, label_box in zip(edges, layout.labels, strict=True):
+        if label_box is not None:
+            parts.append(_drawn_label(edge.label, label_box))
+    parts.append("</g>")
+    for mark, at in legend:
+        x, y = MARGIN + at + SIGN_RADIUS, TITLE_HEIGHT + layout.height + 8
+        parts += badge(mark, x, y)
+        parts.append(text(x + SIGN_RADIUS + 5, y + 4, mark, NOTE, INK))
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def described(picture: Picture) -> str:
-    """The picture in a sentence."""
-    nodes, edges = len(picture.nodes), len(picture.edges)
-    counts = Counter(node.mark for node in picture.nodes if node.mark is not None)
-    marks = ", ".join(f"{counts[mark]} {mark}" for mark in Mark if counts[mark])
-    status = f"The run is {picture.status}. " if picture.status else ""
-    told = f"{status}{_counted(nodes, 'node')}, {_counted(edges, 'edge')}"
+def described(diagram: Diagram) -> str:
+    """The diagram in a sentence."""
+    nodes, edges = len(diagram.nodes), len(diagram.edges)
+    counts = Counter(node.mark for node in diagram.nodes if node.mark is not None)
+    marks = ", ".join(f"{counts[mark]} {mark}" for mark in NodeMark if counts[mark])
+    status = f"The run is {diagram.status}. " if diagram.status else ""
+    told = f"{status}{nodes} node{'s' * (nodes != 1)}, {edges} edge{'s' * (edges != 1)}"
     return f"{told}: {marks}." if marks else f"{told}."
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-# The frame
-
-
-def _title(picture: Picture) -> str:
-    return f"{picture.title} ({picture.status})" if picture.status else picture.title
-
-
-def _legend(picture: Picture) -> tuple[list[tuple[Mark, float]], float]:
-    """The marks that are there and where each is told of, and how wide they all are."""
-    marks = [mark for mark in Mark if any(node.mark is mark for node in picture.nodes)]
-    placed, at = [], 0.0
-    for mark in marks:
-        placed.append((mark, at))
-        at += 2 * SIGN_RADIUS + 5 + width_of(mark, NOTE) + LEGEND_GAP
-    return placed, at
-
-
-def _placed_legend(marks: list[tuple[Mark, float]], top: float) -> Iterator[str]:
-    for mark, at in marks:
-        x, y = MARGIN + at + SIGN_RADIUS, top + 8
-        yield from badge(mark, x, y)
-        yield text(x + SIGN_RADIUS + 5, y + 4, mark, NOTE, INK)
-
-
-# Nodes
-
-
-def _lines(node: PictureNode) -> list[_Text]:
+def _lines(node: DiagramNode) -> list[_Text]:
     lines = []
     if node.shape != "task":
         lines.append(_Text(text=node.shape, lettering=KIND, is_faint=True))
@@ -347,7 +322,7 @@ def _lines(node: PictureNode) -> list[_Text]:
     return lines
 
 
-def _size(node: PictureNode) -> Size:
+def _size(node: DiagramNode) -> Size:
     lines = _lines(node)
     width = max(width_of(line.text, line.lettering) for line in lines) + 2 * _PADDING_X
     if node.shape in ("route", "signal", "approval"):
@@ -359,10 +334,13 @@ def _size(node: PictureNode) -> Size:
     )
 
 
-def _drawn_node(node: PictureNode, box: Rectangle) -> Iterator[str]:
+def _drawn_node(node: DiagramNode, box: Rectangle) -> Iterator[str]:
     style = PLAIN if node.mark is None else STYLES[node.mark]
-    yield f"<g>{_tooltip(node)}"
-    paint = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.5"{_dashed(style)}'
+    status = f"{node.mark} {node.progress}".strip() if node.mark is not None else ""
+    tooltip = "\n".join(filter(None, [f"{node.id} ({node.kind})", *node.notes, status]))
+    yield f"<g><title>{escaped(tooltip)}</title>"
+    dashes = ' stroke-dasharray="5 3"' if style.is_dashed else ""
+    paint = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.5"{dashes}'
     for path in [*behind(node.shape, box), outline(node.shape, box)]:
         yield f'<path d="{path}" {paint}/>'
     for path in inside(node.shape, box):
@@ -380,47 +358,27 @@ def _drawn_node(node: PictureNode, box: Rectangle) -> Iterator[str]:
     yield "</g>"
 
 
-def _tooltip(node: PictureNode) -> str:
-    status = f"{node.mark} {node.progress}".strip() if node.mark is not None else ""
-    lines = [f"{node.id} ({node.kind})", *node.notes, status]
-    return f"<title>{escaped(chr(10).join(filter(None, lines)))}</title>"
-
-
-def _dashed(style: Style) -> str:
-    return ' stroke-dasharray="5 3"' if style.is_dashed else ""
-
-
-# Edges
-
-
-def _merged(edges: tuple[PictureEdge, ...]) -> list[PictureEdge]:
+def _merged(edges: tuple[DiagramEdge, ...]) -> list[DiagramEdge]:
     """Edges between the same two nodes as one, with all their ports."""
-    between: dict[tuple[str, str], list[PictureEdge]] = {}
+    between: dict[tuple[str, str], list[DiagramEdge]] = {}
     for edge in edges:
         between.setdefault((edge.source, edge.target), []).append(edge)
-    return [_merged_edge(several) for several in between.values()]
-
-
-def _merged_edge(edges: list[PictureEdge]) -> PictureEdge:
-    first, *more = edges
-    if not more:
-        return first
-    taken = [edge.is_taken for edge in edges]
-    return PictureEdge(
-        source=first.source,
-        target=first.target,
-        label=" | ".join(edge.label or "ordinary" for edge in edges),
-        is_unusual=all(edge.is_unusual for edge in edges),
-        is_taken=True if True in taken else None if None in taken else False,
-    )
-
-
-def _link(edge: PictureEdge, numbers: dict[str, int]) -> Link:
-    label = None
-    if edge.label:
-        width = width_of(shortened(edge.label, LABEL_MAX), LABEL) + 10
-        label = Size(width=width, height=LABEL.height + 2)
-    return Link(source=numbers[edge.source], target=numbers[edge.target], label=label)
+    merged = []
+    for (source, target), several in between.items():
+        if len(several) == 1:
+            merged += several
+            continue
+        taken = [edge.is_taken for edge in several]
+        merged.append(
+            DiagramEdge(
+                source=source,
+                target=target,
+                label=" | ".join(edge.label or "ordinary" for edge in several),
+                is_unusual=all(edge.is_unusual for edge in several),
+                is_taken=True if True in taken else None if None in taken else False,
+            )
+        )
+    return merged
 
 
 class _Stroke(Value):
@@ -434,7 +392,7 @@ class _Stroke(Value):
         return 2 if self.is_taken else 1 if self.is_taken is None else 0
 
 
-def _drawn_edges(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
+def _drawn_edges(edges: list[DiagramEdge], layout: Layout) -> Iterator[str]:
     """Those that were taken last, so that they lie on top."""
     drawn: list[tuple[_Stroke, Stretch]] = []
     joined: dict[int, _Stroke] = {}
@@ -473,14 +431,12 @@ def _drawn_stretch(stroke: _Stroke, stretch: Stretch, *, leads_to_box: bool) -> 
     return f'{line}<path d="{tip}" fill="{colour}"/>'
 
 
-def _drawn_labels(edges: list[PictureEdge], layout: Layout) -> Iterator[str]:
-    for edge, box in zip(edges, layout.labels, strict=True):
-        if box is not None:
-            shown = shortened(edge.label, LABEL_MAX)
-            middle = box.x + box.width / 2
-            yield (
-                f"<g><title>{escaped(edge.label)}</title>"
-                f'<rect x="{n(box.x)}" y="{n(box.y)}" width="{n(box.width)}" '
-                f'height="{n(box.height)}" rx="4" fill="{PAPER}" stroke="{FAINT}"/>'
-                f"{text(middle, box.y + 12, shown, LABEL, INK, 'middle')}</g>"
-            )
+def _drawn_label(label: str, box: Rectangle) -> str:
+    shown = shortened(label, LABEL_MAX)
+    middle = box.x + box.width / 2
+    return (
+        f"<g><title>{escaped(label)}</title>"
+        f'<rect x="{n(box.x)}" y="{n(box.y)}" width="{n(box.width)}" '
+        f'height="{n(box.height)}" rx="4" fill="{PAPER}" stroke="{FAINT}"/>'
+        f"{text(middle, box.y + 12, shown, LABEL, INK, 'middle')}</g>"
+    )

@@ -9,7 +9,7 @@ from itertools import accumulate
 from perdure.model.ids import RunId
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 
 
 class Doing(StrEnum):
@@ -54,7 +54,7 @@ class TimelineRow(Value, omit_defaults=True):
     """What one node of a run did."""
 
     node: str
-    mark: Mark
+    mark: NodeMark
     bars: tuple[Bar, ...] = ()
     items: int | None = None
     """Of a map: how many there are."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from perdure.model.times import brief
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.svg import (
     FAINT,
     INK,
@@ -44,12 +44,12 @@ LABEL_MAX = 32
 MAP_SLOTS = 160
 """Into how many columns the items of a map are gathered."""
 _MARKS = {
-    Ending.FAILED: Mark.FAILED,
-    Ending.RETRIED: Mark.FAILED,
-    Ending.CANCELLED: Mark.CANCELLED,
-    Ending.PAUSED: Mark.PAUSED,
-    Ending.COMPLETED: Mark.COMPLETED,
-    Ending.OPEN: Mark.LIVE,
+    Ending.FAILED: NodeMark.FAILED,
+    Ending.RETRIED: NodeMark.FAILED,
+    Ending.CANCELLED: NodeMark.CANCELLED,
+    Ending.PAUSED: NodeMark.PAUSED,
+    Ending.COMPLETED: NodeMark.COMPLETED,
+    Ending.OPEN: NodeMark.LIVE,
 }
 
 
@@ -57,7 +57,12 @@ def timeline_svg(timeline: Timeline) -> str:
     """The same for equal timelines."""
     labels = [shortened(row.node, LABEL_MAX) for row in timeline.rows]
     left = MARGIN + 24 + max((width_of(each, NOTE) for each in labels), default=0.0) + 10
-    rights = [_right(timeline, row) for row in timeline.rows]
+    rights = []
+    for row in timeline.rows:
+        span = total_of(timeline, row)
+        took = row.mark.value if span is None else brief(span[1] - span[0])
+        is_map = row.items is not None
+        rights.append(f"{row.items_completed}/{row.items} items, {took}" if is_map else took)
     right = max((width_of(each, NOTE) for each in rights), default=0.0) + 10
     title = f"{timeline.run}: {timeline.flow} ({timeline.status})"
     width = max(left + CHART + right + MARGIN, width_of(shortened(title, 80), TITLE) + 2 * MARGIN)
@@ -85,12 +90,6 @@ def described(timeline: Timeline) -> str:
     retries = sum(bar.ending is Ending.RETRIED for row in timeline.rows for bar in row.bars)
     told = f"The run is {timeline.status}; begun {begun}, {took} until its end or now. "
     return f"{told}{len(timeline.rows)} nodes were reached, {retries} attempts were retried."
-
-
-def _right(timeline: Timeline, row: TimelineRow) -> str:
-    span = total_of(timeline, row)
-    took = row.mark.value if span is None else brief(span[1] - span[0])
-    return took if row.items is None else f"{row.items_completed}/{row.items} items, {took}"
 
 
 def _axis(timeline: Timeline, left: float, bottom: float) -> Iterator[str]:
@@ -127,7 +126,7 @@ def _row(
 
 def _bar(bar: Bar, x: float, width: float, y: float, hatch: str) -> str:
     is_wait = bar.doing in (Doing.WAIT, Doing.CHILD)
-    style = STYLES[Mark.WAITING if is_wait else _MARKS[bar.ending]]
+    style = STYLES[NodeMark.WAITING if is_wait else _MARKS[bar.ending]]
     fill = f"url(#{hatch})" if is_wait else style.fill
     told = [f"{bar.key}: {bar.doing.label}", f"attempt {bar.attempt}" if bar.attempt > 1 else ""]
     told += [bar.ending.value or "goes on", bar.error]
@@ -155,21 +154,22 @@ def _map_row(timeline: Timeline, row: TimelineRow, corner: tuple[float, float]) 
     for number, slot in enumerate(slots):
         if slot.ending in (Ending.FAILED, Ending.RETRIED):
             x = left + wide * (number + 0.5)
-            yield f'<path d="M{n(x - 3)} {n(y + 2)}h6l-3 5Z" fill="{STYLES[Mark.FAILED].stroke}"/>'
+            fill = STYLES[NodeMark.FAILED].stroke
+            yield f'<path d="M{n(x - 3)} {n(y + 2)}h6l-3 5Z" fill="{fill}"/>'
 
 
 def _legend(timeline: Timeline, y: float, hatch: str) -> Iterator[str]:
     bars = [bar for row in timeline.rows for bar in row.bars]
     x = MARGIN
     if any(bar.doing in (Doing.WAIT, Doing.CHILD) for bar in bars):
-        stroke = STYLES[Mark.WAITING].stroke
+        stroke = STYLES[NodeMark.WAITING].stroke
         yield (
             f'<rect x="{n(x)}" y="{n(y - 7)}" width="18" height="{n(BAR)}" rx="2" '
             f'fill="url(#{hatch})" stroke="{stroke}"/>'
         )
         yield text(x + 24, y + 4, "waits", NOTE, INK)
         x += 24 + width_of("waits", NOTE) + 14
-    for mark in Mark:
+    for mark in NodeMark:
         is_shown = any(row.mark is mark for row in timeline.rows)
         if is_shown or any(bar.ending and _MARKS[bar.ending] is mark for bar in bars):
             yield from badge(mark, x + SIGN_RADIUS, y)
@@ -178,7 +178,7 @@ def _legend(timeline: Timeline, y: float, hatch: str) -> Iterator[str]:
 
 
 def _hatching(id: str) -> str:
-    style = STYLES[Mark.WAITING]
+    style = STYLES[NodeMark.WAITING]
     return (
         f'<defs><pattern id="{id}" width="6" height="6" patternUnits="userSpaceOnUse">'
         f'<rect width="6" height="6" fill="{PAPER}"/>'

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from perdure.model.times import brief
 from perdure.model.value import Value
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.svg import SIGNS, shortened
 from perdure.render.timeline import (
     Doing,
@@ -33,7 +33,7 @@ class Glyphs(Value):
     endings: dict[Ending, str]
     levels: str
     """For maps: the more at once, the higher."""
-    signs: dict[Mark, str]
+    signs: dict[NodeMark, str]
     ellipsis: str
 
 
@@ -49,15 +49,15 @@ ASCII = Glyphs(
     endings={Ending.RETRIED: "r", Ending.FAILED: "x", Ending.CANCELLED: "!"},
     levels="-+*#",
     signs={
-        Mark.COMPLETED: "+",
-        Mark.LIVE: ">",
-        Mark.WAITING: "~",
-        Mark.PAUSED: "=",
-        Mark.FAILED: "x",
-        Mark.SKIPPED: "-",
-        Mark.BLOCKED: "o",
-        Mark.CANCELLED: "!",
-        Mark.NOT_REACHED: "",
+        NodeMark.COMPLETED: "+",
+        NodeMark.LIVE: ">",
+        NodeMark.WAITING: "~",
+        NodeMark.PAUSED: "=",
+        NodeMark.FAILED: "x",
+        NodeMark.SKIPPED: "-",
+        NodeMark.BLOCKED: "o",
+        NodeMark.CANCELLED: "!",
+        NodeMark.NOT_REACHED: "",
     },
     ellipsis="~",
 )
@@ -67,7 +67,7 @@ class Piece(Value):
     """Text, and what it stands for."""
 
     text: str
-    mark: Mark | None = None
+    mark: NodeMark | None = None
 
 
 Line = list[Piece]
@@ -76,15 +76,20 @@ Line = list[Piece]
 def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """An axis, a row for each node, the signs that were used, and what went wrong."""
     width = max(width, WIDTH_MIN)
-    labels = [_label(row, glyphs) for row in timeline.rows]
-    rights = [_right(timeline, row) for row in timeline.rows]
+    labels = [f"{glyphs.signs[row.mark] or ' '} {row.node}" for row in timeline.rows]
+    rights = []
+    for row in timeline.rows:
+        span = total_of(timeline, row)
+        took = "" if span is None else brief(span[1] - span[0])
+        is_map = row.items is not None
+        rights.append(f"{row.items_completed}/{row.items} {took}" if is_map else took or row.mark)
     right_width = max(map(len, rights), default=0)
     most = max(8, min(width // 3, width - right_width - _CHART_MIN - 4))
     label_width = min(most, max(map(len, labels), default=0))
     chart = max(_CHART_MIN, width - label_width - right_width - 4)
     yield _axis(timeline, label_width, chart)
     for row, label, right in zip(timeline.rows, labels, rights, strict=True):
-        shown = _cut(label, label_width, glyphs)
+        shown = shortened(label, label_width).replace("…", glyphs.ellipsis)
         slots = slots_of(timeline, row, chart)
         yield [
             Piece(text=f"{shown:{label_width}}  ", mark=row.mark),
@@ -94,22 +99,6 @@ def timeline_lines(timeline: Timeline, width: int, glyphs: Glyphs) -> Iterator[L
     yield [Piece(text="")]
     yield from _wrapped_legend(timeline, glyphs, width)
     yield from _errors(timeline, glyphs)
-
-
-def _label(row: TimelineRow, glyphs: Glyphs) -> str:
-    return f"{glyphs.signs[row.mark] or ' '} {row.node}"
-
-
-def _cut(text: str, length: int, glyphs: Glyphs) -> str:
-    return shortened(text, length).replace("…", glyphs.ellipsis)
-
-
-def _right(timeline: Timeline, row: TimelineRow) -> str:
-    span = total_of(timeline, row)
-    took = "" if span is None else brief(span[1] - span[0])
-    if row.items is not None:
-        return f"{row.items_completed}/{row.items} {took}"
-    return took or row.mark.value
 
 
 def _axis(timeline: Timeline, label_width: int, chart: int) -> Line:
@@ -144,14 +133,14 @@ def _glyph(row: TimelineRow, slot: Slot, glyphs: Glyphs) -> str:
     return glyphs.doings[slot.doing]
 
 
-def _mark(row: TimelineRow, slot: Slot) -> Mark | None:
+def _mark(row: TimelineRow, slot: Slot) -> NodeMark | None:
     match slot.ending:
         case Ending.RETRIED | Ending.FAILED:
-            return Mark.FAILED
+            return NodeMark.FAILED
         case Ending.CANCELLED:
-            return Mark.CANCELLED
+            return NodeMark.CANCELLED
     if slot.doing in (Doing.WAIT, Doing.CHILD):
-        return Mark.WAITING
+        return NodeMark.WAITING
     return None if slot.doing is None else row.mark
 
 
@@ -179,6 +168,6 @@ def _errors(timeline: Timeline, glyphs: Glyphs) -> Iterator[Line]:
     for bar in failed[:ERRORS_MAX]:
         after = brief((bar.ended_at or timeline.until) - timeline.begun_at)
         told = f"{glyphs.endings[bar.ending]} {bar.key}, attempt {bar.attempt}, at {after}: "
-        yield [Piece(text=told, mark=Mark.FAILED), Piece(text=" ".join(bar.error.split()))]
+        yield [Piece(text=told, mark=NodeMark.FAILED), Piece(text=" ".join(bar.error.split()))]
     if len(failed) > ERRORS_MAX:
         yield [Piece(text=f"and {len(failed) - ERRORS_MAX} more errors")]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perdure.flows.yaml.library import Library
     from perdure.flows.yaml.validate import Expectations
     from perdure.model.worker import WorkerState
-    from perdure.render.diagram import Picture
+    from perdure.render.diagram import Diagram
 
 
 TWO_FORMATS = declare("cli.two_formats", "--json and --format {format} exclude each other")
@@ -79,12 +79,12 @@ def chosen_format(
     return known(meant)
 
 
-def write_graph(picture: Picture, format: GraphFormat, output: Path | None) -> None:
+def write_graph(picture: Diagram, format: GraphFormat, output: Path | None) -> None:
     """A picture to the file, or to stdout."""
     from perdure.render.mermaid import mermaid
     from perdure.render.svg import svg
 
-    drawers: Mapping[GraphFormat, Callable[[Picture], str]] = {
+    drawers: Mapping[GraphFormat, Callable[[Diagram], str]] = {
         GraphFormat.MERMAID: mermaid,
         GraphFormat.SVG: svg,
         GraphFormat.JSON: json_text,
@@ -174,10 +174,10 @@ def draw_flow(
 ) -> None:
     """Draw a flow as Mermaid, SVG or JSON."""
     from perdure.cli.target import flow_at
-    from perdure.render.diagram import picture_of
+    from perdure.render.diagram import diagram_of
 
     chosen = chosen_format(format, output, GraphFormat.MERMAID, as_json=as_json)
-    write_graph(picture_of(flow_at(target, app).graph), chosen, output)
+    write_graph(diagram_of(flow_at(target, app).graph), chosen, output)
 
 
 @command

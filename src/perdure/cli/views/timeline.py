@@ -8,7 +8,7 @@ from rich.text import Text
 from perdure.cli.views.console import STYLES
 from perdure.model.run import ENDED
 from perdure.model.times import brief
-from perdure.render.diagram import Mark
+from perdure.render.diagram import NodeMark
 from perdure.render.timeline import Timeline
 from perdure.render.timeline_text import ASCII, UNICODE, timeline_lines
 
@@ -34,11 +34,11 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
         console.print(text, soft_wrap=True)
 
 
-def _style(mark: Mark | None) -> str:
+def _style(mark: NodeMark | None) -> str:
     match mark:
         case None:
             return ""
-        case Mark.NOT_REACHED:
+        case NodeMark.NOT_REACHED:
             return "dim"
         case _:
             return STYLES[mark.value]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from perdure.model.graph import Graph
-from perdure.render.diagram import Mark, Picture, picture_of, picture_of_run
+from perdure.render.diagram import Diagram, NodeMark, diagram_of, diagram_of_run
 from perdure.render.mermaid import mermaid
 from tests.engine.graphs import chain, child, delay, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played
 
 
-def drawn(run: Played) -> Picture:
-    return picture_of_run(run.id, run.graph, run.state)
+def drawn(run: Played) -> Diagram:
+    return diagram_of_run(run.id, run.graph, run.state)
 
 
-def marks(run: Played) -> dict[str, Mark | None]:
+def marks(run: Played) -> dict[str, NodeMark | None]:
     return {node.id: node.mark for node in drawn(run).nodes}
 
 
@@ -26,39 +26,43 @@ class TestMarks:
         run = Played(chain(task("a"), task("b"), task("c")))
         run.finish("a")
 
-        assert marks(run) == {"a": Mark.COMPLETED, "b": Mark.LIVE, "c": Mark.NOT_REACHED}
+        assert marks(run) == {
+            "a": NodeMark.COMPLETED,
+            "b": NodeMark.LIVE,
+            "c": NodeMark.NOT_REACHED,
+        }
 
     def test_waiting_for_whatever_it_is(self) -> None:
         run = Played(graph(signal("s"), delay("d"), child("c")))
 
-        assert set(marks(run).values()) == {Mark.WAITING}
+        assert set(marks(run).values()) == {NodeMark.WAITING}
 
     def test_paused(self) -> None:
         run = Played(chain(task("a"), task("b")))
         run.pause()
 
-        assert marks(run)["a"] is Mark.PAUSED
+        assert marks(run)["a"] is NodeMark.PAUSED
 
     def test_failed_and_blocked(self) -> None:
         run = Played(graph(task("a"), task("b"), task("c"), edges="a b", on_failure="finish"))
         run.fail("a")
 
-        assert marks(run) == {"a": Mark.FAILED, "b": Mark.BLOCKED, "c": Mark.LIVE}
+        assert marks(run) == {"a": NodeMark.FAILED, "b": NodeMark.BLOCKED, "c": NodeMark.LIVE}
 
     def test_skipped(self) -> None:
         run = Played(graph(route("r", "x", "y"), task("a"), task("b"), edges="r.x a, r.y b"))
         run.finish("r", "x")
 
-        assert marks(run)["b"] is Mark.SKIPPED
+        assert marks(run)["b"] is NodeMark.SKIPPED
 
     def test_cancelled(self) -> None:
         run = Played(chain(task("a")))
         run.cancel()
 
-        assert marks(run) == {"a": Mark.CANCELLED}
+        assert marks(run) == {"a": NodeMark.CANCELLED}
 
     def test_a_flow_has_none(self) -> None:
-        assert {node.mark for node in picture_of(chain(task("a"))).nodes} == {None}
+        assert {node.mark for node in diagram_of(chain(task("a"))).nodes} == {None}
 
 
 class TestProgress:
@@ -100,7 +104,7 @@ class TestEdges:
         }
 
     def test_those_that_an_error_leads_along(self) -> None:
-        edges = picture_of(self.GRAPH).edges
+        edges = diagram_of(self.GRAPH).edges
 
         assert {edge.target for edge in edges if edge.is_unusual} == {"c"}
 
