@@ -20,7 +20,7 @@ from typing import Any
 
 from perdure import clock
 from perdure.worker import service
-from perdure.worker.leases import STOP_SECONDS, LeaseKeeper
+from perdure.worker.leases import STOP_SECONDS, LeaseRenewer
 from perdure.worker.steps import AttemptSteps
 
 
@@ -326,20 +326,20 @@ class Trace:
         return self._hash.hexdigest()
 
 
-class LeaseKeeperOnLoop(LeaseKeeper):
-    """The keeper with its thread being an actor of its own: it may freeze when others do not."""
+class LeaseRenewerOnLoop(LeaseRenewer):
+    """The renewer with its thread being an actor of its own: it may freeze when others do not."""
 
     def start(self) -> None:
-        keeper = Actor(ACTING.get().process, "leases")
+        renewer = Actor(ACTING.get().process, "leases")
         task = asyncio.get_running_loop().create_task
-        self._keeping = keeper.context().run(task, self._keep())
+        self._renewing = renewer.context().run(task, self._renew_until_stopped())
 
     async def stop(self) -> None:
         self._stopping.set()
-        await asyncio.wait([self._keeping], timeout=STOP_SECONDS)
-        if not self._keeping.done():
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await asyncio.wait([self._renewing], timeout=STOP_SECONDS)
+        if not self._renewing.done():
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
 
 
 def at_once(act: Coroutine[Any, Any, Any]) -> Any:
@@ -361,7 +361,7 @@ def _wait(self: AttemptSteps, act: Coroutine[Any, Any, Any]) -> Any:
 def threadless() -> Iterator[None]:
     """Let workers do without threads within the block."""
     changes: list[tuple[Any, str, Any]] = [
-        (service, "LeaseKeeper", LeaseKeeperOnLoop),
+        (service, "LeaseRenewer", LeaseRenewerOnLoop),
         (AttemptSteps, "wait", _wait),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]

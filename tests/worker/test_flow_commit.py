@@ -297,7 +297,7 @@ async def knows_of(worker: Running, flow: str) -> bool:
     """Whether a worker has heard that there are jobs of a flow; no event tells."""
     service = worker.worker._service
     assert service is not None
-    return any(Lane.parse(text).flow.startswith(flow) for text in service._lanes.texts())
+    return any(Lane.parse(text).flow.startswith(flow) for text in service.runner.lanes.texts())
 
 
 async def test_a_flow_that_no_worker_has_waits_for_one(client: AsyncClient, hire: Hire) -> None:

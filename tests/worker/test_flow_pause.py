@@ -18,7 +18,7 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.worker.events import JobReleased
-from perdure.worker.steps import owner_of, past_pauses, save_checkpoint
+from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
@@ -454,7 +454,7 @@ class TestPlainJob:
         job = await client.enqueue(work)
         dead = await claimed(store, lease=timedelta(milliseconds=50))
         checkpoint = Paused(checkpoint=b"null", name="approval")
-        await save_checkpoint(store, dead, owner_of(dead), PlainCodec(), checkpoint)
+        await save_checkpoint(store, dead, PlainCodec(), checkpoint)
         worker = await hire(work, poll="50ms")
         await worker.told(JobReleased)
 
@@ -472,11 +472,11 @@ class TestPlainJob:
         job = await client.enqueue(work)
         first = await claimed(store)
         checkpoint = Paused(checkpoint=b"null", name="approval")
-        await save_checkpoint(store, first, owner_of(first), PlainCodec(), checkpoint)
+        await save_checkpoint(store, first, PlainCodec(), checkpoint)
         await store.jobs.settle([Settlement(claim=first.claim, outcome=Released())])
         await client.resume(job.id)
         second = await claimed(store, lease=timedelta(milliseconds=50))
-        found = await past_pauses(store, second, owner_of(second), PlainCodec())
+        found = await past_pauses(store, second, PlainCodec())
         await hire(work, poll="50ms")
 
         assert [pause.name for pause in found.pauses] == ["approval"]

@@ -27,15 +27,15 @@ from perdure.model.partition import Lane
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at
-from perdure.worker.events import JobCompleted, JobStarted, Report
-from perdure.worker.janitor import PRUNE_BATCHES, Housekeeper, duty_in
+from perdure.worker.events import JobCompleted, JobStarted, WorkerEvents
+from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
 from tests.conformance.builders import close_limit
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
 
 DAY = timedelta(days=1)
 OTHER = WorkerId("other-worker")
-DUTY = duty_in("default")
+LEADER = leader_row("default")
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ class TestDuties:
             assert await held.status() is Status.ACTIVE
 
     async def test_are_led_apart_in_each_namespace(self, store: Store, hire: Hire) -> None:
-        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1))
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
         await store.maintenance.register_worker(idle_worker(namespace="team-a"))
         async with AsyncClient(store, namespace="team-a") as client:
             job = await client.enqueue(end, "well")
@@ -223,36 +223,36 @@ class TestDuties:
     ) -> None:
         monkeypatch.setattr("perdure.worker.janitor.BATCH", 1)
         worker = Worker(still_store, tasks=[end], keep_completed=0)
-        report = Report(worker.id)
-        keeper = Housekeeper(still_store, worker.settings, worker.id, report)
+        events = WorkerEvents(worker.id)
+        janitor = Janitor(still_store, worker.settings, worker.id, events)
         async with AsyncClient(still_store) as client:
             jobs = await client.enqueue_many(end, ["well"] * (PRUNE_BATCHES + 2))
             for job in jobs:
                 await job.abort()
             clock.advance(timedelta(hours=1))
 
-            assert not await keeper.tend(await still_store.maintenance.poll("default"))
+            assert not await janitor.process(await still_store.maintenance.poll("default"))
             assert await client.count() == 2
             urgent = await client.enqueue(end, "well")
             await hold(still_store, "end", lease=timedelta(seconds=1))
             clock.advance(timedelta(seconds=2))
-            assert await keeper.tend(await still_store.maintenance.poll("default"))
+            assert await janitor.process(await still_store.maintenance.poll("default"))
 
             assert await urgent.status() is Status.WAITING
-            assert (await client.count(), report.tally.taken_over) == (1, 1)
+            assert (await client.count(), events.stats(0, 1).taken_over) == (1, 1)
 
     async def test_are_done_by_one_worker_at_a_time(
         self, client: AsyncClient, store: Store, hire: Hire
     ) -> None:
         job = await client.enqueue(end, "well")
         await hold(store, "end", lease=timedelta(milliseconds=50))
-        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1))
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1))
         worker = await hire(end, poll="50ms")
         for _ in range(3):  # a delayed job runs only if the worker looked around
             await (await client.enqueue(end.options(delay="50ms"), "marker")).result(10)
         assert worker.all(JobStarted, job.id) == []
         assert await job.status() is Status.ACTIVE
-        assert await store.maintenance.acquire_lease(DUTY, OTHER, timedelta(0))
+        assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(0))
 
         assert await job.result(10) == "well"
 
@@ -260,7 +260,7 @@ class TestDuties:
         self, client: AsyncClient, store: Store, hire: Hire
     ) -> None:
         await hire(end)
-        await until(lambda: store.maintenance.acquire_lease(DUTY, OTHER, timedelta(hours=1)))
+        await until(lambda: store.maintenance.acquire_lease(LEADER, OTHER, timedelta(hours=1)))
 
     async def test_promote_many_due_jobs_in_batches(
         self, still_store: Store, clock: ManualClock, hire: Hire

@@ -31,8 +31,7 @@ from perdure.model.schedule import (
 from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.worker.due_schedules import ScheduleDuty
-from perdure.worker.poller import Duty
+from perdure.worker.due_work import DueSchedules, DueWork
 from tests.client.flows import ordering
 from tests.conformance.schedule_builders import HOUR, START, schedule
 from tests.worker.ticking import NAMESPACE, ids_of_runs, ticking_at
@@ -137,15 +136,15 @@ class TestDue:
         await save(store, newer("newer", due_at=START))
         await save(store, newer("newer too", due_at=START + 9 * HOUR))
         await client.schedule("nightly", ordering, every="1h", input=1)
-        duty = ScheduleDuty(store, ticking_at(store), NAMESPACE)
+        work = DueSchedules(store, ticking_at(store), NAMESPACE)
         caplog.set_level(logging.ERROR, "perdure.worker")
         clock.advance(HOUR)
 
-        found = [await duty.see_to_all() for _ in range(3)]
+        found = [await work.process_due() for _ in range(3)]
 
         assert await ids_of_runs(client) == ["nightly@2030-01-01T01:00:00Z"]
         assert found == [True, False, False]
-        assert (duty.is_resting("newer"), duty.is_resting("newer too")) == (True, False)
+        assert (work.is_backing_off("newer"), work.is_backing_off("newer too")) == (True, False)
         assert [record.getMessage().split(":")[0] for record in caplog.records] == [
             "schedule 'newer' cannot be read here",
             "schedule 'newer too' cannot be read here",
@@ -211,32 +210,32 @@ class TestClients:
             await client.schedule_record("nightl")
 
 
-class Idle(Duty):
-    """Has nothing to do; ``rests`` says whether something that is due rests."""
+class Idle(DueWork):
+    """Has nothing to do; ``backs_off`` says whether something that is due backs off."""
 
-    about = "nothing"
+    name = "nothing"
 
-    def __init__(self, *, rests: bool) -> None:
+    def __init__(self, *, backs_off: bool) -> None:
         super().__init__()
-        self._rests = rests
+        self._backs_off = backs_off
 
-    def due_at(self, survey: PollResult) -> None:
+    def due_at(self, poll: PollResult) -> None:
         return None
 
-    async def see_to_all(self) -> bool:
-        if self._rests:
-            self.rest("it")
+    async def process_due(self) -> bool:
+        if self._backs_off:
+            self.back_off("it")
         return False
 
 
-@pytest.mark.parametrize("rests, looks", [(True, 0), (False, 1)])
-async def test_what_rests_is_not_looked_at_again_at_once(rests: bool, looks: int) -> None:
-    """Else a worker would do nothing but look for as long as it is due."""
-    duty, told = Idle(rests=rests), []
+@pytest.mark.parametrize("backs_off, polls", [(True, 0), (False, 1)])
+async def test_what_backs_off_causes_no_poll_at_once(backs_off: bool, polls: int) -> None:
+    """Else a worker would do nothing but poll for as long as it is due."""
+    work, told = Idle(backs_off=backs_off), []
 
-    duty.tend(lambda: told.append("look"))
+    work.process(lambda: told.append("poll"))
     for _ in range(5):
         await asyncio.sleep(0)
 
-    assert len(told) == looks
-    assert duty.pause_seconds == float(rests)
+    assert len(told) == polls
+    assert work.pause_seconds == float(backs_off)

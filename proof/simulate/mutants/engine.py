@@ -23,7 +23,7 @@ from perdure.store.memory import submit as submitting
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
-from perdure.worker.due_waits import WaitDuty
+from perdure.worker.due_work import DueWaits
 from proof.simulate.mutants.patch import Change, mutant, nothing
 
 # Claims, epochs and leases
@@ -278,7 +278,7 @@ def _still_due_removed() -> list[Change]:
     async def all_of_them(self: Any, found: Any) -> Any:
         return list(found)
 
-    return [(WaitDuty, "_still_due", all_of_them)]
+    return [(DueWaits, "_still_due", all_of_them)]
 
 
 @mutant("the survey does not tell when a wait is due")

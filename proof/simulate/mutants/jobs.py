@@ -17,7 +17,6 @@ from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.transaction import Transaction
 from perdure.worker import janitor
-from perdure.worker import janitor as pruning
 from proof.simulate.mutants.patch import Change, mutant
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
@@ -153,7 +152,7 @@ def _finished_aborted() -> list[Change]:
 
 @mutant("what has just ended is removed before those who wait for it could see it")
 def _pruned_too_soon() -> list[Change]:
-    return [(pruning, "WAITER_GRACE", timedelta(0))]
+    return [(janitor, "WAITER_GRACE", timedelta(0))]
 
 
 @mutant("runs are removed when they have not ended")

@@ -1,4 +1,4 @@
-"""Workers as the store records them, what a poll tells a worker, and which work a worker serves."""
+"""Workers: their settings, their stored rows, what a poll tells them, and which work they serve."""
 
 from __future__ import annotations
 
@@ -6,9 +6,38 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from perdure.model.ids import JobId, WorkerId
-from perdure.model.limit import LimitInfo
+from perdure.model.limit import Limit, LimitInfo
 from perdure.model.partition import Lane
 from perdure.model.value import Value
+
+
+class WorkerSettings(Value):
+    """What a worker runs, how much at once, and how long it waits for what. All of it checked."""
+
+    namespace: str
+    queues: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    limits: tuple[Limit, ...]
+    concurrency: int
+    lease: timedelta
+    """How long a claim outlives its worker's last sign of life."""
+    poll: timedelta
+    """How often to poll without a hint."""
+    grace: timedelta
+    """How long a stop lets running bodies finish."""
+    abort_grace: timedelta
+    """How long an aborted body may take to end by itself before it is cancelled."""
+    hold_off: timedelta
+    """How long a retry is left to other workers."""
+    deaths_max: int
+    """Crashes of workers after which a job is dead-lettered."""
+    keep_completed: timedelta | None
+    keep_failed: timedelta | None
+    keep_dead: timedelta | None
+    """None keeps for ever, zero removes at once."""
+    payload_max_bytes: int
+    allows_scripts: bool
+    """Whether commands that come with a flow are executed."""
 
 
 class TaskLimits(Value, omit_defaults=True):

@@ -36,10 +36,8 @@ from perdure.store.memory.store import MemoryStore
 from perdure.store.memory.transaction import Session
 from perdure.tasks.task import Task
 from perdure.testing.fakes import Stage
-from perdure.worker.due_schedules import ScheduleDuty
-from perdure.worker.due_waits import WaitDuty
+from perdure.worker.due_work import DueSchedules, DueWaits, DueWork
 from perdure.worker.janitor import BATCH, promote_jobs
-from perdure.worker.poller import Duty
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
 
@@ -182,7 +180,7 @@ class Crew:
         self._is_stale = True
         """There is code or a queue that the worker does not know of."""
         self._worker = AsyncExitStack()
-        self._duties: tuple[Duty, ...] = ()
+        self._duties: tuple[DueWork, ...] = ()
         self._changed = asyncio.Event()
         self._heard_count = 0
         self._at_work = asyncio.Lock()
@@ -280,7 +278,7 @@ class Crew:
             return False
         due = [duty for duty in self._duties if _is_due(duty.due_at(survey), survey)]
         for duty in due:
-            duty.tend(self._changed.set)
+            duty.process(self._changed.set)
         return not due and survey.next_lease_end_at is None and not any(self._askable(survey))
 
     def _askable(self, survey: PollResult) -> list[str]:
@@ -323,8 +321,8 @@ class Crew:
         graphs, codec = Graphs(flows), PlainCodec()
         acting = Acting(store, graphs, codec)
         self._duties = (
-            WaitDuty(store, acting, DEFAULT_NAMESPACE),
-            ScheduleDuty(store, Ticking(store, acting, graphs, codec), DEFAULT_NAMESPACE),
+            DueWaits(store, acting, DEFAULT_NAMESPACE),
+            DueSchedules(store, Ticking(store, acting, graphs, codec), DEFAULT_NAMESPACE),
         )
         await self._worker.enter_async_context(working(self._new_worker(flows)))
 

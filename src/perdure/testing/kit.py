@@ -28,7 +28,7 @@ from perdure.testing.gate import Crew, CrewSettings, KitPlace
 from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
 from perdure.worker.secrets import Provider
-from perdure.worker.settings import checked_concurrency
+from perdure.worker.worker import checked_concurrency
 
 TURNED_BACK = declare(
     "testing.clock_turned_back", "the clock of the kit is at {now} and cannot go back to {moment}"

@@ -1,28 +1,24 @@
-"""One claimed job from start to outcome: its body runs once, and ends once, whoever ends it.
+"""One execution of a claimed job: its body runs once, and ends once, whoever ends it.
 
 A body ends by itself, or is stopped: by its timeout, its deadline, an abort, a lost claim, or the
-worker's own stop. The first end counts. What a body does after that can no longer matter here, and
-its claim's fence keeps it from mattering in the store.
+worker's own stop. The first end counts. Whatever a body does after that no longer matters here, and
+the fence of its claim keeps it from mattering in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.diagnostics import declare
-from perdure.engine.failures import Budget, after_error, describe
-from perdure.errors import AttemptTimeout, DeadlineExceeded, Permanent, ProcessDied
+from perdure.engine.failures import describe
+from perdure.errors import AttemptTimeout, DeadlineExceeded, ProcessDied
 from perdure.expr.template import TemplateSkips
-from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import (
     Cancelled,
@@ -34,33 +30,22 @@ from perdure.model.outcome import (
     Paused,
     Skipped,
 )
-from perdure.model.payload import Codec
-from perdure.model.retry import CallPolicy, decode_policy
-from perdure.model.wait import Resumption
-from perdure.tasks.context import AbortSignal, Context, StepKeeper
-from perdure.tasks.task import Task
-from perdure.worker.calls import (
-    INVALID_STORED_INPUT,
-    Arguments,
-    BodyCall,
-    CallSettings,
-    before_retry,
-    stored_call,
-)
-from perdure.worker.node_calls import NodeRules
+from perdure.tasks.context import AbortSignal
+from perdure.worker.outcome import failed_outcome, stored_policy
 from perdure.worker.secrets import Masker
+from perdure.worker.steps import AttemptSteps
 
-_log = logging.getLogger("perdure.worker")
+if TYPE_CHECKING:
+    from perdure.worker.call import CallScope
+    from perdure.worker.runner import JobRunner
 
-BEGIN_SECONDS_MAX = 60.0
-"""How long a process may take to begin with a body, on top of the body's timeout."""
+START_SECONDS_MAX = 60.0
+"""How long a process may take to start a body, on top of the body's timeout."""
 CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled coroutine may take to unwind before its slot is given to another."""
 
-INVALID_STORED_POLICY = declare("job.invalid_policy", "the stored policy cannot be used: {reason}")
 
-
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a body was told to stop; the value is what its abort signal says."""
 
     ABORTED = "the job was aborted"
@@ -71,52 +56,13 @@ class Stop(StrEnum):
 
 
 class Body(Protocol):
-    """A running body, however it runs."""
+    """A running body: a coroutine, a thread or a child process."""
 
-    begins_later: ClassVar[bool]
-    """Whether it says itself when it begins, with :meth:`Attempt.begun`."""
+    starts_later: ClassVar[bool]
+    """Whether it calls :meth:`Attempt.body_started` when it starts."""
 
     def stop(self) -> bool:
         """Make it end. True if it is over at once, or cannot be made to end: do not wait for it."""
-
-
-class Steps(StepKeeper, Protocol):
-    async def past_pauses(self) -> Resumption:
-        """Of a plain job: the pauses that it was resumed from."""
-
-
-class Crew(CallSettings, Protocol):
-    """What an attempt needs of its worker."""
-
-    worker_id: WorkerId
-    codec: Codec
-    abort_grace: timedelta
-    hold_off: timedelta
-
-    @property
-    def is_ending(self) -> bool:
-        """The worker stops, or the event loop under it does."""
-
-    def launch(self, attempt: Attempt) -> Body: ...
-
-    def report(self, attempt: Attempt, progress: Progress) -> None:
-        """Called from any thread."""
-
-    def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
-        """The slot is free. No outcome: the claim is lost, and nothing is written."""
-
-    def steps_of(self, attempt: Attempt) -> Steps:
-        """Where the results of its steps are kept."""
-
-    def rules_of(self, job: ClaimedJob) -> NodeRules | None:
-        """What its node asks for around the call of its body, if that is anything."""
-
-    @property
-    def has_one_body(self) -> bool:
-        """Whether no other body may end in a moment, whose outcome could share a commit."""
-
-    async def write_here(self) -> None:
-        """Commit what has ended, within the caller's own task if nobody is at it."""
 
 
 class Attempt:
@@ -125,17 +71,18 @@ class Attempt:
     __slots__ = (
         "_body",
         "_claimed_at",
-        "_crew",
         "_timeout",
         "_timers",
         "abort",
-        "call",
         "claim",
-        "is_begun",
+        "has_slot",
         "is_over",
+        "is_settled",
         "job",
         "progress",
         "rules",
+        "runner",
+        "scope",
         "seconds",
         "started_at",
         "stopped_by",
@@ -143,119 +90,42 @@ class Attempt:
         "writes_itself",
     )
 
-    def __init__(
-        self, job: ClaimedJob, task: Task[..., Any], crew: Crew, claimed_at: datetime
-    ) -> None:
+    def __init__(self, job: ClaimedJob, runner: JobRunner, claimed_at: datetime) -> None:
         self.job = job
         self.claim = job.claim
-        self.task = task
-        self.rules = crew.rules_of(job)
-        self.call: BodyCall | None = None
+        self.runner = runner
+        self.task = runner.code.task_of(job.lane)
+        self.rules = runner.code.flows.rules_of(job)
+        self.scope: CallScope | None = None
         """None where the body is called with what is stored, and has no context."""
         self.abort = AbortSignal()
-        self.stopped_by: Stop | None = None
-        self.is_begun = False
+        self.stopped_by: StopReason | None = None
+        self.has_slot = False
         self.is_over = False
+        self.is_settled = False
+        """The runner knows what the store made of the outcome."""
         self.writes_itself = False
-        """Its body's own task sees to the commit of its outcome."""
+        """Its body's own task commits the outcome."""
         self.progress: Progress | None = None
         self.started_at = clock.monotonic()
         self.seconds = 0.0
         self._claimed_at = claimed_at
-        self._crew = crew
         self._body: Body | None = None
         self._timeout: timedelta | None = None
         self._timers: list[asyncio.TimerHandle] | None = None
 
-    @property
-    def is_worker_ending(self) -> bool:
-        return self._crew.is_ending
-
-    def start(self) -> None:
-        """Run the body, bounded by its timeout and deadline."""
-        self.is_begun = True
-        if self.stopped_by is not None:  # while it waited for its slot
-            self._abandon()
-            return
-        policy = stored_policy(self.job)
-        timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
-        if self.job.deadline_at is not None:
-            # Measured on the store's clock; what passed since the claim on our own.
-            left = (self.job.deadline_at - self._claimed_at).total_seconds()
-            left -= clock.monotonic() - self.started_at
-            if left <= 0:
-                self.finish(self._stopped_outcome(Stop.DEADLINE))
-                return
-            self._later(left, self.stop, Stop.DEADLINE)
-        self._timeout = timeout
-        self.started_at = clock.monotonic()
-        self._body = self._crew.launch(self)
-        if not self._body.begins_later:
-            self.begun()
-        elif timeout is not None:
-            self._later(timeout.total_seconds() + BEGIN_SECONDS_MAX, self.stop, Stop.TIMED_OUT)
-
-    def begun(self) -> None:
-        """The body begins: its timeout runs from here, without what starting a process took."""
-        self.started_at = clock.monotonic()
-        if self._timeout is not None and not self.is_over:
-            self._later(self._timeout.total_seconds(), self.stop, Stop.TIMED_OUT)
+    # What its call needs
 
     @property
     def prepares_aside(self) -> bool:
-        """Whether its arguments cannot be had from where the event loop is, at once."""
-        return self._has_past or (self.rules is not None and self.rules.prepares_aside)
+        """Whether its arguments take too long to be made on the event loop."""
+        return self.may_be_resumed or (self.rules is not None and self.rules.prepares_aside)
 
     @property
-    def is_ruled(self) -> bool:
-        """Whether something has to be said about an output besides that it is one."""
-        call = self.call
-        return self.rules is not None or (
-            call is not None and (call.asked is not None or call.masker is not None)
-        )
-
-    @property
-    def masker(self) -> Masker | None:
-        """None as long as there is nothing to mask."""
-        return None if self.call is None else self.call.masker
-
-    def stored_values(self) -> Arguments:
-        """The call as plain values, with all that its node asks for filled in; in any thread.
-
-        Of a job that may have been resumed: in any but that of the event loop.
-        """
-        args, kwargs, before = stored_call(self.job, self._crew.codec)
-        if self.task.context_parameter is None and self.rules is None:
-            return args, kwargs
-        if self._has_past:
-            steps = self._crew.steps_of(self)
-            before = steps.wait(steps.past_pauses())
-        elif before.pauses:
-            before = before_retry(before, self.job.failures)
-        self.call = BodyCall(self.job, self._crew, before)
-        if self.rules is None:
-            return args, kwargs
-        return self.rules.arguments(args, kwargs, self.call)
-
-    def arguments(self) -> Arguments:
-        """What to call the function with, in the same threads. What does not fit never will."""
-        args, kwargs = self.stored_values()
-        try:
-            if self.task.context_parameter is None or self.call is None:
-                return self.task.arguments(args, kwargs, None)
-            steps = self._crew.steps_of(self)
-            context = Context(
-                self.job, self._crew.worker_id, self.report, self.abort, steps, self.call
-            )
-            return self.task.arguments(args, kwargs, context)
-        except (ValueError, TypeError) as error:
-            raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
-
-    @property
-    def _has_past(self) -> bool:
+    def may_be_resumed(self) -> bool:
         """Whether it may be a plain job that was resumed, and its body may want to know.
 
-        Each claim raises both numbers, unless it is given back, parked or taken over.
+        Each claim raises both numbers, unless the job is requeued, parked or taken over.
         """
         job = self.job
         return (
@@ -264,58 +134,51 @@ class Attempt:
             and self.task.context_parameter is not None
         )
 
-    def returned(self, result: bytes | NodeOutcome) -> None:
-        """The body returned what is this as JSON, or what has this outcome, in plain JSON too."""
-        try:
-            outcome = self._encoded(result)
-        except Exception as error:  # a codec may raise anything
-            self.raised(error)
-        else:
-            self.ended(outcome)
+    @property
+    def masker(self) -> Masker | None:
+        """None as long as there is nothing to mask."""
+        return None if self.scope is None else self.scope.masker
 
-    def _encoded(self, result: bytes | NodeOutcome) -> NodeOutcome:
-        encode = self._crew.codec.encode
-        if isinstance(result, bytes):
-            return Completed(output=encode(result))
-        if isinstance(result, Completed):
-            return replace(result, output=encode(result.output))
-        if isinstance(result, Paused):
-            return replace(result, checkpoint=encode(result.checkpoint))
-        return result
+    @property
+    def counted_job(self) -> ClaimedJob:
+        """The job with all failures that count, also those of jobs before a pause."""
+        before = 0 if self.scope is None else self.scope.resumption.failures
+        return self.job if not before else replace(self.job, failures=self.job.failures + before)
 
-    async def returned_here(self, result: bytes | NodeOutcome) -> None:
-        """The same, said by the body's own task, which commits if there is nobody to wait for."""
-        self.writes_itself = self.stopped_by is None and self._crew.has_one_body
-        self.returned(result)
-        if self.writes_itself:
-            await self._crew.write_here()
+    def steps(self) -> AttemptSteps:
+        return AttemptSteps(self)
 
-    def raised(self, error: BaseException) -> None:
-        """The body raised."""
-        if self.stopped_by is not None:
-            self.ended(Cancelled())
-        elif self.call is not None and self.call.asked is not None:
-            self._paused(self.call.asked)
-        elif type(error) is TemplateSkips:
-            self.ended(Skipped(reason=str(error)))
-        # By its type: isinstance() may run code of the exception's own.
-        elif self._crew.is_ending and issubclass(type(error), asyncio.CancelledError | ProcessDied):
-            # A loop that ends cancels everything, and a stop may hit child processes as well:
-            # no fault of the body's.
-            self.ended(GivenBack())
-        else:
-            self.ended(self._failed_outcome(error))
+    # Start
 
-    def _paused(self, asked: Paused | Completed) -> None:
-        """It raised because it asked for a pause, or after that."""
-        assert self.call is not None
-        self.call.asked = None  # if this cannot be written, that is a failure like any other
-        masker = self.masker
-        self.returned(asked if masker is None else masker.outcome(asked))
+    def start(self) -> None:
+        """Run the body, bounded by its timeout and deadline."""
+        if self.stopped_by is not None:  # while it waited for its slot
+            self._abandon()
+            return
+        policy = stored_policy(self.job)
+        timeout = policy.timeout if policy is not None and policy.timeout else self.task.timeout
+        if self.job.deadline_at is not None:
+            # Measured on the store's clock; the time since the claim on our own.
+            left = (self.job.deadline_at - self._claimed_at).total_seconds()
+            left -= clock.monotonic() - self.started_at
+            if left <= 0:
+                self.finish(self._stopped_outcome(StopReason.DEADLINE))
+                return
+            self._later(left, self.stop, StopReason.DEADLINE)
+        self._timeout = timeout
+        self.started_at = clock.monotonic()
+        self._body = self.runner.executors.start(self)
+        if not self._body.starts_later:
+            self.body_started()
+        elif timeout is not None:
+            limit = timeout.total_seconds() + START_SECONDS_MAX
+            self._later(limit, self.stop, StopReason.TIMED_OUT)
 
-    def ended(self, outcome: NodeOutcome) -> None:
-        """The body ended so, which counts only if it was not stopped before."""
-        self.finish(outcome if self.stopped_by is None else self._stopped_outcome(self.stopped_by))
+    def body_started(self) -> None:
+        """The timeout runs from here, without the time that starting a process took."""
+        self.started_at = clock.monotonic()
+        if self._timeout is not None and not self.is_over:
+            self._later(self._timeout.total_seconds(), self.stop, StopReason.TIMED_OUT)
 
     def report(self, progress: Progress) -> None:
         """Take note of progress, from any thread. The outcome carries the last one."""
@@ -323,16 +186,58 @@ class Attempt:
             if (masker := self.masker) is not None:
                 progress = masker.progress(progress)
             self.progress = progress
-            self._crew.report(self, progress)
+            self.runner.progress.report(self, progress)
 
-    def stop(self, reason: Stop) -> None:
-        """Tell the body to stop, and see to it that it does."""
-        if self.is_over or self.stopped_by not in (None, Stop.ABORTED):
+    # End
+
+    def returned(self, result: bytes | NodeOutcome) -> None:
+        """The body returned: its output as JSON, or an outcome whose payload is plain JSON."""
+        encode = self.runner.codec.encode
+        try:
+            outcome: NodeOutcome
+            if isinstance(result, bytes):
+                outcome = Completed(output=encode(result))
+            elif isinstance(result, Completed):
+                outcome = replace(result, output=encode(result.output))
+            elif isinstance(result, Paused):
+                outcome = replace(result, checkpoint=encode(result.checkpoint))
+            else:
+                outcome = result
+        except Exception as error:  # a codec may raise anything
+            self.raised(error)
+        else:
+            self._ended(outcome)
+
+    def raised(self, error: BaseException) -> None:
+        """The body raised."""
+        scope = self.scope
+        if self.stopped_by is not None:
+            self._ended(Cancelled())
+        elif scope is not None and scope.asked is not None:
+            # It raised because it asked for a pause, or after that. Forgotten first: if the pause
+            # cannot be encoded, that is a failure like any other.
+            asked, scope.asked = scope.asked, None
+            self.returned(asked if scope.masker is None else scope.masker.outcome(asked))
+        elif type(error) is TemplateSkips:
+            self._ended(Skipped(reason=str(error)))
+        # By its type: isinstance() may run code of the exception's own.
+        elif self.runner.is_ending and issubclass(
+            type(error), asyncio.CancelledError | ProcessDied
+        ):
+            # A loop that ends cancels everything, and a stop may hit child processes as well:
+            # not the body's fault.
+            self._ended(GivenBack())
+        else:
+            self._ended(self._failed_outcome(error))
+
+    def stop(self, reason: StopReason) -> None:
+        """Tell the body to stop, and make sure that it does."""
+        if self.is_over or self.stopped_by not in (None, StopReason.ABORTED):
             return
         self.stopped_by = reason
         self.abort.fire(reason.value)
-        if reason is Stop.ABORTED:
-            self._later(self._crew.abort_grace.total_seconds(), self._force)
+        if reason is StopReason.ABORTED:
+            self._later(self.runner.settings.abort_grace.total_seconds(), self._force)
         else:
             self._force()
 
@@ -344,7 +249,11 @@ class Attempt:
         self.seconds = clock.monotonic() - self.started_at
         for timer in self._timers or ():
             timer.cancel()
-        self._crew.ended(self, outcome)
+        self.runner.ended(self, outcome)
+
+    def _ended(self, outcome: NodeOutcome) -> None:
+        """The body ended like this, which counts only if it was not stopped before."""
+        self.finish(outcome if self.stopped_by is None else self._stopped_outcome(self.stopped_by))
 
     def _force(self) -> None:
         if self._body is None or self._body.stop():
@@ -356,65 +265,27 @@ class Attempt:
         assert self.stopped_by is not None
         self.finish(self._stopped_outcome(self.stopped_by))
 
-    def _stopped_outcome(self, reason: Stop) -> Outcome | None:
+    def _stopped_outcome(self, reason: StopReason) -> Outcome | None:
         """The outcome of a stopped attempt, whatever its body made of being stopped."""
         match reason:
-            case Stop.ABORTED:
+            case StopReason.ABORTED:
                 return Cancelled()
-            case Stop.CLAIM_LOST:
+            case StopReason.CLAIM_LOST:
                 return None
-            case Stop.SHUTDOWN:
+            case StopReason.SHUTDOWN:
                 return GivenBack()
-            case Stop.DEADLINE:
+            case StopReason.DEADLINE:
                 error = DeadlineExceeded(f"the deadline was {self.job.deadline_at}")
                 return Failed(failure=describe(error))
-            case Stop.TIMED_OUT:
+            case StopReason.TIMED_OUT:
                 seconds = clock.monotonic() - self.started_at
                 return self._failed_outcome(AttemptTimeout(f"stopped after {seconds:.3g} s"))
 
-    @property
-    def counted_job(self) -> ClaimedJob:
-        """The job with all failures that count, also those of jobs before a pause."""
-        before = 0 if self.call is None else self.call.resumption.failures
-        return self.job if not before else replace(self.job, failures=self.job.failures + before)
-
     def _failed_outcome(self, error: BaseException) -> Outcome:
-        return failed_outcome(self.counted_job, self.task, error, self._crew.hold_off, self.masker)
+        hold_off = self.runner.settings.hold_off
+        return failed_outcome(self.counted_job, self.task, error, hold_off, self.masker)
 
     def _later(self, seconds: float, act: Callable[..., None], *args: Any) -> None:
         if self._timers is None:
             self._timers = []
         self._timers.append(asyncio.get_running_loop().call_later(seconds, act, *args))
-
-
-def stored_policy(job: ClaimedJob) -> CallPolicy | None:
-    """What the caller asked for, if anything. What cannot be read never will be."""
-    try:
-        return None if job.policy is None else decode_policy(job.policy)
-    except ValueError as error:
-        raise Permanent(INVALID_STORED_POLICY.fault(reason=str(error))) from error
-
-
-def failed_outcome(
-    job: ClaimedJob,
-    task: Task[..., Any],
-    error: BaseException,
-    hold_off: timedelta,
-    masker: Masker | None = None,
-) -> Outcome:
-    """What an exception leads to under the caller's policy, else the task's. Never fails."""
-    masked = None if masker is None else masker.text
-    failure = describe(error, masked)
-    try:
-        if isinstance(error, Permanent):
-            return Failed(failure=failure)
-        policy = stored_policy(job)
-        retry = policy.retry if policy is not None and policy.retry is not None else task.retry
-        budget = Budget(policy=retry, hold_off=hold_off)
-        return after_error(job, error, failure, budget, random.random())
-    except BaseException as trouble:
-        # Deciding reads the exception, which is somebody else's code. The attempt has to end, or
-        # it would keep its slot and its lease for ever.
-        why = describe(trouble, masked).message
-        _log.error("job %s fails for good: its error cannot be read: %s", job.claim.id, why)
-        return Failed(failure=failure)

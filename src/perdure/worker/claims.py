@@ -8,19 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from perdure import clock
-from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import Claimed
 from perdure.model.partition import Lane
-from perdure.model.worker import can_run
+from perdure.model.worker import WorkerSettings, can_run
 from perdure.store.admission import governing_rules
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
-from perdure.worker.nodes import Code
-from perdure.worker.settings import WorkerSettings
+from perdure.worker.code import Code
+
+if TYPE_CHECKING:
+    from perdure.worker.runner import JobRunner
 
 REQUEST_LANES_MAX = 200
 """Lanes that one claim asks for; with more of them, claims take turns through all."""
@@ -39,7 +38,7 @@ class KnownLanes:
         self._requests: dict[str, LaneRequest] = {}
         self._judged: dict[Lane, LaneRequest | None] = {}
         self.paused: frozenset[str] = frozenset()
-        """Queues that were paused at the last survey."""
+        """Queues that were paused at the last poll."""
         self._fresh: set[str] = set()
         self._turn = 0
         self._texts_turn = 0
@@ -52,21 +51,21 @@ class KnownLanes:
         return any(request.rules for request in self._requests.values())
 
     def note(self, texts: Iterable[str]) -> bool:
-        """These lanes have work, as a hint or a survey tells; True if any of it is ours."""
+        """These lanes have work, as a hint or a poll tells; True if this worker can run any."""
         ours = [text for text in texts if self._add(text)]
         self._fresh.update(ours)
         return bool(ours)
 
-    def begin_survey(self) -> None:
+    def start_poll(self) -> None:
         self._fresh.clear()
 
-    def end_survey(self) -> None:
-        """Only lanes that were noted since the survey began have work."""
+    def end_poll(self) -> None:
+        """Only lanes that were noted since the poll started have work."""
         for text in self._requests.keys() - self._fresh:
             del self._requests[text]
 
     def requests(self) -> list[LaneRequest]:
-        """What to claim from now."""
+        """The lanes to claim from now."""
         self._turn += REQUEST_LANES_MAX
         return _in_turn(list(self._requests.values()), self._turn)
 
@@ -76,9 +75,9 @@ class KnownLanes:
         return _in_turn(list(self._requests), self._texts_turn)
 
     def serves(self, lane: Lane) -> bool:
-        """Whether a job of a run may go on in this lane here, without asking the store.
+        """Whether a job of a run may continue in this lane here, without asking the store.
 
-        Under a limit it may not: only a claim counts what is live. Nor into a paused queue.
+        Not under a limit: only a claim counts what is live. Nor in a paused queue.
         """
         if lane.queue in self.paused:
             return False
@@ -122,34 +121,22 @@ def _in_turn(known: list[T], turn: int) -> list[T]:
 
 RETRY_SECONDS = 1.0
 BATCH_MAX = 500
-MOMENT_SECONDS = 0.001
+TIMER_STEP_SECONDS = 0.001
 _log = logging.getLogger("perdure.worker")
 
 
-class ClaimLoop:
-    """Claims until it is stopped. ``room`` says how many jobs can be taken, ``take`` takes them."""
+class Claims:
+    """Claims as many jobs as the runner has room for, until it is stopped."""
 
-    def __init__(
-        self,
-        store: Store,
-        lanes: KnownLanes,
-        request: Callable[[], tuple[str, WorkerId, timedelta]],
-        room: Callable[[], int],
-        take: Callable[[Claimed, bool], None],
-        held: Callable[[], Sequence[JobId]],
-    ) -> None:
+    def __init__(self, store: Store, runner: JobRunner) -> None:
         self._store = store
-        self._lanes = lanes
-        self._request = request
-        self._room = room
-        self._take = take
-        self._held = held
+        self._runner = runner
         self._may_have_work = False
         self._unasked = 0
         """Lanes that are left to ask in turn since a claim last got something."""
         self._may_hold_unknown = False
-        """Whether a claim may have taken jobs without an answer that says which."""
-        self._moments: set[int] = set()
+        """Whether a claim may have taken jobs without an answer that names them."""
+        self._timers: set[int] = set()
         self._changed = asyncio.Event()
         self._is_stopping = False
 
@@ -158,15 +145,20 @@ class ClaimLoop:
         self._may_have_work = True
         self._changed.set()
 
-    def look_at(self, seconds: float) -> None:
+    def look_in(self, seconds: float) -> None:
         """Ask again in so many seconds. However many want the same moment, it is one timer."""
         loop = asyncio.get_running_loop()
-        moment = math.ceil((loop.time() + max(0.0, seconds)) / MOMENT_SECONDS)
-        if moment not in self._moments:
-            self._moments.add(moment)
-            loop.call_at(moment * MOMENT_SECONDS, self._look_at_last, moment)
+        tick = math.ceil((loop.time() + max(0.0, seconds)) / TIMER_STEP_SECONDS)
+        if tick not in self._timers:
+            self._timers.add(tick)
+            loop.call_at(tick * TIMER_STEP_SECONDS, self._timer_fired, tick)
 
-    def room_changed(self) -> None:
+    def _timer_fired(self, tick: int) -> None:
+        self._timers.discard(tick)
+        self.look()
+
+    def wake(self) -> None:
+        """There may be room: ask, if there may be work."""
         self._changed.set()
 
     def stop(self) -> None:
@@ -174,68 +166,68 @@ class ClaimLoop:
         self._is_stopping = True
         self._changed.set()
 
-    def _look_at_last(self, moment: int) -> None:
-        self._moments.discard(moment)
-        self.look()
-
     async def run(self) -> None:
+        runner = self._runner
         while not self._is_stopping:
-            room = min(self._room(), BATCH_MAX)
-            can_claim = room > 0 and bool(self._lanes)
+            room = min(runner.room(), BATCH_MAX)
+            can_claim = room > 0 and bool(runner.lanes)
             if not self._may_have_work or not (can_claim or self._may_hold_unknown):
                 self._changed.clear()
                 await self._changed.wait()
                 continue
             try:
-                await self._give_back_unknown()
+                await self._requeue_unknown()
                 if can_claim:
-                    # Down before the question, so that a hint during it is not lost.
+                    # Lowered before the question, so that a hint during it is not lost.
                     self._may_have_work = False
                     await self._claim(room)
             except Exception:
-                _log.exception("claiming failed; trying again")
+                _log.exception("claim failed; trying again")
                 self._may_have_work = False
-                self.look_at(RETRY_SECONDS)
+                self.look_in(RETRY_SECONDS)
 
     async def _claim(self, room: int) -> None:
-        namespace, worker, lease = self._request()
-        requests = self._lanes.requests()
+        runner = self._runner
+        lanes, settings = runner.lanes, runner.settings
+        requests = lanes.requests()
         if self._unasked <= 0:
-            self._unasked = len(self._lanes)
+            self._unasked = len(lanes)
+        request = ClaimRequest(
+            namespace=settings.namespace,
+            worker=runner.worker_id,
+            lanes=requests,
+            limit=room,
+            lease=settings.lease,
+        )
         asked_at = clock.monotonic()
         self._may_hold_unknown = True
-        claimed = await self._store.jobs.claim(
-            ClaimRequest(
-                namespace=namespace, worker=worker, lanes=requests, limit=room, lease=lease
-            )
-        )
-        # While the event loop was busy the lease may have run out unrenewed.
-        is_fresh = clock.monotonic() - asked_at < lease.total_seconds()
+        claimed = await self._store.jobs.claim(request)
+        # While the event loop was busy, the leases may have expired without a renewal.
+        is_fresh = clock.monotonic() - asked_at < settings.lease.total_seconds()
         self._may_hold_unknown = claimed.is_repeated
-        self._take(claimed, is_fresh)
-        await self._give_back_unknown()
+        runner.take(claimed, is_fresh=is_fresh)
+        await self._requeue_unknown()
         if claimed.jobs:
-            self._unasked = len(self._lanes)
+            self._unasked = len(lanes)
         self._unasked -= len(requests)
         if len(claimed.jobs) == room or self._unasked > 0:
             self._may_have_work = True
         if claimed.jobs and any(_is_timed(request) for request in requests):
-            # A rate that had room has none now, perhaps: only the next answer says until when.
+            # A rate that had room may have none now: only the next answer tells until when.
             self._may_have_work = True
         if claimed.opens_at is not None:
-            self.look_at((claimed.opens_at - claimed.now).total_seconds())
+            self.look_in((claimed.opens_at - claimed.now).total_seconds())
 
-    async def _give_back_unknown(self) -> None:
-        """Free what an unanswered claim took: it would be nobody's until its lease ends.
+    async def _requeue_unknown(self) -> None:
+        """Requeue what an unanswered claim took: else it waits until its lease expires.
 
         Only while no claim of this worker is under way.
         """
         if self._may_hold_unknown:
-            _, worker, _ = self._request()
-            await self._store.jobs.requeue_unknown(worker, self._held())
+            await self._store.jobs.requeue_unknown(self._runner.worker_id, list(self._runner.held))
             self._may_hold_unknown = False
 
 
 def _is_timed(request: LaneRequest) -> bool:
-    """Whether time alone may let more of a lane start."""
+    """Whether time alone may let more jobs of a lane start."""
     return any(rule.window is not None or rule.spacing is not None for rule in request.rules)

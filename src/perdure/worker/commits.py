@@ -1,7 +1,11 @@
-"""Commit outcomes in groups: plain jobs, and nodes of runs, which may continue in place.
+"""Group commit of outcomes: of plain jobs, and of nodes, whose jobs may continue in place.
 
-The worker caches the runs that it works on, so a step costs one commit and no read. When another
-worker wrote to a run meanwhile, its events are read and the outcome is decided again.
+Outcomes that arrive while a write is under way travel together in the next one. The worker caches
+the runs that it works on, so a step costs one commit and no read. When another worker wrote to a
+run in the meantime, its events are read and the outcome is decided again.
+
+A store that is down is asked again until it answers; a repeated commit counts once, by its token.
+An outcome that the store refuses is written alone, so that it cannot take others with it.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.engine.cached_run import CachedRun, Graphs
 from perdure.engine.decision import Schedule
 from perdure.engine.failures import describe
@@ -24,14 +29,16 @@ from perdure.engine.plan import Place, Plan
 from perdure.engine.runs import Loader
 from perdure.errors import (
     EventLogCorrupt,
+    Permanent,
     StaleClaim,
     StoreError,
     UnknownEvent,
     UnknownFlow,
     ValueMissing,
 )
+from perdure.model import trigger
 from perdure.model.graph import Graph
-from perdure.model.ids import RunId
+from perdure.model.ids import Key, RunId
 from perdure.model.job import Claim, NewJob, Status
 from perdure.model.outcome import (
     Buried,
@@ -46,21 +53,37 @@ from perdure.model.outcome import (
     Settlement,
     Skipped,
 )
-from perdure.model.partition import Lane
-from perdure.model.payload import Codec
-from perdure.model.run import CommitAnswer, CommitResult, CommitState, RunCommit
+from perdure.model.payload import from_json
+from perdure.model.run import CommitAnswer, CommitState, RunCommit
+from perdure.model.trigger import AttemptFailed, FailedForGood, Finished, Happening
 from perdure.store.batching import Batches
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
-from perdure.worker.nodes import FlowCode, happening_of, repeated_by
-from perdure.worker.settings import WorkerSettings
-from perdure.worker.steps import owner_of, save_checkpoint
+from perdure.worker.steps import save_checkpoint
 
+if TYPE_CHECKING:
+    from perdure.worker.runner import JobRunner
+
+JOBS_MAX = 500
+STEPS_MAX = 64
+WRITERS = 2
+"""Steps are decided before they are committed: while the store works on one batch of them, the
+next is decided. Of one run there is never more than one commit under way: it would conflict."""
 RETRY_SECONDS = 1.0
 LEAVE_FOR = timedelta(seconds=10)
-"""How long a worker leaves the job of a run that it is too old for to newer ones."""
+"""How long a worker leaves jobs of a run that it is too old for to newer workers."""
 CACHED_RUNS_MAX = 20_000
 CACHED_BYTES_MAX = 256 * 1024 * 1024
+STATUS_AFTER = {
+    Completed: Status.COMPLETED,
+    Skipped: Status.COMPLETED,
+    Paused: Status.PAUSED,
+    Retried: Status.SCHEDULED,
+    Failed: Status.FAILED,
+    Buried: Status.DEAD,
+}
+"""How the outcome of a node's job counts. The store has no status of it: its row does not stay."""
+ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 _log = logging.getLogger("perdure.worker")
 
 Item = tuple[Attempt, NodeOutcome]
@@ -68,99 +91,188 @@ RunKey = tuple[str, RunId]
 T = TypeVar("T")
 
 
-class NodeSettled(NamedTuple):
-    """What the store made of one node's outcome."""
+class Settled(NamedTuple):
+    """What the store made of one outcome."""
 
     attempt: Attempt
     outcome: NodeOutcome
-    is_written: bool = False
-    goes_on: NewJob | None = None
+    status: Status | None = None
+    """None: the claim is stale or the outcome is late, and nothing was written."""
+    next_job: NewJob | None = None
+    """The same job as it continues in place with the next node."""
     answer: CommitAnswer | None = None
 
 
-Tell = Callable[[NodeSettled], None]
+class Commits:
+    """Takes outcomes, and tells the runner what the store made of each."""
+
+    def __init__(self, store: Store, runner: JobRunner) -> None:
+        self._store = store
+        self._runner = runner
+        self.graphs = Graphs(runner.code.flows.values())
+        self._runs = RunCommits(store, runner, self.graphs)
+        settings, now = runner.settings, timedelta(0)
+        hidden: list[type] = []
+        hidden += [Completed, Cancelled] if settings.keep_completed == now else []
+        hidden += [Failed] if settings.keep_failed == now else []
+        hidden += [Buried] if settings.keep_dead == now else []
+        self._hidden_at_once = tuple(hidden)
+        self._jobs = Batches(self._write_jobs, batch_max=JOBS_MAX)
+        self._nodes = Batches(self._write_nodes, batch_max=STEPS_MAX, writers=WRITERS, key=run_of)
+
+    def __len__(self) -> int:
+        """Outcomes that wait for the next write."""
+        return len(self._jobs) + len(self._nodes)
+
+    def add(self, attempt: Attempt, outcome: NodeOutcome) -> None:
+        batches = self._nodes if moves_run(attempt, outcome) else self._jobs
+        batches.add((attempt, outcome), starts=not attempt.writes_itself)
+
+    async def write_here(self) -> None:
+        """Write what was added, within the caller's own task if no writer is at work."""
+        await self._nodes.write_here()
+        await self._jobs.write_here()
+
+    async def flush(self) -> None:
+        await self._nodes.flush()
+        await self._jobs.flush()
+
+    async def _write_nodes(self, items: list[Item]) -> None:
+        try:
+            await self._runs.write(items)
+        except Exception as error:
+            await self._write_alone([item for item in items if not item[0].is_settled], error)
+
+    async def _write_jobs(self, items: list[Item]) -> None:
+        try:
+            for attempt, outcome in items:
+                if isinstance(outcome, Paused):
+                    # Before the job is parked: from then on it may be resumed.
+                    codec = self._runner.codec
+                    save = partial(save_checkpoint, self._store, attempt.job, codec, outcome)
+                    with suppress(StaleClaim):  # as its settlement will tell
+                        await until_answered(save, "checkpoint not written")
+            settle = partial(self._store.jobs.settle, [self._settlement(*item) for item in items])
+            statuses = await until_answered(settle, "outcomes of jobs not written")
+        except Exception as error:
+            await self._write_alone(items, error)
+        else:
+            for (attempt, outcome), status in zip(items, statuses, strict=True):
+                self._runner.settled(Settled(attempt, outcome, status))
+
+    def _settlement(self, attempt: Attempt, outcome: NodeOutcome) -> Settlement:
+        assert not isinstance(outcome, Skipped), "only nodes are skipped"
+        return Settlement(
+            claim=attempt.claim,
+            outcome=Released() if isinstance(outcome, Paused) else outcome,
+            progress=attempt.progress,
+            is_dropped=isinstance(outcome, self._hidden_at_once),
+        )
+
+    async def _write_alone(self, items: list[Item], error: Exception) -> None:
+        """One outcome that the store refuses must not take the others with it."""
+        if len(items) != 1:
+            for item in items:
+                await self._write(item)
+            return
+        [(attempt, outcome)] = items
+        _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
+        if attempt.progress is not None:  # it may be what was refused
+            attempt.progress = None
+            await self._write((attempt, outcome))
+        elif isinstance(outcome, Completed | Buried | Cancelled | Paused | Skipped):
+            await self._write((attempt, Failed(failure=describe(error))))
+        else:
+            self._runner.settled(Settled(attempt, outcome))
+
+    async def _write(self, item: Item) -> None:
+        await (self._write_nodes if moves_run(*item) else self._write_jobs)([item])
 
 
 class _Planned(NamedTuple):
     plan: Plan
     items: list[Item]
     commit: RunCommit
-    going_on: dict[Claim, NewJob]
+    next_jobs: dict[Claim, NewJob]
 
 
 class RunCommits:
-    """Writes outcomes of node jobs; those of one run by one writer at a time."""
+    """Commits outcomes of node jobs, many runs in one write, each under its own fence."""
 
-    def __init__(
-        self,
-        store: Store,
-        graphs: Graphs,
-        codec: Codec,
-        code: FlowCode,
-        may_go_on: Callable[[Attempt, int, Lane], bool],
-        urgent_lanes: Callable[[], Sequence[str]],
-    ) -> None:
+    def __init__(self, store: Store, runner: JobRunner, graphs: Graphs) -> None:
         self._store = store
+        self._runner = runner
         self._graphs = graphs
-        self._codec = codec
-        self._code = code
-        self._loader = Loader(store, graphs, codec)
-        self._may_go_on = may_go_on
-        self._urgent_lanes = urgent_lanes
+        self._loader = Loader(store, graphs, runner.codec)
         self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
         self._cached_bytes = 0
 
-    async def write(self, items: Sequence[Item], tell: Tell) -> None:
-        """Commit these outcomes, however often others get in between; tells what became of each.
+    async def write(self, items: Sequence[Item]) -> None:
+        """Commit these outcomes, however often other writers get in between.
 
-        A store that cannot be reached now is tried again until it can.
+        ``runner.settled`` hears of each once.
         """
-        left = list(items)
-        while left:
-            groups = _by_run(left)
-            runs = await self._at_hand(groups, tell)
-            planned = [await self._planned(run, groups[key]) for key, run in runs.items()]
+        runner = self._runner
+        pending = list(items)
+        while pending:
+            groups: dict[RunKey, list[Item]] = {}
+            for item in pending:
+                groups.setdefault(run_of(item), []).append(item)
+            runs = await self._current(groups)
+            planned = [await self._plan(run, groups[key]) for key, run in runs.items()]
             if not planned:
                 return
+            # With a free slot nothing waits for this worker that a chain would have to yield to.
+            has_free_slot = runner.running < runner.concurrency
+            rivals = [] if has_free_slot else runner.lanes.texts()
             commits = [each.commit for each in planned]
-            commit = partial(self._store.runs.commit, commits, self._urgent_lanes())
-            answer = await _insist(commit)
-            left = []
-            moved_on = []
+            answer = await until_answered(
+                partial(self._store.runs.commit, commits, rivals), "outcomes of runs not written"
+            )
+            pending, conflicts = [], []
             for each, result in zip(planned, answer.results, strict=True):
                 if result.state is CommitState.DONE:
-                    self._done(each, answer, tell)
+                    self._written(each, answer)
                 elif result.state is CommitState.STALE:
-                    left += _without_stale(each.items, result, tell)
+                    stale = set(result.stale)
+                    for item in each.items:
+                        if item[0].claim in stale:
+                            runner.settled(Settled(*item))
+                        else:
+                            pending.append(item)
                 else:
-                    left += each.items
-                    moved_on.append(each.plan.run)
-            if moved_on:
-                await self._catch_up(moved_on)
+                    pending += each.items
+                    conflicts.append(each.plan.run)
+            if conflicts:
+                await self._catch_up(conflicts)
 
-    async def _at_hand(
-        self, groups: dict[RunKey, list[Item]], tell: Tell
-    ) -> dict[RunKey, CachedRun]:
-        """The runs of all groups; of one that cannot be used nothing is written."""
-        outdated = [run for key in groups if (run := self._outdated(key, groups[key]))]
+    async def _current(self, groups: dict[RunKey, list[Item]]) -> dict[RunKey, CachedRun]:
+        """The runs of all groups, but not those that cannot be read: their jobs are left."""
+        outdated = []
+        for key, items in groups.items():
+            run = self._runs.get(key)
+            # A job newer than the cached run: others wrote to it, or restarted it. Read first.
+            if run is not None and any(item[0].job.created_at > run.as_of for item in items):
+                outdated.append(run)
         if outdated:
             await self._catch_up(outdated)
         runs = {key: run for key in groups if (run := self._runs.get(key)) is not None}
         missing = [key for key in groups if key not in runs]
         if missing:
-            loaded = await _insist(partial(self._loader.load_many, missing))
-            for key, found in zip(missing, loaded, strict=True):
+            load = partial(self._loader.load_many, missing)
+            for key, found in zip(missing, await until_answered(load, LOADING), strict=True):
                 if isinstance(found, CachedRun):
-                    runs[key] = found
-                    self._keep(key, found)
+                    runs[key] = self._runs[key] = found
+                    self._cached_bytes += found.values.size_bytes
+                    self._evict()
                 else:
-                    await self._leave(groups[key], found, tell)
+                    await self._leave(groups[key], found)
         return runs
 
-    async def _leave(self, items: list[Item], error: Exception, tell: Tell) -> None:
-        """Keep the jobs of a run whose log cannot be used from being executed over and over.
+    async def _leave(self, items: list[Item], error: Exception) -> None:
+        """Keep jobs of a run whose log cannot be used from being executed over and over.
 
-        What a newer version wrote is left to workers of that version; else the jobs are parked.
+        If a newer version wrote the log, they are left to workers of that version; else parked.
         """
         _log.error("outcomes are not written, and their jobs left: %s", error)
         left: Released | Retried = Released()
@@ -169,44 +281,81 @@ class RunCommits:
                 failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_postponed=True
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
-        await _insist(partial(self._store.jobs.settle, settlements))
-        for attempt, outcome in items:
-            tell(NodeSettled(attempt, outcome))
+        settle = partial(self._store.jobs.settle, settlements)
+        await until_answered(settle, "jobs of an unreadable run not left")
+        for item in items:
+            self._runner.settled(Settled(*item))
 
-    def _outdated(self, key: RunKey, items: list[Item]) -> CachedRun | None:
-        """The cached run, if a job says that others wrote to it since, or began it anew."""
-        run = self._runs.get(key)
-        if run is None or all(attempt.job.created_at <= run.as_of for attempt, _ in items):
-            return None
-        return run
-
-    async def _planned(self, run: CachedRun, items: list[Item]) -> _Planned:
+    async def _plan(self, run: CachedRun, items: list[Item]) -> _Planned:
+        """Decide about all outcomes of one run. A plan leaves no trace until it is written."""
         while True:
-            plan = Plan(run, Place(run.namespace, self._graphs, self._codec))
+            plan = Plan(run, Place(run.namespace, self._graphs, self._runner.codec))
             try:
                 for attempt, outcome in items:
-                    happening = happening_of(attempt, outcome, run.graph, self._code, self._codec)
                     plan.settle(
                         attempt.claim,
-                        happening,
-                        repeats=repeated_by(outcome),
-                        picks=partial(self._picks, attempt, run.graph),
+                        self._trigger_of(attempt, outcome, run.graph),
+                        repeats=outcome if isinstance(outcome, Retried) else None,
+                        picks=partial(self._may_continue, attempt, run.graph),
                     )
-                commit, going_on = plan.commit()
+                commit, next_jobs = plan.commit()
             except ValueMissing as error:
-                await _insist(partial(self._loader.read_values, run, error.numbers))
+                await until_answered(partial(self._loader.read_values, run, error.numbers), LOADING)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise EventLogCorrupt(
                     run_id=run.id, reason=f"a value of it cannot be read: {error}"
                 ) from error
             else:
-                return _Planned(plan, items, commit, going_on)
+                return _Planned(plan, items, commit, next_jobs)
 
-    def _picks(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
+    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
         call = schedule.call
-        return self._may_go_on(attempt, call.priority, graph.lane_of(call))
+        return self._runner.may_continue(attempt, call.priority, graph.lane_of(call))
 
-    def _done(self, planned: _Planned, answer: CommitAnswer, tell: Tell) -> None:
+    def _trigger_of(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> Happening:
+        """What the outcome of a node's job means for its run."""
+        assert attempt.job.node is not None
+        key, decode = Key.parse(attempt.job.node.key), self._runner.codec.decode
+        match outcome:
+            case Completed():
+                output = decode(outcome.output)
+                check = self._runner.code.flows.inline_check(graph, key)
+                if check is None:
+                    return Finished(
+                        key=key, output=output, port=outcome.port, warnings=outcome.warnings
+                    )
+                try:
+                    args, kwargs = check.arguments([from_json(output)], {}, None)
+                    is_done = bool(check.function(*args, **kwargs))
+                except BaseException as error:  # the user's code must not end the worker
+                    return FailedForGood(key=key, failure=describe(error))
+                return Finished(key=key, output=output, is_done=is_done)
+            case Skipped():
+                return trigger.Skipped(key=key, reason=outcome.reason)
+            case Paused():
+                return trigger.Paused(
+                    key=key,
+                    checkpoint=decode(outcome.checkpoint),
+                    name=outcome.name,
+                    deadline_ms=_ms(outcome.deadline),
+                    poll_ms=_ms(outcome.poll),
+                )
+            case Retried():
+                return AttemptFailed(
+                    key=key,
+                    attempt=attempt.job.attempt,
+                    failure=outcome.failure,
+                    is_postponed=outcome.is_postponed,
+                )
+            case Failed() | Buried():
+                return FailedForGood(key=key, failure=outcome.failure)
+            case Cancelled():
+                failure = outcome.failure or describe(Permanent(ATTEMPT_ABORTED.fault()))
+                return FailedForGood(key=key, failure=failure)
+            case _:
+                raise AssertionError(f"{outcome!r} leaves the node as it is")
+
+    def _written(self, planned: _Planned, answer: CommitAnswer) -> None:
         plan, run = planned.plan, planned.plan.run
         before = run.values.size_bytes
         plan.done()
@@ -217,25 +366,21 @@ class RunCommits:
         if answer.now is not None:
             run.as_of = answer.now
         if run.state.is_ended or not run.state.jobs:
-            self._forget(key)  # nobody here works on it until something else happens
+            self._forget(key)  # no job of it is left that would bring it back here
         for attempt, outcome in planned.items:
             is_written = plan.settles(attempt.claim)  # else it came too late
-            goes_on = planned.going_on.get(attempt.claim)
-            tell(NodeSettled(attempt, outcome, is_written, goes_on, answer))
+            status = STATUS_AFTER.get(type(outcome)) if is_written else None
+            next_job = planned.next_jobs.get(attempt.claim)
+            self._runner.settled(Settled(attempt, outcome, status, next_job, answer))
 
     async def _catch_up(self, runs: list[CachedRun]) -> None:
-        """Take in what others wrote; what that cannot be done with is loaded anew."""
-        there: list[CachedRun] = []
+        """Fold in what others wrote; a run that cannot be caught up with is loaded again."""
+        found: list[CachedRun] = []
         with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
-            there = await _insist(partial(self._loader.catch_up, runs))
+            found = await until_answered(partial(self._loader.catch_up, runs), LOADING)
         for run in runs:
-            if run not in there:
+            if run not in found:
                 self._forget((run.namespace, run.id))
-
-    def _keep(self, key: RunKey, run: CachedRun) -> None:
-        self._runs[key] = run
-        self._cached_bytes += run.values.size_bytes
-        self._evict()
 
     def _evict(self) -> None:
         """Forget the runs that were loaded first, if there are too many, or they are too large."""
@@ -250,185 +395,29 @@ class RunCommits:
             self._cached_bytes -= run.values.size_bytes
 
 
-async def _insist(ask: Callable[[], Awaitable[T]]) -> T:
+LOADING = "runs not loaded"
+
+
+async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
     """Ask the store until it answers. Repeated, a commit counts once."""
     while True:
         try:
             return await ask()
         except StoreError:
-            _log.exception("outcomes of runs were not written; trying again")
+            _log.exception("%s; trying again", failure)
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _by_run(items: Sequence[Item]) -> dict[RunKey, list[Item]]:
-    groups: dict[RunKey, list[Item]] = {}
-    for attempt, outcome in items:
-        node = attempt.job.node
-        assert node is not None
-        groups.setdefault((attempt.job.namespace, node.run), []).append((attempt, outcome))
-    return groups
-
-
-def _without_stale(items: list[Item], result: CommitResult, tell: Tell) -> list[Item]:
-    """The outcomes that are still ours to write."""
-    stale = set(result.stale)
-    for attempt, outcome in items:
-        if attempt.claim in stale:
-            tell(NodeSettled(attempt, outcome))
-    return [item for item in items if item[0].claim not in stale]
-
-
-BATCH_MAX = 500
-STEPS_MAX = 64
-WRITERS = 2
-"""Steps are decided upon before they are committed: while the store is at one batch of them, the
-next is decided. Of one run there is never more than one commit under way."""
-
-JobSettled = Callable[[Attempt, NodeOutcome, Status | None], None]
-NodesSettled = Callable[[NodeSettled], None]
-
-
-class Commits:
-    """Takes outcomes, and tells what the store made of each: a status, or None if it was stale."""
-
-    def __init__(
-        self,
-        store: Store,
-        settings: WorkerSettings,
-        runs: RunCommits,
-        settled: JobSettled,
-        node_settled: NodesSettled,
-        codec: Codec,
-    ) -> None:
-        self._store = store
-        self._runs = runs
-        self._codec = codec
-        self._settled = settled
-        self._node_settled = node_settled
-        self._dropped = _dropped_kinds(settings)
-        self._jobs = Batches(self._write_jobs, batch_max=BATCH_MAX)
-        self._nodes = Batches(
-            self._write_nodes, batch_max=STEPS_MAX, writers=WRITERS, key=lambda item: _run_of(*item)
-        )
-
-    def __len__(self) -> int:
-        """Outcomes that wait for the next write."""
-        return len(self._jobs) + len(self._nodes)
-
-    def add(self, attempt: Attempt, outcome: NodeOutcome) -> None:
-        batches = self._nodes if moves_run(attempt, outcome) else self._jobs
-        batches.add((attempt, outcome), starts=not attempt.writes_itself)
-
-    async def write_here(self) -> None:
-        """Write what was added, within the caller's own task if nobody is writing."""
-        await self._nodes.write_here()
-        await self._jobs.write_here()
-
-    async def flush(self) -> None:
-        await self._nodes.flush()
-        await self._jobs.flush()
-
-    async def _write(self, pair: tuple[Attempt, NodeOutcome]) -> None:
-        if moves_run(*pair):
-            await self._write_nodes([pair])
-        else:
-            await self._write_jobs([pair])
-
-    async def _write_nodes(self, batch: list[tuple[Attempt, NodeOutcome]]) -> None:
-        left = {id(attempt): (attempt, outcome) for attempt, outcome in batch}
-
-        def tell(settled: NodeSettled) -> None:
-            del left[id(settled.attempt)]
-            self._node_settled(settled)
-
-        try:
-            await self._runs.write(batch, tell)
-        except Exception as error:
-            await self._write_apart(list(left.values()), error)
-
-    async def _write_jobs(self, batch: list[tuple[Attempt, NodeOutcome]]) -> None:
-        for attempt, outcome in batch:
-            if isinstance(outcome, Paused):
-                await self._save_checkpoint(attempt, outcome)
-        settlements = [self._settlement(attempt, outcome) for attempt, outcome in batch]
-        try:
-            statuses = await self._settle(settlements)
-        except Exception as error:
-            await self._write_apart(batch, error)
-        else:
-            for (attempt, outcome), status in zip(batch, statuses, strict=True):
-                self._settled(attempt, outcome, status)
-
-    async def _save_checkpoint(self, attempt: Attempt, outcome: Paused) -> None:
-        """Before the job is parked: from then on somebody may resume it."""
-        job = attempt.job
-        while True:
-            try:
-                await save_checkpoint(self._store, job, owner_of(job), self._codec, outcome)
-            except StaleClaim:  # as its settlement will tell
-                return
-            except StoreError:
-                _log.exception("the checkpoint of job %s was not written", job.claim.id)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
-
-    async def _settle(self, settlements: list[Settlement]) -> list[Status | None]:
-        while True:
-            try:
-                return await self._store.jobs.settle(settlements)
-            except StoreError:
-                _log.exception("outcomes of %d jobs were not written", len(settlements))
-                await asyncio.sleep(RETRY_SECONDS)
-
-    async def _write_apart(
-        self, batch: list[tuple[Attempt, NodeOutcome]], error: Exception
-    ) -> None:
-        """One outcome that the store refuses must not take the others with it."""
-        if len(batch) != 1:
-            for pair in batch:
-                await self._write(pair)
-            return
-        [(attempt, outcome)] = batch
-        _log.error("the outcome of job %s was refused", attempt.claim.id, exc_info=error)
-        if attempt.progress is not None:  # it may be what was refused
-            attempt.progress = None
-            await self._write((attempt, outcome))
-        elif isinstance(outcome, Completed | Buried | Cancelled | Paused | Skipped):
-            await self._write((attempt, Failed(failure=describe(error))))
-        elif attempt.job.node is not None:
-            self._node_settled(NodeSettled(attempt, outcome))
-        else:
-            self._settled(attempt, outcome, None)
-
-    def _settlement(self, attempt: Attempt, outcome: NodeOutcome) -> Settlement:
-        assert not isinstance(outcome, Skipped), "only nodes are skipped"
-        return Settlement(
-            claim=attempt.job.claim,
-            outcome=Released() if isinstance(outcome, Paused) else outcome,
-            progress=attempt.progress,
-            is_dropped=isinstance(outcome, self._dropped),
-        )
-
-
 def moves_run(attempt: Attempt, outcome: NodeOutcome) -> bool:
-    """Whether an outcome is the affair of a run, rather than of the job alone."""
+    """Whether an outcome is a matter of its run, rather than of the job alone."""
     return attempt.job.node is not None and not isinstance(outcome, GivenBack | Released)
 
 
-def _run_of(attempt: Attempt, outcome: NodeOutcome) -> tuple[str, str]:
-    """What two commits must not be about at the same time: one of them would come too late."""
-    assert attempt.job.node is not None
-    return attempt.job.namespace, attempt.job.node.run
+def run_of(item: Item) -> RunKey:
+    job = item[0].job
+    assert job.node is not None
+    return job.namespace, job.node.run
 
 
-def _dropped_kinds(settings: WorkerSettings) -> tuple[type, ...]:
-    """The outcomes after which a job is hidden at once."""
-    kinds: list[type] = []
-    if settings.keep_completed == timedelta(0):
-        kinds += [Completed, Cancelled]
-    if settings.keep_failed == timedelta(0):
-        kinds.append(Failed)
-    if settings.keep_dead == timedelta(0):
-        kinds.append(Buried)
-    return tuple(kinds)
+def _ms(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // timedelta(milliseconds=1)

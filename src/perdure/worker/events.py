@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import clock
 from perdure.diagnostics import declare
@@ -16,7 +17,9 @@ from perdure.model.failure import Failure
 from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
 from perdure.model.outcome import Buried, Failed, NodeOutcome, Retried
 from perdure.model.value import Value
-from perdure.worker.attempt import Attempt
+
+if TYPE_CHECKING:
+    from perdure.worker.attempt import Attempt
 
 UNKNOWN_EVENT = declare(
     "worker.unknown_event",
@@ -127,24 +130,63 @@ E = TypeVar("E", bound=WorkerEvent)
 Listener = Callable[[Any], object]
 
 
-class Listeners:
-    """Who listens to which events."""
+class WorkerStats(Value):
+    """Counts of one worker. ``running`` and ``concurrency`` are of this moment."""
 
-    def __init__(self) -> None:
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    released: int = 0
+    claims_lost: int = 0
+    taken_over: int = 0
+    """Jobs of dead workers that this one took over."""
+    running: int = 0
+    concurrency: int = 0
+    average_duration: timedelta | None = None
+    """Over completed jobs."""
+    updated_at: datetime | None = None
+
+
+class WorkerEvents:
+    """The listeners and the counters of one worker."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
         self._listeners: list[tuple[type[WorkerEvent], Listener]] = []
+        self._counts: Counter[str] = Counter()
+        """By the names that they have in :class:`WorkerStats`."""
+        self._seconds_completed = 0.0
+        self._updated_at: datetime | None = None
 
-    def add(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
+    def stats(self, running: int, concurrency: int) -> WorkerStats:
+        completed = self._counts["completed"]
+        return WorkerStats(
+            running=running,
+            concurrency=concurrency,
+            average_duration=timedelta(seconds=self._seconds_completed / completed)
+            if completed
+            else None,
+            updated_at=self._updated_at,
+            **self._counts,
+        )
+
+    # Listeners
+
+    def listen(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
         """Call ``listener`` for each event of ``kind``; returns how to stop it."""
-        _check(kind, listener)
+        given: object = kind
+        if not (isinstance(given, type) and issubclass(given, WorkerEvent)):
+            raise InvalidInput(UNKNOWN_EVENT.fault(("kind",), value=kind))
+        if not callable(listener):
+            raise check.wrong_type(listener, "listener", "a function that takes an event")
+        if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
+            raise InvalidInput(ASYNC_LISTENER.fault(("listener",), listener=listener))
         entry = (kind, listener)
         self._listeners.append(entry)
         return lambda: self._listeners.remove(entry) if entry in self._listeners else None
-
-    def wants(self, kind: type[WorkerEvent]) -> bool:
-        """Whether anybody would hear it: saves making events for nobody."""
-        if not self._listeners:  # as nearly always
-            return False
-        return any(issubclass(kind, wanted) for wanted, _ in self._listeners)
 
     def emit(self, event: WorkerEvent) -> None:
         for wanted, listener in list(self._listeners):
@@ -152,88 +194,18 @@ class Listeners:
                 try:
                     listener(event)
                 except KeyboardInterrupt:
-                    raise  # from whoever sits before the worker
-                # Called from within the worker's own tasks, which must not take a listener's
-                # exit or cancellation for theirs.
+                    raise  # of the user at the terminal
+                # Called within the worker's own tasks, which must not take a listener's exit or
+                # cancellation for their own.
                 except BaseException:
                     _log.exception("a listener for worker events failed")
 
-
-def _check(kind: object, listener: object) -> None:
-    if not (isinstance(kind, type) and issubclass(kind, WorkerEvent)):
-        raise InvalidInput(UNKNOWN_EVENT.fault(("kind",), value=kind))
-    if not callable(listener):
-        raise check.wrong_type(listener, "listener", "a function that takes an event")
-    if iscoroutinefunction(listener) or iscoroutinefunction(type(listener).__call__):
-        raise InvalidInput(ASYNC_LISTENER.fault(("listener",), listener=listener))
-
-
-class WorkerStats(Value):
-    """Counts of one worker. ``running`` and ``concurrency`` are of this moment."""
-
-    started: int
-    completed: int
-    failed: int
-    retried: int
-    dead: int
-    cancelled: int
-    released: int
-    claims_lost: int
-    taken_over: int
-    """Jobs of dead workers that this one saw to."""
-    running: int
-    concurrency: int
-    average_duration: timedelta | None
-    """Over completed jobs."""
-    updated_at: datetime | None
-
-
-class Tally:
-    """The counters behind :class:`WorkerStats`."""
-
-    def __init__(self) -> None:
-        self.started = self.completed = self.failed = self.retried = self.dead = 0
-        self.cancelled = self.released = self.claims_lost = self.taken_over = 0
-        self.seconds = 0.0
-        self.updated_at: datetime | None = None
-
-    def stats(self, running: int, concurrency: int) -> WorkerStats:
-        average = timedelta(seconds=self.seconds / self.completed) if self.completed else None
-        return WorkerStats(
-            started=self.started,
-            completed=self.completed,
-            failed=self.failed,
-            retried=self.retried,
-            dead=self.dead,
-            cancelled=self.cancelled,
-            released=self.released,
-            claims_lost=self.claims_lost,
-            taken_over=self.taken_over,
-            running=running,
-            concurrency=concurrency,
-            average_duration=average,
-            updated_at=self.updated_at,
-        )
-
-
-class Report:
-    """The tally and the listeners of one worker."""
-
-    def __init__(self, worker: str) -> None:
-        self.worker = worker
-        self.listeners = Listeners()
-        self.tally = Tally()
-
-    def wants(self, kind: type[WorkerEvent]) -> bool:
-        return self.listeners.wants(kind)
-
-    def emit(self, event: WorkerEvent) -> None:
-        self.listeners.emit(event)
-
-    def job(
+    def emit_job(
         self, kind: type[JobEvent], job: ClaimedJob | TakenOver | Expired, **details: Any
     ) -> None:
-        if not self.listeners.wants(kind):
+        if not self._listeners:  # as nearly always: saves making events that nobody hears
+            return
+        if not any(issubclass(kind, wanted) for wanted, _ in self._listeners):
             return
         node = job.node if isinstance(job, ClaimedJob) else None
         event = kind(
@@ -246,51 +218,60 @@ class Report:
             node=None if node is None else node.key,
             **details,
         )
-        self.listeners.emit(event)
+        self.emit(event)
 
-    def taken_over(self, job: TakenOver) -> None:
-        """Count and tell what became of a job whose worker was gone."""
-        self.tally.taken_over += 1
-        self.tally.updated_at = clock.system_clock()
-        self.job(JobTakenOver, job, holder=job.worker, failure=job.failure)
-        if job.after is Status.DEAD:
-            self.tally.dead += 1
-            self.job(JobDead, job, failure=job.failure)
-        elif job.after is Status.CANCELLED:
-            self.tally.cancelled += 1
-            self.job(JobCancelled, job)
+    # What happens
 
-    def expired(self, job: Expired) -> None:
-        """Count and tell that a job failed because nobody started it in time."""
-        self.tally.failed += 1
-        self.tally.updated_at = clock.system_clock()
-        self.job(JobFailed, job, failure=job.failure)
+    def started(self, attempt: Attempt) -> None:
+        self._counts["started"] += 1
+        self.emit_job(JobStarted, attempt.job)
+
+    def claim_lost(self, attempt: Attempt) -> None:
+        self._count("claims_lost")
+        self.emit_job(ClaimLost, attempt.job)
 
     def settled(self, attempt: Attempt, outcome: NodeOutcome, status: Status | None) -> None:
-        """Count and tell how an attempt ended in the record."""
-        tally, job = self.tally, attempt.job
-        tally.updated_at = clock.system_clock()
+        """The store answered; without a status, the claim was lost and nothing was written."""
+        job = attempt.job
         if status is None:
-            tally.claims_lost += 1
-            self.job(ClaimLost, job)
+            self.claim_lost(attempt)
         elif status is Status.COMPLETED:
-            tally.completed += 1
-            seconds = attempt.seconds
-            tally.seconds += seconds
-            if self.wants(JobCompleted):
-                self.job(JobCompleted, job, duration=timedelta(seconds=seconds))
+            self._count("completed")
+            self._seconds_completed += attempt.seconds
+            if self._listeners:
+                self.emit_job(JobCompleted, job, duration=timedelta(seconds=attempt.seconds))
         elif status is Status.CANCELLED:
-            tally.cancelled += 1
-            self.job(JobCancelled, job)
+            self._count("cancelled")
+            self.emit_job(JobCancelled, job)
         elif isinstance(outcome, Failed):
-            tally.failed += 1
-            self.job(JobFailed, job, failure=outcome.failure)
+            self._count("failed")
+            self.emit_job(JobFailed, job, failure=outcome.failure)
         elif isinstance(outcome, Buried):
-            tally.dead += 1
-            self.job(JobDead, job, failure=outcome.failure)
+            self._count("dead")
+            self.emit_job(JobDead, job, failure=outcome.failure)
         elif isinstance(outcome, Retried):
-            tally.retried += 1
-            self.job(JobRetried, job, failure=outcome.failure)
+            self._count("retried")
+            self.emit_job(JobRetried, job, failure=outcome.failure)
         else:
-            tally.released += 1
-            self.job(JobReleased, job)
+            self._count("released")
+            self.emit_job(JobReleased, job)
+
+    def taken_over(self, job: TakenOver) -> None:
+        """A job whose worker was gone was requeued, or ended."""
+        self._count("taken_over")
+        self.emit_job(JobTakenOver, job, holder=job.worker, failure=job.failure)
+        if job.after is Status.DEAD:
+            self._count("dead")
+            self.emit_job(JobDead, job, failure=job.failure)
+        elif job.after is Status.CANCELLED:
+            self._count("cancelled")
+            self.emit_job(JobCancelled, job)
+
+    def expired(self, job: Expired) -> None:
+        """A job failed because no worker started it in time."""
+        self._count("failed")
+        self.emit_job(JobFailed, job, failure=job.failure)
+
+    def _count(self, name: str) -> None:
+        self._counts[name] += 1
+        self._updated_at = clock.system_clock()

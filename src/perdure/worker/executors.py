@@ -1,7 +1,7 @@
-"""Where task bodies run: on the event loop, or in threads that are reused when idle.
+"""Where task bodies run: on the event loop, in threads that are reused when idle, in processes.
 
 A stock executor counts a hung thread against its size for ever; here a thread that never comes
-back costs only itself, since the worker's slots are counted elsewhere.
+back costs only itself, because the runner counts the slots.
 """
 
 from __future__ import annotations
@@ -9,17 +9,135 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from perdure.model.outcome import NodeOutcome
-from perdure.worker.attempt import Attempt
-from perdure.worker.judging import concluded
-from perdure.worker.results import RESULTS, encoded_result
+from perdure.worker.call import prepare
+from perdure.worker.outcome import from_result
+
+if TYPE_CHECKING:
+    from perdure.worker.attempt import Attempt, Body
+    from perdure.worker.processes import Processes
 
 Work = Callable[[], None]
+
+
+class Executors:
+    """Starts bodies, each where its task wants to run."""
+
+    def __init__(self, processes: Processes, threads: Threads) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._threads = threads
+        self._processes = processes
+
+    def start(self, attempt: Attempt) -> Body:
+        if attempt.task.isolation == "process":
+            return self._processes.start(attempt)
+        if attempt.task.is_async:
+            # One task and one copy of the context for each body: a body may set variables, or
+            # leave a timer behind that cancels its task, and neither may reach the next node,
+            # which the task of this one may start.
+            return CoroutineBody(attempt, self._loop, self._context.copy())
+        self._threads.run(partial(_run_in_thread, attempt, self._loop))
+        return THREAD_BODY
+
+    def close(self) -> None:
+        self._processes.close()
+        self._threads.close()
+
+
+class CoroutineBody:
+    """An async body, cancelled by cancelling its asyncio task."""
+
+    starts_later: ClassVar[bool] = False
+
+    __slots__ = ("_has_started", "_task")
+
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self._has_started = False
+        self._task = BodyTask(attempt, self._run(attempt), loop, context)
+
+    def stop(self) -> bool:
+        self._task.cancel()
+        # Cancelled before its first step, a coroutine never runs and cannot report its end.
+        return not self._has_started
+
+    async def _run(self, attempt: Attempt) -> None:
+        self._has_started = True
+        try:
+            if attempt.prepares_aside:
+                args, kwargs = await asyncio.to_thread(prepare, attempt)
+            else:
+                args, kwargs = prepare(attempt)
+            value = await attempt.task.function(*args, **kwargs)
+            if attempt.rules is not None and attempt.rules.checks_output:
+                result = await asyncio.to_thread(from_result, attempt, value)
+            else:
+                result = from_result(attempt, value)
+        except (GeneratorExit, KeyboardInterrupt):
+            raise  # the loop itself ends
+        # All others, SystemExit too: a body must neither end its worker nor leak its slot.
+        except BaseException as error:
+            attempt.raised(error)
+        else:
+            # With no other body running, no outcome could share the commit: write it within this
+            # task, which spares a writer task and a turn of the event loop. Not if the body
+            # cancelled its own task, too late: that would cancel the commit.
+            runner = attempt.runner
+            attempt.writes_itself = (
+                runner.running == 1 and attempt.stopped_by is None and not self._task.cancelling()
+            )
+            attempt.returned(result)
+            if attempt.writes_itself:
+                await runner.commits.write_here()
+
+
+class BodyTask(asyncio.Task[None]):
+    """The task of an async body, which may commit its outcome, and those of others with it.
+
+    By then only a worker that ends may cancel it: not a timer, or whatever else the body left
+    behind.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        coroutine: Coroutine[Any, Any, None],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        super().__init__(coroutine, loop=loop, context=context)
+        self._attempt = attempt
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if self._attempt.is_over and not self._attempt.runner.is_ending:
+            return False
+        return super().cancel(msg)
+
+
+class ThreadBody:
+    """A sync body. It cannot be made to end: it is flagged, and its outcome no longer counts."""
+
+    starts_later: ClassVar[bool] = False
+
+    def stop(self) -> bool:
+        return True
+
+
+THREAD_BODY = ThreadBody()
+
+
+def _run_in_thread(attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        args, kwargs = prepare(attempt)
+        result = from_result(attempt, attempt.task.function(*args, **kwargs))
+    except BaseException as error:
+        tell(loop, attempt.raised, error)
+    else:
+        tell(loop, attempt.returned, result)
 
 
 class Threads:
@@ -61,124 +179,8 @@ class Threads:
                 self._idle.append(inbox)
 
 
-class BodyTask(asyncio.Task[None]):
-    """The task of an async body, which may commit its outcome, and those of others with it.
-
-    By then nobody may cancel it any more but a worker that ends: not even a timer, or whatever
-    else the body left behind.
-    """
-
-    def __init__(
-        self,
-        attempt: Attempt,
-        coroutine: Coroutine[Any, Any, None],
-        loop: asyncio.AbstractEventLoop,
-        context: Context,
-    ) -> None:
-        super().__init__(coroutine, loop=loop, context=context)
-        self._attempt = attempt
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        if self._attempt.is_over and not self._attempt.is_worker_ending:
-            return False
-        return super().cancel(msg)
-
-
-class CoroutineBody:
-    """An async body, cancelled by cancelling its asyncio task."""
-
-    begins_later: ClassVar[bool] = False
-
-    __slots__ = ("_has_begun", "_task")
-
-    def __init__(
-        self,
-        attempt: Attempt,
-        loop: asyncio.AbstractEventLoop,
-        context: Context,
-        payload_max_bytes: int,
-    ) -> None:
-        self._has_begun = False
-        # A context of its own: it may be started by the task of the body before it.
-        running = self._run(attempt, payload_max_bytes)
-        self._task = BodyTask(attempt, running, loop, context.copy())
-
-    def stop(self) -> bool:
-        self._task.cancel()
-        # Cancelled before its first step, a coroutine never runs and cannot tell that it ended.
-        return not self._has_begun
-
-    async def _run(self, attempt: Attempt, payload_max_bytes: int) -> None:
-        self._has_begun = True
-        try:
-            if attempt.prepares_aside:
-                args, kwargs = await asyncio.to_thread(attempt.arguments)
-            else:
-                args, kwargs = attempt.arguments()
-            value = await attempt.task.function(*args, **kwargs)
-            result: bytes | NodeOutcome
-            if type(value) in RESULTS or attempt.is_ruled:
-                result = await _concluded_here(attempt, value, payload_max_bytes)
-            else:  # as nearly always
-                result = encoded_result(value, attempt.task.name, payload_max_bytes)
-        except (GeneratorExit, KeyboardInterrupt):
-            raise  # the loop itself ends
-        # All others, SystemExit too: a body must neither end its worker nor leak its slot.
-        except BaseException as error:
-            attempt.raised(error)
-        else:
-            if self._task.cancelling():  # by itself, and too late
-                attempt.returned(result)
-            else:
-                await attempt.returned_here(result)
-
-
-class ThreadBody:
-    """A sync body. It cannot be made to end: it is flagged, and its outcome no longer counts."""
-
-    begins_later: ClassVar[bool] = False
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        attempt: Attempt,
-        threads: Threads,
-        loop: asyncio.AbstractEventLoop,
-        payload_max_bytes: int,
-    ) -> None:
-        threads.run(partial(_run_in_thread, attempt, loop, payload_max_bytes))
-
-    def stop(self) -> bool:
-        return True
-
-
-async def _concluded_here(attempt: Attempt, value: Any, payload_max_bytes: int) -> NodeOutcome:
-    """On the event loop, but for what may take long there: schemas are checked in a thread."""
-    if attempt.rules is None or not attempt.rules.concludes_aside:
-        return concluded(attempt, value, payload_max_bytes)
-    return await asyncio.to_thread(concluded, attempt, value, payload_max_bytes)
-
-
-def _run_in_thread(
-    attempt: Attempt, loop: asyncio.AbstractEventLoop, payload_max_bytes: int
-) -> None:
-    try:
-        args, kwargs = attempt.arguments()
-        value = attempt.task.function(*args, **kwargs)
-        result: bytes | NodeOutcome
-        if type(value) in RESULTS or attempt.is_ruled:
-            result = concluded(attempt, value, payload_max_bytes)
-        else:
-            result = encoded_result(value, attempt.task.name, payload_max_bytes)
-    except BaseException as error:
-        tell(loop, attempt.raised, error)
-    else:
-        tell(loop, attempt.returned, result)
-
-
 def tell(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:
-    """Call on the worker's loop, unless the worker is gone: then nobody wants to know."""
+    """Call on the worker's loop, unless the worker is gone: then nothing waits for it."""
     try:
         loop.call_soon_threadsafe(act, *args)
     except RuntimeError:

@@ -10,28 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from perdure import clock
 from perdure.model.job import Claim
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import Store
-from perdure.worker.attempt import Attempt
 from perdure.worker.executors import tell
-from perdure.worker.pauses import set_within
+
+if TYPE_CHECKING:
+    from perdure.worker.runner import JobRunner
 
 RENEWALS_PER_LEASE = 3
 STOP_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 ANSWER_SECONDS_MIN = 1.0
-"""What a store is given to answer in at least, however short leases are."""
+"""How long a store may take to answer at least, however short leases are."""
 _log = logging.getLogger("perdure.worker")
 
 
-class LeaseKeeper:
-    """Renews until it is stopped. ``tell`` is called from the thread."""
+class LeaseRenewer:
+    """Renews until it is stopped. ``renewed`` is called from the thread."""
 
     def __init__(
         self,
@@ -39,19 +41,19 @@ class LeaseKeeper:
         info: Callable[[], WorkerInfo],
         claims: Callable[[], Sequence[Claim]],
         lease: timedelta,
-        tell: Callable[[Sequence[Claim], Renewal], None],
+        renewed: Callable[[Sequence[Claim], Renewal], None],
     ) -> None:
         self._store = store
         self._info = info
         self._claims = claims
         self._lease = lease
-        self._tell = tell
+        self._renewed = renewed
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._keeping = self._loop.create_task(self._keep())
+        self._renewing = self._loop.create_task(self._renew_until_stopped())
         self._thread.start()
 
     async def stop(self) -> None:
@@ -61,19 +63,19 @@ class LeaseKeeper:
         await join(None, self._thread.join, STOP_SECONDS)
         if self._thread.is_alive():
             # A store that does not answer must not hold up the stop.
-            tell(self._loop, self._keeping.cancel)
+            tell(self._loop, self._renewing.cancel)
             await join(None, self._thread.join)
 
     def _main(self) -> None:
         try:
             with suppress(asyncio.CancelledError):
-                self._loop.run_until_complete(self._keeping)
+                self._loop.run_until_complete(self._renewing)
         finally:
             self._loop.close()
 
-    async def _keep(self) -> None:
+    async def _renew_until_stopped(self) -> None:
         interval = self._lease.total_seconds() / RENEWALS_PER_LEASE
-        patience = max(interval, ANSWER_SECONDS_MIN)
+        limit = max(interval, ANSWER_SECONDS_MIN)
         is_open = False
         try:
             while not self._stopping.is_set():
@@ -81,10 +83,10 @@ class LeaseKeeper:
                     if not is_open:
                         await self._store.open()
                         is_open = True
-                    await self._renew_within(patience)
+                    await self._renew_within(limit)
                 except Exception:
                     # Nothing may end this thread: without it a live worker looks dead.
-                    _log.exception("leases were not renewed; trying again")
+                    _log.exception("lease renewal failed; trying again")
                     await set_within(self._stopping, RETRY_SECONDS)
                 else:
                     await set_within(self._stopping, interval)
@@ -109,31 +111,29 @@ class LeaseKeeper:
         info = self._info()
         if claims:
             renewal = await self._store.jobs.renew(info.id, claims, self._lease)
-            self._tell(claims, renewal)
+            self._renewed(claims, renewal)
         await self._store.maintenance.register_worker(info)
 
 
 INTERVAL_SECONDS = 1.0
 YOUNG_SECONDS = 0.5
-"""Most jobs are over before an unhinted look at them would pay."""
+"""Most jobs are over before a check without a hint would pay."""
 
 
-class ClaimWatch:
-    """Looks until stopped, and passes every answer on with the claims it is about."""
+class ClaimMonitor:
+    """Checks the claims of running attempts until stopped, and stops those lost or aborted.
 
-    def __init__(
-        self,
-        store: Store,
-        held: Callable[[], Collection[Attempt]],
-        tell: Callable[[Sequence[Claim], Renewal], None],
-    ) -> None:
+    Every second, or at once after a hint: a renewal would notice too, but up to a third of a lease
+    later.
+    """
+
+    def __init__(self, store: Store, runner: JobRunner) -> None:
         self._store = store
-        self._held = held
-        self._tell = tell
+        self._runner = runner
         self._hinted = asyncio.Event()
         self._is_stopping = False
 
-    def look(self) -> None:
+    def wake(self) -> None:
         self._hinted.set()
 
     def stop(self) -> None:
@@ -144,18 +144,28 @@ class ClaimWatch:
         while not self._is_stopping:
             await set_within(self._hinted, INTERVAL_SECONDS)
             try:
-                await self._look()
+                await self._check()
             except Exception:
-                _log.exception("checking claims failed; trying again")
+                _log.exception("claim check failed; trying again")
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         is_hinted = self._hinted.is_set()
         self._hinted.clear()
         now = clock.monotonic()
         claims = [
             attempt.claim
-            for attempt in self._held()
+            for attempt in self._runner.held.values()
             if not attempt.is_over and (is_hinted or now - attempt.started_at > YOUNG_SECONDS)
         ]
         if claims:
-            self._tell(claims, await self._store.jobs.check(claims))
+            self._runner.renewed(claims, await self._store.jobs.check(claims))
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set; False when the time is over first."""
+    try:
+        # Not wait_for: on Python 3.11 it swallows a cancellation that comes with the event.
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,4 +1,4 @@
-"""One poll tells what is due: promotions, waits, schedules, maintenance.
+"""One poll tells what is due: partitions with work, promotions, waits, schedules, maintenance.
 
 After an outage of the store, expired leases are left alone for a while (takeover grace), because
 their workers may be alive and could not renew them.
@@ -8,91 +8,135 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.model.worker import PollResult
+from perdure.model.worker import PollResult, WorkerSettings
 from perdure.store.contract import SURVEY_LANES_MAX, Store
 from perdure.worker.claims import KnownLanes
-from perdure.worker.janitor import Housekeeper, promote_jobs
-from perdure.worker.leases import RENEWALS_PER_LEASE
-from perdure.worker.pauses import set_within
-from perdure.worker.settings import WorkerSettings
+from perdure.worker.due_work import DueWork
+from perdure.worker.janitor import Janitor, is_due, promote_jobs
+from perdure.worker.leases import RENEWALS_PER_LEASE, set_within
 
-REST_SECONDS = 1.0
-"""What could not be seen to is left alone for so long."""
+SPACING_SECONDS = 0.02
+"""Hints in a row cause one poll in this time, not one each."""
+MAINTENANCE_SECONDS = 1.0
+"""When something is overdue that another worker may do, poll again no sooner than this."""
+OUTAGE_SECONDS = 1.0
+"""An answer, or a wake-up, that is later than this is a sign of an outage."""
+RECONNECT_SECONDS = 5.0
+"""How long after an outage the last worker may take to try again."""
 _log = logging.getLogger("perdure.worker")
 
 
-class Duty(ABC):
-    """Is tended aside, once at a time; what makes trouble rests for a while."""
+class Poller:
+    """Polls until stopped, and calls ``found`` after each poll that saw work for this worker."""
 
-    about: str
-    """What it is about, as the log names it."""
+    def __init__(
+        self,
+        store: Store,
+        lanes: KnownLanes,
+        settings: WorkerSettings,
+        janitor: Janitor,
+        due_work: Sequence[DueWork],
+        found: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._settings = settings
+        self._janitor = janitor
+        self._due_work = due_work
+        self._found = found
+        self._grace = TakeoverGrace(settings.lease)
+        self._hinted = asyncio.Event()
+        self._is_stopping = False
+        self._maintenance: asyncio.Task[None] | None = None
+        self._page = ""
+        """Where the next poll continues, if the last one did not see all lanes."""
 
-    def __init__(self) -> None:
-        self._tending: asyncio.Task[None] | None = None
-        self._resting: dict[Hashable, float] = {}
+    def wake(self) -> None:
+        self._hinted.set()
 
-    @property
-    def pause_seconds(self) -> float:
-        """How long there is no use in looking for more that is due."""
-        return REST_SECONDS if self._resting or self._tending is not None else 0.0
+    def stop(self) -> None:
+        """Poll no more; a poll under way is still finished."""
+        self._is_stopping = True
+        self._hinted.set()
 
-    @abstractmethod
-    def due_at(self, survey: PollResult) -> datetime | None:
-        """When there is something to do, as the survey tells it."""
-
-    @abstractmethod
-    async def see_to_all(self) -> bool:
-        """See to everything that is due; whether there was anything that does not rest."""
-
-    def tend(self, then: Callable[[], None]) -> None:
-        """See to what is due, if that is not under way already, and call ``then`` to look on."""
-        if self._tending is None:
-            self._tending = asyncio.create_task(self._tend(then))
-
-    async def stop(self) -> None:
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait([self._tending])
-
-    async def _tend(self, then: Callable[[], None]) -> None:
-        now = clock.monotonic()
-        self._resting = {what: until for what, until in self._resting.items() if until > now}
-        is_news = True
+    async def run(self) -> None:
         try:
-            is_news = await self.see_to_all() or not self._resting
-        except Exception:
-            _log.exception("%s that are due were not all seen to; trying again", self.about)
-            await asyncio.sleep(REST_SECONDS)
+            while not self._is_stopping:
+                started_at = clock.monotonic()
+                try:
+                    wait = await self._poll()
+                except Exception:
+                    _log.exception("poll failed; trying again")
+                    wait = self._settings.poll.total_seconds()
+                slept_at = clock.monotonic()
+                await set_within(self._hinted, wait)
+                self._grace.note_delay(clock.monotonic() - slept_at - wait)
+                spent = clock.monotonic() - started_at
+                if spent < SPACING_SECONDS and not self._is_stopping:
+                    await asyncio.sleep(SPACING_SECONDS - spent)
         finally:
-            self._tending = None
-            if is_news:  # else what is due rests, and to look at once would go round and round
-                then()
+            if self._maintenance is not None:
+                self._maintenance.cancel()
+                await asyncio.wait([self._maintenance])
+            for work in self._due_work:
+                await work.stop()
 
-    def is_resting(self, what: Hashable) -> bool:
-        return what in self._resting
+    async def _poll(self) -> float:
+        """Poll once, and start what is due; the seconds until the next poll."""
+        self._hinted.clear()
+        if not self._page:
+            self._lanes.start_poll()
+        asked_at = clock.monotonic()
+        poll = await self._store.maintenance.poll(self._settings.namespace, self._page)
+        self._grace.note_delay(clock.monotonic() - asked_at)
+        if is_due(poll.next_due_at, poll.now) and await promote_jobs(
+            self._store, self._settings.namespace
+        ):
+            self._hinted.set()  # the next poll shows what was promoted
+        for work in self._due_work:
+            if is_due(work.due_at(poll), poll.now):
+                work.process(self.wake)
+        self._lanes.paused = frozenset(poll.paused)
+        self._lanes.note(poll.lanes)
+        self._page = poll.lanes[-1] if len(poll.lanes) >= SURVEY_LANES_MAX else ""
+        if not self._page:
+            self._lanes.end_poll()
+        if len(self._lanes):
+            self._found()
+        takeover_at, wait = poll.next_lease_end_at, self._settings.poll.total_seconds()
+        if takeover_at is not None and (grace := self._grace.seconds_left) > 0:
+            poll = replace(poll, next_lease_end_at=None)
+            wait = min(wait, max(MAINTENANCE_SECONDS, grace))
+        if self._maintenance is None or self._maintenance.done():
+            # Aside, because it may take long and scheduled jobs must not wait for it.
+            self._maintenance = asyncio.create_task(self._maintain(poll))
+        return 0.0 if self._page else self._until_next(poll, wait)
 
-    @property
-    def resting_count(self) -> int:
-        return len(self._resting)
+    async def _maintain(self, poll: PollResult) -> None:
+        if not await self._janitor.process(poll):
+            self.wake()  # there is more to do
 
-    def rest(self, what: Hashable) -> None:
-        self._resting[what] = clock.monotonic() + REST_SECONDS
+    def _until_next(self, poll: PollResult, wait: float) -> float:
+        """The seconds until something is due, and ``wait`` at most."""
+        moments: list[tuple[datetime | None, float]] = [
+            (poll.next_due_at, 0.0),
+            *((work.due_at(poll), work.pause_seconds) for work in self._due_work),
+            (poll.next_lease_end_at, MAINTENANCE_SECONDS),
+            (poll.next_deadline_at, MAINTENANCE_SECONDS),
+        ]
+        for due_at, least in moments:
+            if due_at is not None:
+                wait = min(wait, max(least, (due_at - poll.now).total_seconds()))
+        return wait
 
 
-OUTAGE_SECONDS = 1.0
-"""An answer, or a wake-up, that is later than this tells of an outage."""
-RECONNECT_SECONDS = 5.0
-"""How long after an outage the last worker may take to try again."""
-
-
-class Patience:
+class TakeoverGrace:
     """Whether it is too early to take jobs over."""
 
     def __init__(self, lease: timedelta, now: Callable[[], float] = clock.monotonic) -> None:
@@ -103,7 +147,7 @@ class Patience:
     def note_delay(self, seconds: float) -> None:
         """Something took so much longer than it should have.
 
-        Patience does not begin anew before as much time passed without it: a body that keeps
+        The grace does not start again before as much time passed without it: a body that keeps
         blocking the event loop looks like one outage after the other, and the jobs of dead
         workers must not wait for its end.
         """
@@ -111,121 +155,5 @@ class Patience:
             self._until = self._now() + self._seconds
 
     @property
-    def is_needed(self) -> bool:
-        return self._now() < self._until
-
-
-SOONEST_SECONDS = 0.02
-"""Hints in a row cause one look in this time, not one each."""
-DUTY_SECONDS = 1.0
-"""When something is overdue that another worker sees to, look again no sooner than this."""
-
-
-class Scout:
-    """Surveys until stopped, and calls ``found`` after each look that saw a lane."""
-
-    def __init__(
-        self,
-        store: Store,
-        lanes: KnownLanes,
-        settings: WorkerSettings,
-        housekeeper: Housekeeper,
-        duties: Sequence[Duty],
-        found: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._lanes = lanes
-        self._settings = settings
-        self._housekeeper = housekeeper
-        self._duties = duties
-        self._found = found
-        self._patience = Patience(settings.lease)
-        self._hinted = asyncio.Event()
-        self._is_stopping = False
-        self._tending: asyncio.Task[None] | None = None
-        self._page = ""
-
-    def look(self) -> None:
-        self._hinted.set()
-
-    def stop(self) -> None:
-        """Look no more; a look under way is still finished."""
-        self._is_stopping = True
-        self._hinted.set()
-
-    async def run(self) -> None:
-        try:
-            await self._survey_until_stopped()
-        finally:
-            if self._tending is not None:
-                self._tending.cancel()
-                await asyncio.wait([self._tending])
-            for duty in self._duties:
-                await duty.stop()
-
-    async def _survey_until_stopped(self) -> None:
-        while not self._is_stopping:
-            looked_at = clock.monotonic()
-            try:
-                wait = await self._look()
-            except Exception:
-                _log.exception("looking for work failed; trying again")
-                wait = self._settings.poll.total_seconds()
-            slept_at = clock.monotonic()
-            await set_within(self._hinted, wait)
-            self._patience.note_delay(clock.monotonic() - slept_at - wait)
-            spent = clock.monotonic() - looked_at
-            if spent < SOONEST_SECONDS and not self._is_stopping:
-                await asyncio.sleep(SOONEST_SECONDS - spent)
-
-    async def _look(self) -> float:
-        self._hinted.clear()
-        if not self._page:
-            self._lanes.begin_survey()
-        asked_at = clock.monotonic()
-        survey = await self._store.maintenance.poll(self._settings.namespace, self._page)
-        self._patience.note_delay(clock.monotonic() - asked_at)
-        if _is_due(survey.next_due_at, survey.now) and await promote_jobs(
-            self._store, self._settings.namespace
-        ):
-            self._hinted.set()  # what was promoted shows in the next survey
-        for duty in self._duties:
-            if _is_due(duty.due_at(survey), survey.now):
-                duty.tend(self.look)
-        self._lanes.paused = frozenset(survey.paused)
-        self._lanes.note(survey.lanes)
-        self._page = survey.lanes[-1] if len(survey.lanes) >= SURVEY_LANES_MAX else ""
-        if not self._page:
-            self._lanes.end_survey()
-        if len(self._lanes):
-            self._found()
-        if self._tending is None or self._tending.done():
-            # Aside, because it may take long and scheduled jobs must not wait for it.
-            if self._patience.is_needed:
-                survey = replace(survey, next_lease_end_at=None)
-            self._tending = asyncio.create_task(self._tend(survey))
-        return 0.0 if self._page else self._next_look(survey)
-
-    async def _tend(self, survey: PollResult) -> None:
-        if not await self._housekeeper.tend(survey):
-            self.look()  # it goes on then
-
-    def _next_look(self, survey: PollResult) -> float:
-        wait = self._settings.poll.total_seconds()
-        if survey.next_due_at is not None:
-            wait = min(wait, max(0.0, _until(survey.next_due_at, survey.now)))
-        for duty in self._duties:
-            if (due_at := duty.due_at(survey)) is not None:
-                wait = min(wait, max(duty.pause_seconds, _until(due_at, survey.now)))
-        for due_at in (survey.next_lease_end_at, survey.next_deadline_at):
-            if due_at is not None:
-                wait = min(wait, max(DUTY_SECONDS, _until(due_at, survey.now)))
-        return wait
-
-
-def _is_due(moment: datetime | None, now: datetime) -> bool:
-    return moment is not None and moment <= now
-
-
-def _until(moment: datetime, now: datetime) -> float:
-    return (moment - now).total_seconds()
+    def seconds_left(self) -> float:
+        return max(0.0, self._until - self._now())

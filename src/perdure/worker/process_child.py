@@ -1,4 +1,8 @@
-"""The child's side of a task with ``isolation="process"``: receive an errand, run it, answer."""
+"""The child's side of ``isolation="process"``: receive a body to run, run it, report how it ended.
+
+It has neither store nor codec: the parent stores steps, resolves secrets and encodes outcomes.
+Every module that it imports delays the first body, so it imports no engine beyond retry policies.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from typing import Any
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.errors import MissingSecret, PerdureError, Permanent, StoreError
+from perdure.errors import MissingSecret, PerdureError, StoreError
 from perdure.model.job import Progress
 from perdure.model.outcome import NodeOutcome
 from perdure.model.payload import from_json, to_json
@@ -25,32 +29,29 @@ from perdure.model.value import Value
 from perdure.tasks.context import AbortSignal, Context
 from perdure.tasks.task import Task
 from perdure.tasks.task import task as as_task
-from perdure.worker.attempt import failed_outcome
-from perdure.worker.calls import INVALID_STORED_INPUT, BodyCall
+from perdure.worker.call import CallScope, typed_arguments
+from perdure.worker.outcome import failed_outcome, outcome_of
 from perdure.worker.processes import (
-    Begun,
-    Ended,
-    Errand,
-    Reported,
-    SecretAnswered,
-    SecretAsked,
-    StepAnswered,
-    StepAsked,
-    StopAsked,
+    BodyEnded,
+    BodyStarted,
+    ProgressReported,
+    RunBody,
+    SecretReply,
+    SecretRequest,
+    StepReply,
+    StepRequest,
+    StopBody,
 )
-from perdure.worker.results import outcome_of
 from perdure.worker.secrets import Masker, Secrets
 
 STEP_FAILED = declare("worker.step_failed", "step {step!r}: {reason}")
 SECRET_UNAVAILABLE = declare("worker.secret_unavailable", "{reason}")
 
-
-Question = StepAsked | SecretAsked
-Answer = StepAnswered | SecretAnswered
+Reply = StepReply | SecretReply
 
 
 def main(pipe: Connection) -> None:
-    """Serve one errand after the other until the parent is gone."""
+    """Serve one request after the other until the parent is gone."""
     # Ctrl-C goes to the whole group; when to stop is the parent's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _Server(pipe).serve()
@@ -60,139 +61,127 @@ class _Server:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
-        self._errands: SimpleQueue[Errand] = SimpleQueue()
-        self._errand: Errand | None = None
+        self._requests: SimpleQueue[RunBody] = SimpleQueue()
+        self._request: RunBody | None = None
         self._abort = AbortSignal()
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._replies: SimpleQueue[Reply] = SimpleQueue()
         self._asking = threading.Lock()
 
-    def ask(self, message: Question) -> Any:
+    def ask(self, message: StepRequest | SecretRequest) -> Any:
         """Ask the parent for a step or a secret; one question at a time."""
         with self._asking:
             with self._sending:
                 self._send(message)
-            return self._answers.get()
+            return self._replies.get()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
-            errand = self._errand = self._errands.get()
-            outcome = self._run(errand)
+            request = self._request = self._requests.get()
+            outcome = self._run(request)
             with self._sending:
-                self._errand = None
-                self._send(Ended(outcome=outcome))
+                self._request = None
+                self._send(BodyEnded(outcome=outcome))
 
     def _listen(self) -> None:
         try:
             while True:
                 data = self._pipe.recv_bytes()
-                message = msgspec.json.decode(data, type=Errand | StopAsked | Answer)
-                if isinstance(message, Errand):
+                message = msgspec.json.decode(data, type=RunBody | StopBody | Reply)
+                if isinstance(message, RunBody):
                     self._abort = AbortSignal()
-                    self._errands.put(message)
-                elif isinstance(message, StepAnswered | SecretAnswered):
-                    self._answers.put(message)
+                    self._requests.put(message)
+                elif isinstance(message, StepReply | SecretReply):
+                    self._replies.put(message)
                 else:
                     self._abort.fire(message.reason)
         except (EOFError, OSError):
             # The parent is gone: nobody is left to count the outcome, so stop at once.
             os._exit(0)
         except BaseException:
-            # An errand that cannot be read: the parent must not wait for its outcome.
+            # A message that cannot be read: the parent must not wait for an outcome.
             os._exit(1)
 
-    def _run(self, errand: Errand) -> NodeOutcome:
-        task = None
-        call = BodyCall(errand.job, _ChildSettings(self, errand), errand.resumption)
-        call.inputs = errand.inputs
+    def _run(self, request: RunBody) -> NodeOutcome:
+        task: Task[..., Any] | None = None
+        limit = request.payload_max_bytes
+        scope = CallScope(
+            request.job,
+            Secrets(self._secret),
+            limit,
+            allows_scripts=request.allows_scripts,
+            resumption=request.resumption,
+        )
+        scope.inputs = request.inputs
         try:
-            task = _find(errand.module, errand.name)
-            report = partial(self._report, errand)
-            steps = _ParentSteps(self, errand.payload_max_bytes)
-            context = Context(errand.job, errand.worker_id, report, self._abort, steps, call)
-            args, kwargs = _arguments(task, errand, context)
+            task = _find(request.module, request.name)
+            report = partial(self._report, request)
+            steps = _ParentSteps(self, limit)
+            context = Context(request.job, request.worker_id, report, self._abort, steps, scope)
+            args, kwargs = typed_arguments(task, list(request.args), request.kwargs, context)
             with self._sending:
-                self._send(Begun())
+                self._send(BodyStarted())
             value = task.function(*args, **kwargs)
             if task.is_async:
                 value = asyncio.run(value)
-            masker = _masker(errand, call)
-            return call.asked or outcome_of(value, task.name, errand.payload_max_bytes, masker)
+            return scope.asked or outcome_of(value, task.name, limit, _masker(request, scope))
         except BaseException as error:
-            if call.asked is not None:
-                return call.asked
-            hold_off = timedelta(milliseconds=errand.hold_off_ms)
-            masker = _masker(errand, call)
-            return failed_outcome(errand.job, task or _unfound(errand), error, hold_off, masker)
+            if scope.asked is not None:
+                return scope.asked
+            if task is None:  # it could not be imported
+                task = Task(_nothing, name=request.job.lane.task)
+            hold_off = timedelta(milliseconds=request.hold_off_ms)
+            return failed_outcome(request.job, task, error, hold_off, _masker(request, scope))
 
-    def _report(self, errand: Errand, progress: Progress) -> None:
+    def _report(self, request: RunBody, progress: Progress) -> None:
         with self._sending:
-            # A thread that a body left behind must not report into the next errand.
-            if self._errand is errand:
-                self._send(Reported(progress=progress))
+            # A thread that a body left behind must not report into the next request.
+            if self._request is request:
+                self._send(ProgressReported(progress=progress))
+
+    def _secret(self, name: str) -> str:
+        reply: SecretReply = self.ask(SecretRequest(name=name))
+        if reply.advice is not None:
+            raise MissingSecret(name=name, advice=reply.advice)
+        if reply.secret is None:
+            raise PerdureError(SECRET_UNAVAILABLE.fault(name=name, reason=reply.error))
+        return reply.secret
 
     def _send(self, message: Value) -> None:
         self._pipe.send_bytes(msgspec.json.encode(message))
 
 
-class _ChildSettings:
-    """What a call in a child needs to know of its worker; secrets are asked of it."""
-
-    def __init__(self, server: _Server, errand: Errand) -> None:
-        self._server = server
-        self.payload_max_bytes = errand.payload_max_bytes
-        self.allows_scripts = errand.allows_scripts
-        self.secrets = Secrets(self._find)
-
-    def _find(self, name: str) -> str:
-        answer: SecretAnswered = self._server.ask(SecretAsked(name=name))
-        if answer.advice is not None:
-            raise MissingSecret(name=name, advice=answer.advice)
-        if answer.secret is None:
-            raise PerdureError(SECRET_UNAVAILABLE.fault(name=name, reason=answer.error))
-        return answer.secret
-
-
 class _ParentSteps:
-    """Steps that the parent looks up and stores, which has the store."""
+    """Steps, which the parent finds and stores: it has the store."""
 
     def __init__(self, server: _Server, payload_max_bytes: int) -> None:
         self._server = server
         self._payload_max_bytes = payload_max_bytes
 
     async def find(self, name: str) -> tuple[Any, ...]:
-        answer = await self._ask(StepAsked(name=name))
-        return () if answer.json is None else (from_json(answer.json.encode()),)
+        reply = await self._ask(StepRequest(name=name))
+        return () if reply.json is None else (from_json(reply.json.encode()),)
 
     async def save(self, name: str, value: Any) -> Any:
         data = to_json(value, f"the result of step {name!r}", self._payload_max_bytes)
-        answer = await self._ask(StepAsked(name=name, json=data.decode()))
-        assert answer.json is not None
-        return from_json(answer.json.encode())
+        reply = await self._ask(StepRequest(name=name, json=data.decode()))
+        assert reply.json is not None
+        return from_json(reply.json.encode())
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(act)
 
-    async def _ask(self, message: StepAsked) -> StepAnswered:
-        answer: StepAnswered = await asyncio.to_thread(self._server.ask, message)
-        if answer.error is not None:
-            raise StoreError(STEP_FAILED.fault(step=message.name, reason=answer.error))
-        return answer
+    async def _ask(self, message: StepRequest) -> StepReply:
+        reply: StepReply = await asyncio.to_thread(self._server.ask, message)
+        if reply.error is not None:
+            raise StoreError(STEP_FAILED.fault(step=message.name, reason=reply.error))
+        return reply
 
 
-def _masker(errand: Errand, call: BodyCall) -> Masker | None:
-    """Of every secret that this child was told: the parent masks too, but after texts are cut."""
-    known = (*errand.masked, *call.secret_values)
+def _masker(request: RunBody, scope: CallScope) -> Masker | None:
+    """Masks every secret that this child was told: the parent masks only truncated texts."""
+    known = (*request.masked, *scope.secret_values)
     return Masker(known) if known else None
-
-
-def _arguments(
-    task: Task[..., Any], errand: Errand, context: Context
-) -> tuple[list[Any], dict[str, Any]]:
-    try:
-        return task.arguments(list(errand.args), errand.kwargs, context)
-    except (ValueError, TypeError) as error:
-        raise Permanent(INVALID_STORED_INPUT.fault(reason=str(error))) from error
 
 
 def _find(module: str, name: str) -> Task[..., Any]:
@@ -200,6 +189,5 @@ def _find(module: str, name: str) -> Task[..., Any]:
     return found if isinstance(found, Task) else as_task(found)  # type: ignore[call-overload]
 
 
-def _unfound(errand: Errand) -> Task[..., Any]:
-    """Stands in for a task that could not be imported, so that the failure can be told."""
-    return as_task(name=errand.job.lane.task)(lambda: None)
+def _nothing() -> None:
+    """Stands in for a task that could not be imported, so that its failure can be reported."""

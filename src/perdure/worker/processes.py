@@ -6,7 +6,6 @@ time and is reused. It ends when its parent does, because its pipe does.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -18,22 +17,25 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, MissingSecret, ProcessDied
 from perdure.model.job import ClaimedJob, Progress
-from perdure.model.outcome import Completed, NodeOutcome, Paused, Skipped
+from perdure.model.outcome import NodeOutcome
 from perdure.model.payload import from_json
 from perdure.model.value import Value
 from perdure.model.wait import Resumption
 from perdure.tasks.context import AbortSignal, StepKeeper
 from perdure.tasks.task import Task
-from perdure.worker.attempt import Attempt, Crew
+from perdure.worker.call import NOTHING_BEFORE, stored_arguments
 from perdure.worker.executors import Threads, tell
-from perdure.worker.judging import judged
+from perdure.worker.outcome import judged
+
+if TYPE_CHECKING:
+    from perdure.worker.attempt import Attempt
 
 NOT_IMPORTABLE = declare(
     "task.not_importable",
@@ -50,11 +52,11 @@ IN_MAIN_MODULE = declare(
 
 IDLE_MAX = 32
 """Idle children that are kept for the next job."""
-RUMOUR_SECONDS = 0.5
+SIGNAL_SPREAD_SECONDS = 0.5
 """How long a signal to a whole group of processes may take to reach all of them."""
 
 
-class Errand(Value, tag=True):
+class RunBody(Value, tag=True):
     """Parent to child: run this body."""
 
     module: str
@@ -72,44 +74,44 @@ class Errand(Value, tag=True):
     """Secrets that are among the arguments."""
 
 
-class StopAsked(Value, tag=True):
+class StopBody(Value, tag=True):
     """Parent to child: the abort signal fires."""
 
     reason: str
 
 
-class Begun(Value, tag=True):
-    """Child to parent: the task is imported and its body begins."""
+class BodyStarted(Value, tag=True):
+    """Child to parent: the task is imported and its body starts."""
 
 
-class Reported(Value, tag=True):
+class ProgressReported(Value, tag=True):
     """Child to parent: progress."""
 
     progress: Progress
 
 
-class StepAsked(Value, tag=True):
+class StepRequest(Value, tag=True):
     """Child to parent: find the result of a step, or store it if there is one, as JSON."""
 
     name: str
     json: str | None = None
 
 
-class StepAnswered(Value, tag=True):
-    """Parent to child: the stored result, if there is one; or why it could not be had."""
+class StepReply(Value, tag=True):
+    """Parent to child: the stored result, if there is one; or the error."""
 
     json: str | None = None
     error: str | None = None
 
 
-class SecretAsked(Value, tag=True):
+class SecretRequest(Value, tag=True):
     """Child to parent: a secret is needed."""
 
     name: str
 
 
-class SecretAnswered(Value, tag=True):
-    """Parent to child: the secret; or why it could not be had."""
+class SecretReply(Value, tag=True):
+    """Parent to child: the secret; or the error."""
 
     secret: str | None = None
     advice: str | None = None
@@ -117,13 +119,13 @@ class SecretAnswered(Value, tag=True):
     error: str = ""
 
 
-class Ended(Value, tag=True):
-    """Child to parent: how the body ended. Payloads are plain JSON: the codec stays with us."""
+class BodyEnded(Value, tag=True):
+    """Child to parent: how the body ended. Payloads are plain JSON: the parent has the codec."""
 
     outcome: NodeOutcome
 
 
-FromChild = Begun | Reported | StepAsked | SecretAsked | Ended
+FromChild = BodyStarted | ProgressReported | StepRequest | SecretRequest | BodyEnded
 
 
 class _Child:
@@ -164,9 +166,9 @@ class Processes:
         self._idle: list[_Child] = []
         self._is_closed = False
 
-    def launch(self, attempt: Attempt, crew: Crew, loop: asyncio.AbstractEventLoop) -> ProcessBody:
+    def start(self, attempt: Attempt) -> ProcessBody:
         body = ProcessBody(attempt.abort)
-        self._threads.run(partial(self._converse, body, attempt, crew, loop))
+        self._threads.run(partial(self._run, attempt, body))
         return body
 
     def close(self) -> None:
@@ -176,64 +178,69 @@ class Processes:
         for child in idle:
             child.end()
 
-    def _converse(
-        self, body: ProcessBody, attempt: Attempt, crew: Crew, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _run(self, attempt: Attempt, body: ProcessBody) -> None:
+        """Run the body in a child, in a thread that ends with it: the attempt always ends."""
+        loop = attempt.runner.loop
         try:
-            errand = _errand(attempt, crew)
-            steps = crew.steps_of(attempt)
-            child = self._take()
-        except Exception as error:
+            outcome = self._converse(attempt, body)
+            result = judged(attempt, outcome)
+        except BaseException as error:
             tell(loop, attempt.raised, error)
-            return
+        else:
+            tell(loop, attempt.returned, result)
+
+    def _converse(self, attempt: Attempt, body: ProcessBody) -> NodeOutcome:
+        request = _request_of(attempt)
+        steps = attempt.steps()
+        child = self._take_idle() or _Child()
         body.attach(child)
         try:
-            child.send(errand)
+            child.send(request)
             body.open()
-            while not isinstance(message := child.receive(), Ended):
-                if isinstance(message, Reported):
-                    attempt.report(message.progress)
-                elif isinstance(message, StepAsked):
-                    child.send(_answer(message, steps))
-                elif isinstance(message, SecretAsked):
-                    child.send(_secret(message, attempt))
-                else:
-                    tell(loop, attempt.begun)
-        except (EOFError, OSError):
+            while not isinstance(message := child.receive(), BodyEnded):
+                match message:
+                    case ProgressReported():
+                        attempt.report(message.progress)
+                    case StepRequest():
+                        child.send(_step_reply(message, steps))
+                    case SecretRequest():
+                        child.send(_secret_reply(message, attempt))
+                    case BodyStarted():
+                        tell(attempt.runner.loop, attempt.body_started)
+        except BaseException as error:
             body.detach()
-            child.end()
+            child.end()  # whatever was raised here, the body may still run
+            if not isinstance(error, EOFError | OSError):
+                raise
             if child.process.exitcode == -signal.SIGTERM:
-                # Service managers signal children too: we may be about to hear of a stop.
-                time.sleep(RUMOUR_SECONDS)
-            died = f"the process of task {errand.job.lane.task!r} ended"
-            tell(loop, attempt.raised, ProcessDied(f"{died} (exit code {child.process.exitcode})"))
-        else:
-            if body.detach():
-                child.end()
-            else:
-                self._put_back(child)
-            _conclude(attempt, message.outcome, loop)
+                # Service managers signal children too: a stop of this worker may be under way.
+                time.sleep(SIGNAL_SPREAD_SECONDS)
+            died = f"the process of task {request.job.lane.task!r} ended"
+            raise ProcessDied(f"{died} (exit code {child.process.exitcode})") from None
+        if body.detach() or not self._keep_idle(child):
+            child.end()
+        return message.outcome
 
-    def _take(self) -> _Child:
+    def _take_idle(self) -> _Child | None:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
                 if child.process.is_alive():
                     return child
-        return _Child()
+        return None
 
-    def _put_back(self, child: _Child) -> None:
+    def _keep_idle(self, child: _Child) -> bool:
         with self._lock:
-            if not self._is_closed and len(self._idle) < IDLE_MAX:
+            has_room = not self._is_closed and len(self._idle) < IDLE_MAX
+            if has_room:
                 self._idle.append(child)
-                return
-        child.end()
+            return has_room
 
 
 class ProcessBody:
     """A body in a child process, which is killed to stop it."""
 
-    begins_later: ClassVar[bool] = True
+    starts_later: ClassVar[bool] = True
 
     def __init__(self, abort: AbortSignal) -> None:
         self._lock = threading.Lock()
@@ -241,7 +248,7 @@ class ProcessBody:
         self._child: _Child | None = None
         self._is_open = False
         self._is_stopped = False
-        abort.on_fire(self._ask)
+        abort.on_fire(self._send_stop)
 
     def attach(self, child: _Child) -> None:
         """From now on a stop kills the child."""
@@ -251,11 +258,11 @@ class ProcessBody:
                 child.process.kill()
 
     def open(self) -> None:
-        """The errand is sent: from now on the abort signal may follow it."""
+        """The child has the body: from now on the abort signal may follow it."""
         with self._lock:
             self._is_open = True
         if self._abort.reason is not None:
-            self._ask(self._abort.reason)
+            self._send_stop(self._abort.reason)
 
     def detach(self) -> bool:
         """The child is no longer this body's. True if it was killed."""
@@ -263,12 +270,12 @@ class ProcessBody:
             self._child = None
             return self._is_stopped
 
-    def _ask(self, reason: str) -> None:
+    def _send_stop(self, reason: str) -> None:
         """Fire the abort signal inside the child too."""
         with self._lock:
             if self._child is not None and self._is_open:
                 with suppress(OSError):  # it is ending by itself
-                    self._child.send(StopAsked(reason=reason))
+                    self._child.send(StopBody(reason=reason))
 
     def stop(self) -> bool:
         with self._lock:
@@ -278,61 +285,51 @@ class ProcessBody:
         return True
 
 
-def _conclude(attempt: Attempt, outcome: NodeOutcome, loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        outcome = judged(attempt, outcome)
-    except BaseException as error:
-        tell(loop, attempt.raised, error)
-    else:
-        has_payload = isinstance(outcome, Completed | Paused | Skipped)
-        tell(loop, attempt.returned if has_payload else attempt.ended, outcome)
-
-
-def _secret(asked: SecretAsked, attempt: Attempt) -> SecretAnswered:
-    """Resolve a secret for a child, so that what comes back from it can be masked here."""
-    assert attempt.call is not None
-    try:
-        return SecretAnswered(secret=attempt.call.secret(asked.name))
-    except MissingSecret as error:
-        return SecretAnswered(advice=error.advice)
-    except Exception as error:
-        return SecretAnswered(error=f"secret {asked.name!r}: {type(error).__name__}: {error}")
-
-
-def _answer(asked: StepAsked, steps: StepKeeper) -> StepAnswered:
-    """Look a step up, or store it, for a child that has no store."""
-    try:
-        if asked.json is None:
-            found = steps.wait(steps.find(asked.name))
-        else:
-            found = (steps.wait(steps.save(asked.name, from_json(asked.json.encode()))),)
-    except Exception as error:
-        return StepAnswered(error=f"{type(error).__name__}: {error}")
-    return StepAnswered(json=msgspec.json.encode(found[0]).decode() if found else None)
-
-
-def _errand(attempt: Attempt, crew: Crew) -> Errand:
-    function = attempt.task.function
-    args, kwargs = attempt.stored_values()
-    call = attempt.call
-    return Errand(
+def _request_of(attempt: Attempt) -> RunBody:
+    function, runner = attempt.task.function, attempt.runner
+    args, kwargs = stored_arguments(attempt)
+    scope = attempt.scope
+    return RunBody(
         module=function.__module__,
         name=function.__qualname__,
         job=attempt.counted_job,
         args=args,
         kwargs=kwargs,
-        worker_id=crew.worker_id,
-        hold_off_ms=crew.hold_off.total_seconds() * 1000,
-        payload_max_bytes=crew.payload_max_bytes,
-        allows_scripts=crew.allows_scripts,
-        resumption=Resumption() if call is None else call.resumption,
-        inputs={} if call is None else dict(call.inputs),
-        masked=() if call is None else call.secret_values,
+        worker_id=runner.worker_id,
+        hold_off_ms=runner.settings.hold_off.total_seconds() * 1000,
+        payload_max_bytes=runner.settings.payload_max_bytes,
+        allows_scripts=runner.settings.allows_scripts,
+        resumption=NOTHING_BEFORE if scope is None else scope.resumption,
+        inputs={} if scope is None else dict(scope.inputs),
+        masked=() if scope is None else scope.secret_values,
     )
 
 
+def _secret_reply(request: SecretRequest, attempt: Attempt) -> SecretReply:
+    """Resolve a secret for a child, so that what comes back from it can be masked here."""
+    assert attempt.scope is not None
+    try:
+        return SecretReply(secret=attempt.scope.secret(request.name))
+    except MissingSecret as error:
+        return SecretReply(advice=error.advice)
+    except Exception as error:
+        return SecretReply(error=f"secret {request.name!r}: {type(error).__name__}: {error}")
+
+
+def _step_reply(request: StepRequest, steps: StepKeeper) -> StepReply:
+    """Look a step up, or store it, for a child that has no store."""
+    try:
+        if request.json is None:
+            found = steps.wait(steps.find(request.name))
+        else:
+            found = (steps.wait(steps.save(request.name, from_json(request.json.encode()))),)
+    except Exception as error:
+        return StepReply(error=f"{type(error).__name__}: {error}")
+    return StepReply(json=msgspec.json.encode(found[0]).decode() if found else None)
+
+
 def check_importable(tasks: Iterable[Task[..., Any]]) -> None:
-    """A child finds its task by module and name, so both must be there to be found."""
+    """A child imports its task by module and name, so both must exist."""
     for task in tasks:
         if task.isolation != "process":
             continue

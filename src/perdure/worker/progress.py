@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from perdure.model.job import Progress
 from perdure.store.contract import Store
-from perdure.worker.attempt import Attempt
+from perdure.worker.events import JobProgressed, WorkerEvents
 from perdure.worker.executors import tell
+
+if TYPE_CHECKING:
+    from perdure.worker.attempt import Attempt
 
 INTERVAL_SECONDS = 0.25
 _log = logging.getLogger("perdure.worker")
@@ -23,9 +26,9 @@ _log = logging.getLogger("perdure.worker")
 class ProgressWriter:
     """Gathers the latest progress of all attempts and writes it in one statement."""
 
-    def __init__(self, store: Store, written: Callable[[Attempt, Progress], None]) -> None:
+    def __init__(self, store: Store, events: WorkerEvents) -> None:
         self._store = store
-        self._written = written
+        self._events = events
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._unwritten: dict[Attempt, Progress] = {}
@@ -55,11 +58,11 @@ class ProgressWriter:
                     [(attempt.claim, progress) for attempt, progress in batch.items()]
                 )
             except Exception:
-                # Progress is a courtesy: its loss must not cost the job.
-                _log.exception("progress of %d jobs was not written", len(batch))
+                # Progress is informative only: its loss must not cost the job.
+                _log.exception("progress of %d jobs not written", len(batch))
             for attempt, progress in batch.items():
-                if not attempt.is_over:  # nobody wants to hear of it after its end
-                    self._written(attempt, progress)
+                if not attempt.is_over:  # no event of it after that of its end
+                    self._events.emit_job(JobProgressed, attempt.job, progress=progress)
             await asyncio.sleep(INTERVAL_SECONDS)
 
     def _take(self) -> dict[Attempt, Progress]:

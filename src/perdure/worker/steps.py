@@ -1,17 +1,17 @@
 """Stored steps of an attempt, and pauses of plain jobs.
 
-A job that belongs to no run has no log in which a pause could stand. Its checkpoint is stored
-under the claim, then the job is parked under the same claim. A worker that dies in between leaves
-a checkpoint of a pause that never was: nobody resumed the job, so it must pause again. Such a
-crash is counted on the job. A pause counts as over if no worker crashed since, and that is noted
-at once, so that later crashes do not matter. When in doubt the job pauses again, which is safe.
+A plain job has no log to record a pause in. Its checkpoint is stored under the claim, then the job
+is parked under the same claim. A worker that crashes in between leaves the checkpoint of a pause
+that never took effect: nobody resumed the job, so it must pause again. The job counts such crashes.
+A pause counts as over if no worker crashed since, and that is stored at once, so that later crashes
+do not matter. When in doubt the job pauses again, which is safe.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +25,10 @@ from perdure.model.run import StoredStep
 from perdure.model.value import Value
 from perdure.model.wait import PastPause, Report, ReportStatus, Resumption
 from perdure.store.contract import Store
-from perdure.worker.attempt import Attempt, Crew
 from perdure.worker.secrets import SECRET_IN_NAME
+
+if TYPE_CHECKING:
+    from perdure.worker.attempt import Attempt
 
 OWN_PREFIX = "perdure:"
 _PAUSE, _RESUMED = f"{OWN_PREFIX}pause:", f"{OWN_PREFIX}resumed:"
@@ -38,19 +40,17 @@ class _Parked(Value):
     deaths: int
 
 
-async def save_checkpoint(
-    store: Store, job: ClaimedJob, owner: str, codec: Codec, paused: Paused
-) -> None:
-    """Keep what a parked job needs to go on; ``StaleClaim`` if it is no longer ours to park."""
+async def save_checkpoint(store: Store, job: ClaimedJob, codec: Codec, paused: Paused) -> None:
+    """Store what a parked job needs to resume; ``StaleClaim`` if its claim is lost."""
     checkpoint = from_json(codec.decode(paused.checkpoint))
     parked = _Parked(name=paused.name, checkpoint=checkpoint, deaths=job.deaths)
     # Of one claim there is one pause at most, so a repeated write changes nothing.
-    await _save(store, job, owner, codec, f"{_PAUSE}{job.claim.epoch}", parked)
+    await _save(store, job, codec, f"{_PAUSE}{job.claim.epoch}", parked)
 
 
-async def past_pauses(store: Store, job: ClaimedJob, owner: str, codec: Codec) -> Resumption:
+async def past_pauses(store: Store, job: ClaimedJob, codec: Codec) -> Resumption:
     """The pauses that the job was resumed from, in their order."""
-    steps = {step.name: step.value for step in await store.runs.load_steps(owner)}
+    steps = {step.name: step.value for step in await store.runs.load_steps(owner_of(job))}
     pauses = []
     for name, value in steps.items():
         if not name.startswith(_PAUSE):
@@ -60,17 +60,16 @@ async def past_pauses(store: Store, job: ClaimedJob, owner: str, codec: Codec) -
         if mark not in steps:
             if parked.deaths != job.deaths:
                 continue
-            await _save(store, job, owner, codec, mark, None)
+            await _save(store, job, codec, mark, None)
         report = Report(status=ReportStatus.COMPLETED)
         pauses.append(PastPause(name=parked.name, checkpoint=parked.checkpoint, report=report))
     return Resumption(pauses=tuple(pauses))
 
 
-async def _save(
-    store: Store, job: ClaimedJob, owner: str, codec: Codec, name: str, value: Any
-) -> None:
+async def _save(store: Store, job: ClaimedJob, codec: Codec, name: str, value: Any) -> None:
     plain = to_json(value, f"step {name!r}", 2**31)
-    await store.runs.save_step(job.claim, owner, StoredStep(name=name, value=codec.encode(plain)))
+    step = StoredStep(name=name, value=codec.encode(plain))
+    await store.runs.save_step(job.claim, owner_of(job), step)
 
 
 RESERVED_NAME = declare(
@@ -81,14 +80,12 @@ RESERVED_NAME = declare(
 class AttemptSteps:
     """The steps of one attempt, read when the first is asked for and written under its claim."""
 
-    def __init__(
-        self, store: Store, crew: Crew, attempt: Attempt, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._store = store
-        self._crew = crew
+    def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._job = attempt.job
-        self._loop = loop
+        self._owner = owner_of(attempt.job)
+        self._store = attempt.runner.store
+        self._codec = attempt.runner.codec
         self._known: dict[str, bytes] | None = None
         self._reading = asyncio.Lock()
 
@@ -96,27 +93,28 @@ class AttemptSteps:
         self._check(name)
         async with self._reading:  # once, or one step would forget what another has stored
             if self._known is None:
-                stored = await self._store.runs.load_steps(owner_of(self._job))
+                stored = await self._store.runs.load_steps(self._owner)
                 self._known = {step.name: step.value for step in stored}
         return (self._read(self._known[name]),) if name in self._known else ()
 
     async def save(self, name: str, value: Any) -> Any:
         assert self._known is not None
-        plain = to_json(value, f"the result of step {name!r}", self._crew.payload_max_bytes)
-        self._check(name)  # anew: a secret may have been resolved since
+        limit = self._attempt.runner.settings.payload_max_bytes
+        plain = to_json(value, f"the result of step {name!r}", limit)
+        self._check(name)  # again: a secret may have been resolved since
         if (masker := self._attempt.masker) is not None:
             plain = masker.json(plain)
-        step = StoredStep(name=name, value=self._crew.codec.encode(plain))
-        await self._store.runs.save_step(self._job.claim, owner_of(self._job), step)
+        step = StoredStep(name=name, value=self._codec.encode(plain))
+        await self._store.runs.save_step(self._job.claim, self._owner, step)
         self._known[name] = step.value
         return self._read(step.value)
 
     async def past_pauses(self) -> Resumption:
         """Of a plain job: the pauses that it was resumed from."""
-        return await past_pauses(self._store, self._job, owner_of(self._job), self._crew.codec)
+        return await past_pauses(self._store, self._job, self._codec)
 
     def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(act, self._attempt.runner.loop).result()
 
     def _check(self, name: str) -> None:
         check.name(name, "step")
@@ -127,11 +125,11 @@ class AttemptSteps:
             raise InvalidInput(SECRET_IN_NAME.fault(("name",), what="step"))
 
     def _read(self, data: bytes) -> Any:
-        return from_json(self._crew.codec.decode(data))
+        return from_json(self._codec.decode(data))
 
 
 def owner_of(job: ClaimedJob) -> str:
-    """Whose steps they are: the same for every execution of a job, or of a node."""
+    """The owner of the steps: the same for every attempt at a job, or at a node."""
     if job.node is None:
         return job.claim.id
     # As JSON, because any of them may contain whatever character were to stand between them.

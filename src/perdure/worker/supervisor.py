@@ -12,7 +12,7 @@ from datetime import timedelta
 from perdure import clock
 from perdure.model.value import Value
 from perdure.worker.events import WorkerStarted
-from perdure.worker.pauses import set_within
+from perdure.worker.leases import set_within
 from perdure.worker.worker import Worker
 
 FIRST_DELAY = timedelta(seconds=0.5)
@@ -88,7 +88,7 @@ class Supervisor:
     """Keeps ``count`` children running until it is told to stop.
 
     ``command`` makes the arguments of a child from its number and the descriptor of its pipe,
-    which it hands to :func:`obey`.
+    which it passes to :func:`follow_supervisor`.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class _Child:
             os.close(self._pipe)
 
 
-def obey(worker: Worker, pipe: int) -> None:
+def follow_supervisor(worker: Worker, pipe: int) -> None:
     """Let the supervisor at the other end of the pipe stop this worker, and its death too."""
 
     def listen(_started: WorkerStarted) -> None:

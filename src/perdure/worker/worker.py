@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -20,30 +20,25 @@ from perdure.errors import InvalidInput
 from perdure.flows.built import BuiltFlow
 from perdure.model import check
 from perdure.model.ids import WorkerId
-from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
 from perdure.model.limit import Limit, info_of
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec, PlainCodec
 from perdure.model.times import Duration
-from perdure.model.worker import TaskLimits, WorkerInfo
+from perdure.model.worker import TaskLimits, WorkerInfo, WorkerSettings
 from perdure.store.admission import check_worker_limits
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.tasks.node_type import TaskRegistry
 from perdure.tasks.task import Task
-from perdure.worker.events import Report, WorkerEvent, WorkerStats
-from perdure.worker.nodes import Code, FlowCode
+from perdure.worker.code import Code, FlowCode
+from perdure.worker.events import WorkerEvent, WorkerEvents, WorkerStats
 from perdure.worker.processes import check_importable
 from perdure.worker.secrets import Provider, Secrets
 from perdure.worker.service import Service
-from perdure.worker.settings import (
-    WorkerSettings,
-    checked_concurrency,
-    kept,
-    one_namespace,
-)
 
 E = TypeVar("E", bound=WorkerEvent)
 
+CONCURRENCY_MAX = 10_000
 
 WITHOUT_CODE = declare(
     "worker.without_code",
@@ -54,6 +49,10 @@ WITHOUT_QUEUES = declare(
     "worker.without_queues",
     "an empty list of queues serves nothing",
     "Leave out `queues` to serve the tasks' own queues",
+)
+SEVERAL_NAMESPACES = declare(
+    "worker.several_namespaces",
+    "a worker needs a single namespace (got {namespace!r})",
 )
 RUNNING = declare("worker.running", "worker {worker} is running already", "[{remedy}]")
 NOT_MAIN_THREAD = declare(
@@ -71,13 +70,14 @@ class Worker:
     it on your own event loop. Without ``queues`` it serves those of its tasks. Without ``tags`` it
     takes any job; with them, jobs whose tags it has. Limits hold across the whole cluster.
 
-    ``secrets`` has what tasks and templates ask for by name: a mapping, or a plain function that
-    is called with the name where the body runs, so it should be quick in async tasks; it returns
-    None for what it does not have. Without it, the environment has them: ``PERDURE_SECRET_NAME``.
-    ``allow_scripts`` lets nodes of the kind ``script`` execute commands on this machine.
+    ``secrets`` resolves the names that tasks and templates ask for: a mapping, or a plain function
+    that takes a name and returns the value, or None. The function is called where the body runs, so
+    it should be quick in async tasks. Without it, secrets come from the environment:
+    ``PERDURE_SECRET_NAME``. ``allow_scripts`` lets nodes of the type ``script`` execute commands on
+    this machine.
 
-    Without ``id`` it makes one up. An ``id`` of yours must not be that of another worker at work
-    on the same store: two of one name would give back each other's jobs.
+    Without ``id`` it generates one. An ``id`` of your own must be unique among the running workers
+    of a store: two workers of one id would requeue each other's jobs.
     """
 
     def __init__(
@@ -109,47 +109,87 @@ class Worker:
         self._tasks = TaskRegistry(tasks)
         self._flows = FlowCode(check.listed(flows, "flows", "flows"))
         self._secrets = Secrets(secrets)
-        self._check_code()
-        names = _checked_queues(queues, self._own_queues)
-        self._settings = WorkerSettings(
-            namespace=one_namespace(namespace),
-            queues=names,
-            tags=None if tags is None else check.tags(tags),
-            limits=check_worker_limits(
-                check.listed(limits, "limits", "limits"), names, self._tasks
-            ),
-            concurrency=checked_concurrency(concurrency),
-            lease=check.span(lease, "lease", is_positive=True),
-            poll=check.span(poll, "poll", is_positive=True),
-            grace=check.span(grace, "grace"),
-            abort_grace=check.span(abort_grace, "abort_grace"),
-            hold_off=check.span(hold_off, "hold_off"),
-            deaths_max=check.integer(deaths_max, "deaths_max", 1),
-            keep_completed=kept(keep_completed, "keep_completed"),
-            keep_failed=kept(keep_failed, "keep_failed"),
-            keep_dead=kept(keep_dead, "keep_dead"),
-            payload_max_bytes=check.integer(payload_max_bytes, "payload_max_bytes", 1),
-            allows_scripts=check.flag(allow_scripts, "allow_scripts"),
-        )
-        made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
-        self.id = WorkerId(check.name(made if id is None else id, "id", label="worker id"))
-        self._store = store_at(store)
-        self._codec = codec or PlainCodec()
-        self._report = Report(self.id)
-        self._service: Service | None = None
-        self._concurrency = self._settings.concurrency
-
-    def _check_code(self) -> None:
         if not self._tasks and not self._flows:
             raise InvalidInput(WITHOUT_CODE.fault())
         check_importable([*self._tasks.values(), *self._flows.tasks])
+        made = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
+        self._settings = WorkerSettings(
+            **self._checked(
+                {
+                    "namespace": namespace,
+                    "queues": queues,
+                    "tags": tags,
+                    "limits": limits,
+                    "concurrency": concurrency,
+                    "lease": lease,
+                    "poll": poll,
+                    "grace": grace,
+                    "abort_grace": abort_grace,
+                    "hold_off": hold_off,
+                    "deaths_max": deaths_max,
+                    "keep_completed": keep_completed,
+                    "keep_failed": keep_failed,
+                    "keep_dead": keep_dead,
+                    "payload_max_bytes": payload_max_bytes,
+                    "allow_scripts": allow_scripts,
+                }
+            )
+        )
+        self.id = WorkerId(check.name(made if id is None else id, "id", label="worker id"))
+        self._store = store_at(store)
+        self._codec = codec or PlainCodec()
+        self._events = WorkerEvents(self.id)
+        self._service: Service | None = None
+
+    def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of :class:`WorkerSettings` from the arguments that set them."""
+        settings: dict[str, Any] = {}
+        for name, value in given.items():
+            match name:
+                case "namespace":
+                    if value == ALL_NAMESPACES:
+                        raise InvalidInput(SEVERAL_NAMESPACES.fault((name,), namespace=value))
+                    settings[name] = check.name(value, name)
+                case "queues":
+                    settings[name] = self._checked_queues(value)
+                case "tags":
+                    settings[name] = None if value is None else check.tags(value)
+                case "limits":
+                    settings[name] = check.listed(value, name, "limits")
+                case "concurrency":
+                    settings[name] = checked_concurrency(value)
+                case "lease" | "poll":
+                    settings[name] = check.span(value, name, is_positive=True)
+                case "grace" | "abort_grace" | "hold_off":
+                    settings[name] = check.span(value, name)
+                case "deaths_max" | "payload_max_bytes":
+                    settings[name] = check.integer(value, name, 1)
+                case "keep_completed" | "keep_failed" | "keep_dead":
+                    settings[name] = check.optional(check.span, value, name)
+                case "allow_scripts":
+                    settings["allows_scripts"] = check.flag(value, name)
+                case _:
+                    raise AssertionError(f"no setting {name!r}")
+        if "queues" in settings:  # limits are of queues or tasks that it serves
+            limits = settings["limits"] if "limits" in given else self._settings.limits
+            settings["limits"] = check_worker_limits(limits, settings["queues"], self._tasks)
+        return settings
+
+    def _checked_queues(self, queues: Any) -> tuple[str, ...]:
+        if queues is None:
+            own = [*(task.queue for task in self._tasks.values()), *self._flows.queues]
+            return tuple(dict.fromkeys(own))
+        names = check.listed(queues, "queues", "names")
+        if not names:
+            raise InvalidInput(WITHOUT_QUEUES.fault(("queues",)))
+        return tuple(dict.fromkeys(check.name(name, "queue") for name in names))
 
     def __repr__(self) -> str:
         service = self._service
-        state = "not running" if service is None else f"{service.running} jobs running"
+        state = "not running" if service is None else f"{service.runner.running} jobs running"
         return (
             f"<Worker {self.id!r} on {self.store_url}, queues {', '.join(self._settings.queues)}, "
-            f"concurrency {self._concurrency}: {state}>"
+            f"concurrency {self._settings.concurrency}: {state}>"
         )
 
     @property
@@ -160,10 +200,6 @@ class Worker:
     def flows(self) -> tuple[BuiltFlow, ...]:
         """The flows it has code for, with those that they start."""
         return tuple(self._flows.values())
-
-    @property
-    def _own_queues(self) -> list[str]:
-        return [*(task.queue for task in self._tasks.values()), *self._flows.queues]
 
     @property
     def settings(self) -> WorkerSettings:
@@ -189,26 +225,20 @@ class Worker:
         """Change a worker that does not run yet, as the command line does; None changes nothing."""
         if self._service is not None:
             raise InvalidInput(RUNNING.fault(worker=self.id, remedy="Use scale() to resize it"))
-        changes: dict[str, Any] = {}
-        if queues is not None:
-            names = _checked_queues(queues, self._own_queues)
-            limits = check_worker_limits(self._settings.limits, names, self._tasks)
-            changes |= {"queues": names, "limits": limits}
-        if concurrency is not None:
-            self._concurrency = changes["concurrency"] = checked_concurrency(concurrency)
-        if tags is not None:
-            changes["tags"] = check.tags(tags)
-        if namespace is not None:
-            changes["namespace"] = one_namespace(namespace)
-        if grace is not None:
-            changes["grace"] = check.span(grace, "grace")
-        if allow_scripts is not None:
-            changes["allows_scripts"] = check.flag(allow_scripts, "allow_scripts")
-        self._settings = replace(self._settings, **changes)
+        given = {
+            "queues": queues,
+            "concurrency": concurrency,
+            "tags": tags,
+            "namespace": namespace,
+            "grace": grace,
+            "allow_scripts": allow_scripts,
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        self._settings = replace(self._settings, **self._checked(wanted))
         if store is not None:
             self._store = store_at(store)
         if id is not None:
-            self.id = self._report.worker = WorkerId(check.name(id, "id", label="worker id"))
+            self.id = self._events.worker = WorkerId(check.name(id, "id", label="worker id"))
 
     async def serve(self, *, started: Callable[[], None] | None = None) -> None:
         """Work on the running event loop until ``shutdown()``."""
@@ -223,9 +253,8 @@ class Worker:
             self._settings,
             self._info(),
             self._codec,
-            self._report,
+            self._events,
         )
-        self._service.scale(self._concurrency)
         try:
             await store.open()
             try:
@@ -244,11 +273,11 @@ class Worker:
         asyncio.run(self._serve_with_signals())
 
     def start(self) -> WorkerHandle:
-        """Work in a thread of its own; returns once it works, or raises what kept it from it."""
+        """Work in a thread of its own; returns once it has started, or raises why it could not."""
         return WorkerHandle(self)
 
     def shutdown(self, grace: Duration | None = None) -> None:
-        """Stop claiming, let running jobs finish for the grace period, give back the rest.
+        """Stop claiming, let running jobs finish for the grace period, requeue the rest.
 
         Returns at once, from any thread. Asking again with a shorter grace period shortens it.
         """
@@ -257,21 +286,23 @@ class Worker:
             service.call(service.ask_to_stop, wanted)
 
     def scale(self, concurrency: int) -> None:
-        """Run up to this many jobs at once from now on; what runs already goes on."""
-        self._concurrency = checked_concurrency(concurrency)
+        """Run up to this many jobs at once from now on; running jobs continue."""
+        concurrency = checked_concurrency(concurrency)
+        self._settings = replace(self._settings, concurrency=concurrency)
         if (service := self._service) is not None:
-            service.call(service.scale, self._concurrency)
+            service.call(service.runner.scale, concurrency)
 
     def stats(self) -> WorkerStats:
-        running = self._service.running if self._service is not None else 0
-        return self._report.tally.stats(running, self._concurrency)
+        running = 0 if self._service is None else self._service.runner.running
+        return self._events.stats(running, self._settings.concurrency)
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
-        """Hear events of a kind (see ``perdure.worker.events``); returns how to stop hearing them.
+        """Call ``listener`` for events of a type; returns a function that stops it.
 
-        Listeners are plain functions that run on the worker's event loop and should be quick.
+        The types are in ``perdure.worker.events``. Listeners are plain functions that run on the
+        worker's event loop and should be quick.
         """
-        return self._report.listeners.add(kind, listener)
+        return self._events.listen(kind, listener)
 
     async def _serve_with_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -297,7 +328,7 @@ class Worker:
             queues=self._settings.queues,
             tasks=tuple(self._tasks),
             tags=self._settings.tags,
-            concurrency=self._concurrency,
+            concurrency=self._settings.concurrency,
             lease=self._settings.lease,
             flows=tuple(self._flows),
             limits=tuple(map(info_of, self._settings.limits)),
@@ -306,7 +337,7 @@ class Worker:
 
 
 def _task_limits(tasks: TaskRegistry, flows: FlowCode) -> Iterator[TaskLimits]:
-    """The limits that whoever asks why a job waits has to know of."""
+    """The limits of its tasks, so that ``explain`` can tell why a job waits."""
     named = [("", name, tasks[name]) for name in tasks]
     named += [(text, name, task) for text in flows for name, task in flows[text].tasks.items()]
     for flow, name, task in named:
@@ -362,10 +393,5 @@ class WorkerHandle:
             self._stopped.set()
 
 
-def _checked_queues(queues: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
-    if queues is None:
-        return tuple(dict.fromkeys(own))
-    names = check.listed(queues, "queues", "names")
-    if not names:
-        raise InvalidInput(WITHOUT_QUEUES.fault(("queues",)))
-    return tuple(dict.fromkeys(check.name(name, "queue") for name in names))
+def checked_concurrency(concurrency: object) -> int:
+    return check.integer(concurrency, "concurrency", 1, CONCURRENCY_MAX)

@@ -37,7 +37,7 @@ from perdure.errors import PerdureError
 from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import RunStatus
-from perdure.worker.pauses import set_within
+from perdure.worker.leases import set_within
 from perdure.worker.supervisor import (
     ProcessEnded,
     ProcessKilled,

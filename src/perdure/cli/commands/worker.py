@@ -81,7 +81,7 @@ def worker(
     Settings of a Worker in your module hold where no option says otherwise.
     """
     from perdure.cli.logs import log_worker, set_up_logs
-    from perdure.worker.supervisor import obey
+    from perdure.worker.supervisor import follow_supervisor
 
     set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
     log = logging.getLogger("perdure.cli")
@@ -103,7 +103,7 @@ def worker(
             values |= {"--tags": tags, "--grace": grace}
             return _supervise(made, processes, store, [*_options(flags, values), "--", target])
         if supervisor is not None:
-            obey(made, supervisor)
+            follow_supervisor(made, supervisor)
         log_worker(made, store=made.store_url, queues=made.settings.queues)
         made.run()
     except PerdureError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from perdure.worker.poller import OUTAGE_SECONDS, RECONNECT_SECONDS, Patience
+from perdure.worker.poller import OUTAGE_SECONDS, RECONNECT_SECONDS, TakeoverGrace
 
 LEASE = timedelta(seconds=30)
 RENEWAL_SECONDS = 10.0
@@ -19,31 +19,31 @@ class Watch:
 
 
 def test_is_not_needed_while_the_store_answers_promptly() -> None:
-    patience = Patience(LEASE, Watch())
+    grace = TakeoverGrace(LEASE, Watch())
 
-    patience.note_delay(OUTAGE_SECONDS)
+    grace.note_delay(OUTAGE_SECONDS)
 
-    assert not patience.is_needed
+    assert not grace.seconds_left
 
 
 def test_lasts_until_every_worker_had_the_time_to_renew() -> None:
     watch = Watch()
-    patience = Patience(LEASE, watch)
-    patience.note_delay(40)
+    grace = TakeoverGrace(LEASE, watch)
+    grace.note_delay(40)
 
     watch.seconds += RENEWAL_SECONDS + RECONNECT_SECONDS - 0.1
-    assert patience.is_needed
+    assert grace.seconds_left
     watch.seconds += 0.2
-    assert not patience.is_needed
+    assert not grace.seconds_left
 
 
 def test_lets_jobs_be_taken_over_between_delays_that_never_end() -> None:
     watch = Watch()
-    patience = Patience(LEASE, watch)
+    grace = TakeoverGrace(LEASE, watch)
     needed = []
     for _ in range(120):
-        patience.note_delay(2)
-        needed.append(patience.is_needed)
+        grace.note_delay(2)
+        needed.append(grace.seconds_left)
         watch.seconds += 1
 
     assert needed.count(False) >= 45
@@ -51,10 +51,10 @@ def test_lets_jobs_be_taken_over_between_delays_that_never_end() -> None:
 
 def test_begins_anew_with_a_later_outage() -> None:
     watch = Watch()
-    patience = Patience(LEASE, watch)
-    patience.note_delay(2)
+    grace = TakeoverGrace(LEASE, watch)
+    grace.note_delay(2)
     watch.seconds += 2 * (RENEWAL_SECONDS + RECONNECT_SECONDS)
 
-    patience.note_delay(2)
+    grace.note_delay(2)
 
-    assert patience.is_needed
+    assert grace.seconds_left

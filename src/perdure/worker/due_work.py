@@ -1,0 +1,330 @@
+"""Work that any worker may do when it is due: waits that end, and schedules that tick.
+
+Each piece is one commit, and the first writer counts. What raises backs off for a while, so that it
+neither blocks the rest nor is retried in a tight loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from perdure import clock
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.runs import Acting
+from perdure.engine.ticks import Ticking
+from perdure.errors import RunEnded, RunNotFound, StoreError
+from perdure.model.ids import Key, RunId
+from perdure.model.run import LiveKind, RunStatus, Wait, WaitKind
+from perdure.model.schedule import Schedule, UnreadableSchedule
+from perdure.model.trigger import CancelAsked, ChildEnded, Happening, WaitDue
+from perdure.model.worker import PollResult
+from perdure.store.contract import Store
+from perdure.worker.janitor import BATCH
+
+BACK_OFF_SECONDS = 1.0
+RUNS_AT_ONCE = 100
+"""Runs whose waits are ended in one commit."""
+CHILDREN_AT_ONCE = 16
+"""Children that are cancelled at the same time; their commits travel together."""
+SCHEDULES_MAX = 100
+"""Schedules that one read brings."""
+SCHEDULES_AT_ONCE = 8
+TICKS_MAX = 100
+"""Ticks of one schedule in a row, before others have their turn."""
+_log = logging.getLogger("perdure.worker")
+
+
+class DueWork(ABC):
+    """Processed aside, once at a time; what raises backs off for a while."""
+
+    name: str
+    """What the log calls it."""
+
+    def __init__(self) -> None:
+        self._processing: asyncio.Task[None] | None = None
+        self._backing_off: dict[Hashable, float] = {}
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long there is no use in polling for more that is due."""
+        is_paused = bool(self._backing_off) or self._processing is not None
+        return BACK_OFF_SECONDS if is_paused else 0.0
+
+    @abstractmethod
+    def due_at(self, poll: PollResult) -> datetime | None:
+        """When there is something to do, as the poll tells it."""
+
+    @abstractmethod
+    async def process_due(self) -> bool:
+        """Process everything that is due; whether there was anything that does not back off."""
+
+    def process(self, then: Callable[[], None]) -> None:
+        """Process what is due, unless that is under way, and call ``then`` to poll again."""
+        if self._processing is None:
+            self._processing = asyncio.create_task(self._process(then))
+
+    async def stop(self) -> None:
+        if self._processing is not None:
+            self._processing.cancel()
+            await asyncio.wait([self._processing])
+
+    async def _process(self, then: Callable[[], None]) -> None:
+        now = clock.monotonic()
+        self._backing_off = {key: until for key, until in self._backing_off.items() if until > now}
+        is_progress = True
+        try:
+            is_progress = await self.process_due() or not self._backing_off
+        except Exception:
+            _log.exception("failed to process due %s; trying again", self.name)
+            await asyncio.sleep(BACK_OFF_SECONDS)
+        finally:
+            self._processing = None
+            if is_progress:  # else all that is due backs off, and polling at once would spin
+                then()
+
+    def is_backing_off(self, key: Hashable) -> bool:
+        return key in self._backing_off
+
+    @property
+    def backing_off_count(self) -> int:
+        return len(self._backing_off)
+
+    def back_off(self, key: Hashable) -> None:
+        self._backing_off[key] = clock.monotonic() + BACK_OFF_SECONDS
+
+
+class DueWaits(DueWork):
+    """Ends waits that are due; each ends in one commit, whoever is first."""
+
+    name = "waits"
+
+    def __init__(self, store: Store, acting: Acting, namespace: str) -> None:
+        super().__init__()
+        self._store = store
+        self._acting = acting
+        self._namespace = namespace
+
+    def due_at(self, poll: PollResult) -> datetime | None:
+        return poll.next_wait_at
+
+    async def process_due(self) -> bool:
+        is_some, is_more = False, True
+        while is_more:
+            due = await self._store.maintenance.due_waits(self._namespace, self._page)
+            groups = self._by_run(due)
+            for first in range(0, len(groups), RUNS_AT_ONCE):
+                await self._end_all(groups[first : first + RUNS_AT_ONCE])
+            is_some = is_some or bool(groups)
+            is_more = len(due) >= BATCH and bool(groups)
+        return is_some
+
+    @property
+    def _page(self) -> int:
+        """So many that those which back off do not hide the others."""
+        return BATCH + self.backing_off_count
+
+    def _by_run(self, waits: Iterable[Wait]) -> list[list[Wait]]:
+        """The waits that do not back off, by their run."""
+        groups: dict[RunId, list[Wait]] = {}
+        for wait in waits:
+            if not self.is_backing_off((wait.run, wait.key)):
+                groups.setdefault(wait.run, []).append(wait)
+        return list(groups.values())
+
+    async def _end_all(self, groups: Sequence[list[Wait]]) -> None:
+        """End the waits of several runs together, or run by run if one of them raises."""
+        try:
+            await self._end(groups)
+        except StoreError:
+            raise  # which is not the fault of a run
+        except Exception as error:
+            if len(groups) == 1:
+                self._leave(groups[0], error)
+                return
+            for group in groups:
+                await self._end_all([group])
+
+    async def _end(self, groups: Sequence[list[Wait]]) -> None:
+        ids = [(self._namespace, waits[0].run) for waits in groups]
+        runs: list[tuple[CachedRun, list[Wait]]] = []
+        for run, waits in zip(await self._acting.loader.load_many(ids), groups, strict=True):
+            if isinstance(run, CachedRun):
+                runs.append((run, waits))
+            elif not isinstance(run, RunNotFound):  # its waits are gone too, then
+                self._leave(waits, run)
+        runs = await self._still_due(runs)
+        of_children = [
+            (run, wait) for run, waits in runs for wait in waits if wait.kind is WaitKind.CHILD
+        ]
+        ends = {
+            (run.id, wait.key): end
+            for (run, wait), end in zip(
+                of_children, await ends_of_children(self._acting, of_children), strict=True
+            )
+        }
+        now = await self._time_if_it_matters([wait for _, waits in runs for wait in waits])
+        ended: list[tuple[CachedRun, dict[str, Happening]]] = []
+        for run, waits in runs:
+            triggers: dict[str, Happening] = {}
+            for wait in waits:
+                trigger = ends.get((run.id, wait.key), _due(wait, now))
+                if trigger is None:
+                    self._leave([wait])
+                else:
+                    triggers[wait.key] = trigger
+            ended.append((run, triggers))
+        await self._acting.end_waits(ended)
+
+    async def _still_due(
+        self, runs: Sequence[tuple[CachedRun, list[Wait]]]
+    ) -> list[tuple[CachedRun, list[Wait]]]:
+        """Without waits that ended before their runs were loaded.
+
+        Others may have been opened since under the same keys: the next reminder, another pause.
+        What is opened after the load makes the commit a conflict.
+        """
+        due = await self._store.maintenance.due_waits(self._namespace, self._page)
+        there = {(wait.run, wait.key, wait.opened_at) for wait in due}
+        kept = [
+            (run, [wait for wait in waits if (wait.run, wait.key, wait.opened_at) in there])
+            for run, waits in runs
+        ]
+        return [(run, waits) for run, waits in kept if waits]
+
+    async def _time_if_it_matters(self, waits: Sequence[Wait]) -> datetime | None:
+        """Reminders of one approval follow on each other, however late one of them was."""
+        matters = any(Key.parse(wait.key).part == "remind" for wait in waits)
+        return await self._store.now() if matters else None
+
+    def _leave(self, waits: Sequence[Wait], error: Exception | None = None) -> None:
+        """Leave waits alone for a while."""
+        if error is not None:
+            _log.error("waits of run %s not ended: %s", waits[0].run, error, exc_info=error)
+        for wait in waits:
+            self.back_off((wait.run, wait.key))
+
+
+def _due(wait: Wait, now: datetime | None) -> WaitDue:
+    late = timedelta(0) if now is None or wait.due_at is None else now - wait.due_at
+    return WaitDue(key=Key.parse(wait.key), late_ms=max(0, late // timedelta(milliseconds=1)))
+
+
+Waited = tuple[CachedRun, Wait]
+"""A parent, and its wait for a child."""
+
+
+async def ends_of_children(acting: Acting, waits: Sequence[Waited]) -> list[ChildEnded | None]:
+    """How each child ended; None if there is nothing to report yet."""
+    ids = [(wait.namespace, RunId(wait.name)) for _, wait in waits]
+    children = await acting.loader.load_many(ids) if ids else []
+    room = asyncio.Semaphore(CHILDREN_AT_ONCE)
+
+    async def end(waited: Waited, child: CachedRun | Exception) -> ChildEnded | None:
+        async with room:
+            return await _end_of_child(acting, *waited, child)
+
+    return await asyncio.gather(*map(end, waits, children))
+
+
+async def _end_of_child(
+    acting: Acting, parent: CachedRun, wait: Wait, child: CachedRun | Exception
+) -> ChildEnded | None:
+    if isinstance(child, RunNotFound):
+        return _cancelled(wait)
+    if not isinstance(child, CachedRun):
+        _log.error("cannot read how child run %s ended: %s", wait.name, child)
+        return None
+    if child.state.is_ended:
+        state, output = child.state, b"null"
+        if state.status is RunStatus.COMPLETED:
+            await acting.loader.read_values(child, [state.result_ref])
+            output = child.values.json(state.result_ref)
+        return ChildEnded(
+            key=Key.parse(wait.key),
+            run=child.id,
+            status=state.status,
+            output=output,
+            failure=state.failure,
+        )
+    live, children = parent.state.live, parent.state.children
+    if live.get(wait.key) is LiveKind.CHILD and children.get(wait.key) == wait.name:
+        return None  # it was restarted before its parent learned of its end
+    if child.state.ends_as is not None:
+        return None  # it ends once it is compensated
+    try:
+        after = await acting.act(wait.namespace, child.id, _cancellation(parent))
+    except (RunEnded, RunNotFound):
+        return _cancelled(wait)
+    return _cancelled(wait) if after.state.is_ended else None
+
+
+def _cancelled(wait: Wait) -> ChildEnded:
+    key = Key.parse(wait.key)
+    return ChildEnded(key=key, run=RunId(wait.name), status=RunStatus.CANCELLED)
+
+
+def _cancellation(parent: CachedRun) -> CancelAsked:
+    """Cancels a child that its parent gave up, for the parent's own reason if it has one."""
+    state, place = parent.state, f"its parent, run {parent.id!r},"
+    if RunStatus.CANCELLED in (state.status, state.ends_as):
+        reason = state.reason or f"{place} was cancelled"
+        is_undone = state.compensates or state.ends_as is not None
+        return CancelAsked(reason=reason, by=state.by, compensates=is_undone)
+    is_failed = RunStatus.FAILED in (state.status, state.ends_as)
+    reason = f"{place} failed" if is_failed else f"{place} gave it up"
+    return CancelAsked(reason=reason, compensates=is_failed)
+
+
+class DueSchedules(DueWork):
+    """Lets schedules tick; each tick is one write, whoever is first."""
+
+    name = "schedules"
+
+    def __init__(self, store: Store, ticking: Ticking, namespace: str) -> None:
+        super().__init__()
+        self._store = store
+        self._ticking = ticking
+        self._namespace = namespace
+        self._logged: set[str] = set()
+        """Schedules that were logged as unreadable."""
+
+    def due_at(self, poll: PollResult) -> datetime | None:
+        return poll.next_tick_at
+
+    async def process_due(self) -> bool:
+        now = await self._store.now()
+        due = await self._store.maintenance.due_schedules(self._namespace, SCHEDULES_MAX)
+        ready = [each for each in due if not self.is_backing_off(each.name)]
+        for first in range(0, len(ready), SCHEDULES_AT_ONCE):
+            chunk = ready[first : first + SCHEDULES_AT_ONCE]
+            await asyncio.gather(*(self._advance(each, now) for each in chunk))
+        if not due:
+            await self._leave_unreadable(now)
+        return bool(ready)
+
+    async def _leave_unreadable(self, now: datetime) -> None:
+        """Nothing that is due can be read here: leave it to workers of a newer version."""
+        found = await self._store.schedules.list(self._namespace)
+        unreadable = [each for each in found if isinstance(each, UnreadableSchedule)]
+        for each in unreadable:
+            if each.due_at is not None and each.due_at <= now:
+                self.back_off(each.name)
+            if each.name not in self._logged:
+                _log.error("schedule %r cannot be read here: %s", each.name, each.reason)
+        self._logged = {each.name for each in unreadable}
+
+    async def _advance(self, schedule: Schedule, now: datetime) -> None:
+        """Let one schedule tick as far as it is due; what it raises does not stop others."""
+        left: Schedule | None = schedule
+        try:
+            for _ in range(TICKS_MAX):
+                if left is None:
+                    return
+                left = await self._ticking.advance(left, now)
+        except Exception:
+            _log.exception("schedule %r failed; trying again", schedule.name)
+            self.back_off(schedule.name)

@@ -1,0 +1,355 @@
+"""Held jobs and slots: what this worker executes, and what follows when an attempt ends.
+
+A job is held, and its lease renewed, from its claim until its outcome is stored. An attempt has a
+slot while its body runs. The attempt at a node keeps its slot until its commit tells whether the
+same job continues in place with the next node.
+
+When jobs are short, a worker that claims only for free slots spends its time waiting for the store.
+So while jobs end fast it prefetches one batch. A job that waits here for longer than a moment is
+requeued: another worker may have a slot for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.engine.failures import describe
+from perdure.errors import WorkerDied
+from perdure.model.failure import Failure
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import Claim, Claimed, ClaimedJob, NewJob
+from perdure.model.outcome import Buried, GivenBack, NodeOutcome, Retried
+from perdure.model.partition import Lane
+from perdure.model.payload import Codec
+from perdure.model.run import CommitAnswer
+from perdure.model.worker import Renewal, WorkerSettings
+from perdure.store.contract import Store
+from perdure.worker.attempt import Attempt, StopReason
+from perdure.worker.claims import Claims, KnownLanes
+from perdure.worker.code import Code
+from perdure.worker.commits import Commits, Settled, moves_run
+from perdure.worker.events import JobAborting, WorkerEvents
+from perdure.worker.executors import Executors, Threads
+from perdure.worker.leases import ClaimMonitor
+from perdure.worker.processes import Processes
+from perdure.worker.progress import ProgressWriter
+
+UNCOMMITTED_MAX = 5_000
+"""Outcomes that may wait for the store before no more jobs are claimed."""
+PREFETCH_SECONDS_MAX = 0.1
+"""How long a prefetched job may wait for its slot."""
+LOOK_MARGIN_SECONDS = 0.01
+
+
+class JobRunner:
+    """Starts claimed jobs in free slots and passes their outcomes to the commit writer.
+
+    Runs on the worker's event loop; only ``held_claims`` is called from another thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        code: Code,
+        settings: WorkerSettings,
+        worker_id: WorkerId,
+        codec: Codec,
+        events: WorkerEvents,
+    ) -> None:
+        self.store = store
+        self.code = code
+        self.settings = settings
+        self.worker_id = worker_id
+        self.codec = codec
+        self.events = events
+        self.loop = asyncio.get_running_loop()
+        self.serving: asyncio.Task[None] | None = None
+        """The task that the worker runs in; cancelled, it ends without being asked to stop."""
+        self.held: dict[JobId, Attempt] = {}
+        self.running = 0
+        """Attempts that have a slot."""
+        self.concurrency = settings.concurrency
+        self.is_stopping = False
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
+        self._queued: deque[Attempt] = deque()
+        """Held attempts that wait for a slot."""
+        self._is_filling = False
+        self._requeue_timer: asyncio.TimerHandle | None = None
+        self._pace = _Pace()
+        self._suspect: set[JobId] = set()
+        """Held jobs whose claim may be lost or aborted, as a hint said."""
+        threads = Threads("perdure task")
+        self.executors = Executors(Processes(threads), threads)
+        self.progress = ProgressWriter(store, events)
+        self.lanes = KnownLanes(code, settings)
+        self.claims = Claims(store, self)
+        self.commits = Commits(store, self)
+        self.claim_monitor = ClaimMonitor(store, self)
+
+    @property
+    def is_ending(self) -> bool:
+        """The worker stops, or the event loop under it does."""
+        return self.is_stopping or (self.serving is not None and self.serving.cancelling() > 0)
+
+    # Claimed jobs
+
+    def room(self) -> int:
+        """How many jobs to claim now."""
+        if len(self.commits) > UNCOMMITTED_MAX:
+            return 0
+        # A prefetched job would use up a limit while it waits here.
+        prefetches = self._pace.is_fast(self.concurrency) and not self.lanes.are_limited
+        slots = self.concurrency * 2 if prefetches else self.concurrency
+        return slots - self.running - len(self._queued)
+
+    def take(self, claimed: Claimed, *, is_fresh: bool) -> None:
+        """Hold claimed jobs. Not fresh: the leases may have expired before the answer came."""
+        for job in claimed.jobs:
+            if (former := self.held.get(job.claim.id)) is not None:
+                former.stop(StopReason.CLAIM_LOST)  # lost and claimed again before we were told
+            attempt = self.held[job.claim.id] = Attempt(job, self, claimed.now)
+            if self.is_stopping or not is_fresh:
+                attempt.finish(GivenBack())
+            elif job.node is not None and job.deaths >= self.settings.deaths_max:
+                attempt.finish(Buried(failure=too_many_crashes(job.deaths)))
+            else:
+                self.is_idle.clear()
+                self._queued.append(attempt)
+        self._fill()
+
+    # The three calls of one attempt, in this order
+
+    def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
+        """An attempt is over. Without an outcome its claim is lost, and nothing is written."""
+        # When stopping, no job continues, and the stop must not wait for a store that is down.
+        if outcome is None or self.is_stopping or not moves_run(attempt, outcome):
+            self._free_slot(attempt)
+            self.claims.wake()
+        if outcome is None:
+            self._release(attempt)
+            self.events.claim_lost(attempt)
+        else:
+            self.commits.add(attempt, outcome)
+
+    def may_continue(self, attempt: Attempt, priority: int, lane: Lane) -> bool:
+        """Whether the job may continue in place with a node of this lane, without another claim.
+
+        Not with one that is less urgent: the queue may have something before it.
+        """
+        if self.is_stopping or priority > attempt.job.priority:
+            return False
+        return self.lanes.serves(lane)
+
+    def settled(self, result: Settled) -> None:
+        """The store answered: free the slot, or continue in place with the next node."""
+        attempt, outcome = result.attempt, result.outcome
+        attempt.is_settled = True
+        if result.next_job is None:
+            self._free_slot(attempt)
+            self._release(attempt)
+            self.claims.wake()
+            self.events.settled(attempt, outcome, result.status)
+            if isinstance(outcome, Retried) and outcome.until is None:
+                # No hint announces the end of our own hold-off.
+                seconds = (outcome.delay + outcome.hold_off).total_seconds()
+                self.claims.look_in(seconds + LOOK_MARGIN_SECONDS)
+            return
+        assert result.answer is not None
+        self.events.settled(attempt, outcome, result.status)
+        id = attempt.claim.id
+        if self.held.get(id) is not attempt:  # lost since, and held under another claim
+            self._free_slot(attempt)
+            return
+        job = continued(attempt.job, result.next_job)
+        following = Attempt(job, self, result.answer.now or job.created_at)
+        self.held[id] = following  # before it starts, so that its lease is renewed without a gap
+        if id in self._suspect:
+            self.claim_monitor.wake()  # the hint came while there was no body to stop
+        can_continue = attempt.has_slot and self.running <= self.concurrency
+        if self.is_stopping or not can_continue or yields(result.next_job, result.answer):
+            # Requeued before the slot is free: whatever takes the slot must not find it held.
+            following.finish(GivenBack())
+            self._free_slot(attempt)
+            self.claims.look()
+        else:
+            attempt.has_slot, following.has_slot = False, True  # ``running`` stays the same
+            self._pace.ended += 1
+            self._start(following)
+
+    # Claims that are lost or aborted
+
+    def held_claims(self) -> list[Claim]:
+        """The claims whose leases are renewed; called from the lease thread."""
+        return [attempt.claim for attempt in list(self.held.values())]  # list() is atomic
+
+    def suspect(self, ids: Collection[str]) -> None:
+        """A hint: these jobs, or all if none is named, may have been aborted or taken away."""
+        meant = {id for id in self.held if not ids or id in ids}
+        if meant:
+            self._suspect |= meant
+            self.claim_monitor.wake()
+
+    def renewed(self, claims: Sequence[Claim], renewal: Renewal) -> None:
+        """Stop what the store says is lost or aborted."""
+        if not renewal.lost and not renewal.aborting:
+            return
+        for claim in claims:
+            attempt = self.held.get(claim.id)
+            if attempt is None or attempt.is_over or attempt.claim.epoch != claim.epoch:
+                continue
+            if claim.id in renewal.lost:
+                attempt.stop(StopReason.CLAIM_LOST)
+            elif claim.id in renewal.aborting and attempt.stopped_by is None:
+                self.events.emit_job(JobAborting, attempt.job)
+                attempt.stop(StopReason.ABORTED)
+
+    # Resize and stop
+
+    def scale(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self._fill()
+        self.claims.wake()
+
+    def stop(self) -> None:
+        """Start nothing more. Running bodies may end; all other slots are free at once."""
+        self.is_stopping = True
+        self.claims.stop()
+        queued, self._queued = self._queued, deque()
+        self._requeue(queued)
+        for attempt in list(self.held.values()):
+            if attempt.is_over:
+                self._free_slot(attempt)
+
+    def stop_bodies(self) -> None:
+        """The grace period is over."""
+        for attempt in list(self.held.values()):
+            attempt.stop(StopReason.SHUTDOWN)
+
+    def close(self) -> None:
+        self.progress.close()
+        self.executors.close()
+
+    # Slots
+
+    def _fill(self) -> None:
+        """Start queued attempts while there are free slots."""
+        if self._is_filling:
+            return  # an attempt ended while it was being started: the loop below continues
+        self._is_filling = True
+        try:
+            while self._queued and self.running < self.concurrency:
+                attempt = self._queued.popleft()
+                if not attempt.is_over:
+                    self.running += 1
+                    attempt.has_slot = True
+                    self._start(attempt)
+        finally:
+            self._is_filling = False
+            self._note_idle()
+        if self._queued and self._requeue_timer is None:
+            last = self._queued[-1]
+            requeue = self._requeue_up_to
+            self._requeue_timer = self.loop.call_later(PREFETCH_SECONDS_MAX, requeue, last)
+
+    def _start(self, attempt: Attempt) -> None:
+        self.events.started(attempt)
+        try:
+            attempt.start()
+        except Exception as error:  # the system refuses another thread, for example
+            attempt.raised(error)
+
+    def _free_slot(self, attempt: Attempt) -> None:
+        """Take back the slot of an attempt, if it has one."""
+        if attempt.has_slot:
+            attempt.has_slot = False
+            self.running -= 1
+            self._pace.ended += 1
+        if self._queued:
+            self._fill()
+        else:
+            self._note_idle()
+
+    def _release(self, attempt: Attempt) -> None:
+        """Hold the job no longer: its lease may lapse."""
+        if self.held.get(attempt.claim.id) is attempt:
+            del self.held[attempt.claim.id]
+            self._suspect.discard(attempt.claim.id)
+
+    def _requeue_up_to(self, last: Attempt) -> None:
+        """Requeue what has waited for its time: all up to ``last``, not what was claimed since."""
+        self._requeue_timer = None
+        if last in self._queued:
+            overdue: list[Attempt] = []
+            while not overdue or overdue[-1] is not last:
+                overdue.append(self._queued.popleft())
+            self._requeue(overdue)
+        self._fill()  # which sets the timer for the rest
+
+    def _requeue(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.finish(GivenBack())
+
+    def _note_idle(self) -> None:
+        if not self.running and not self._queued:
+            self.is_idle.set()
+
+
+def continued(job: ClaimedJob, following: NewJob) -> ClaimedJob:
+    """The same job as it continues with another node."""
+    return replace(
+        job,
+        lane=following.lane,
+        input=following.input,
+        attempt=1,
+        failures=0,
+        postpones=0,
+        deaths=0,
+        max_attempts=None,
+        policy=following.policy,
+        priority=following.priority,
+        node=following.node,
+    )
+
+
+def yields(following: NewJob, answer: CommitAnswer) -> bool:
+    """Whether something in the queue is more urgent than the next node.
+
+    By half a step of priority: jobs of the same priority do not interrupt a chain until they have
+    waited that long.
+    """
+    if answer.most_urgent_rank is None or answer.now is None:
+        return False
+    rank = answer.now.timestamp() + (following.priority - 0.5) * following.aging.total_seconds()
+    return answer.most_urgent_rank < rank
+
+
+def too_many_crashes(crashes: int) -> Failure:
+    return describe(WorkerDied(f"{crashes} workers died while they executed it"))
+
+
+PACE_SECONDS = 0.05
+ENDS_MIN = 20
+
+
+class _Pace:
+    """How fast attempts end."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._lately = 0.0
+        self._seen = 0
+        self._seen_at = clock.monotonic()
+
+    def is_fast(self, concurrency: int) -> bool:
+        """Whether every slot ended two attempts in the last ``PACE_SECONDS``, and all some."""
+        now = clock.monotonic()
+        if (elapsed := now - self._seen_at) >= PACE_SECONDS:
+            self._lately = (self.ended - self._seen) * PACE_SECONDS / elapsed
+            self._seen, self._seen_at = self.ended, now
+        return self._lately >= max(ENDS_MIN, 2 * concurrency)
