@@ -11,6 +11,7 @@ import time
 from perdure import Context, Retry, RetryLater, task
 
 LONG_SECONDS = 60
+DEEP = 900
 
 
 @task(isolation="process")
@@ -130,6 +131,16 @@ async def tell_in_process(how: str, ctx: Context) -> object:
     if how == "step":
         return await ctx.step("kept", lambda: secret)
     return {"found": secret}
+
+
+@task(isolation="process")
+def report_deeply(ctx: Context) -> str:
+    """Reports what passes the pipe, and is too deep to be masked."""
+    details: list[object] = [ctx.secret("key")]
+    for _ in range(DEEP):
+        details = [details]
+    ctx.progress(1, "deep", details)
+    return "done"
 
 
 @task(isolation="process")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from typing import Any
 
@@ -74,6 +75,36 @@ class TestCost:
         assert await (await client.submit(flow)).result(10) == list(range(20))
         assert watch.calls["runs.load"] == 1
         assert watch.calls["runs.event_values"] == 0
+
+
+class TestALoopsCheck:
+    async def test_is_run_at_once_only_if_it_is_a_plain_function(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        """A task has settings of its own, and may block: it gets a job, whatever its name."""
+        seen: dict[str, threading.Thread] = {}
+
+        @task(name="named.count.until")
+        def is_enough(number: int) -> bool:
+            seen["task"] = threading.current_thread()
+            return number >= 2
+
+        def is_plenty(number: int) -> bool:
+            seen["function"] = threading.current_thread()
+            return number >= 2
+
+        @task
+        async def count(number: int) -> int:
+            return number + 1
+
+        named = Flow("named").loop(count, until=is_enough).build()
+        plain = Flow("plain").loop(count, until=is_plenty).build()
+        await hire(flows=[named, plain])
+
+        assert await (await client.submit(named, 0)).result(10) == 2
+        assert await (await client.submit(plain, 0)).result(10) == 2
+        here = threading.current_thread()
+        assert (seen["task"] is here, seen["function"] is here) == (False, True)
 
 
 class TestGoingOnInPlace:

@@ -18,6 +18,7 @@ from perdure import (
     Permanent,
     Retry,
     Status,
+    StoreError,
     Worker,
     task,
 )
@@ -27,6 +28,7 @@ from perdure.model.partition import Lane
 from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at
+from perdure.testing.wrapped_store import wrap_store
 from perdure.worker.events import JobCompleted, JobStarted, WorkerEvents
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
 from tests.conformance.builders import close_limit
@@ -240,6 +242,31 @@ class TestDuties:
 
             assert await urgent.status() is Status.WAITING
             assert (await client.count(), events.stats(0, 1).taken_over) == (1, 1)
+
+    async def test_prune_after_a_poll_if_a_takeover_failed_before_it(
+        self, still_store: Store, clock: ManualClock
+    ) -> None:
+        failures = [StoreError("for a moment")]
+
+        async def around(name: str, method: Any, args: Any, kwargs: Any) -> Any:
+            if name == "maintenance.take_over_expired" and failures:
+                raise failures.pop()
+            return await method(*args, **kwargs)
+
+        worker = Worker(still_store, tasks=[end], keep_completed=0)
+        store = wrap_store(still_store, around)
+        janitor = Janitor(store, worker.settings, worker.id, WorkerEvents(worker.id))
+        async with AsyncClient(still_store) as client:
+            await (await client.enqueue(end, "well")).abort()
+            await client.enqueue(end, "held")
+            await hold(still_store, "end", lease=timedelta(seconds=1))
+            clock.advance(timedelta(hours=1))
+
+            await janitor.process(await still_store.maintenance.poll("default"))
+            assert (await client.count(), failures) == (2, [])
+            await janitor.process(await still_store.maintenance.poll("default"))
+
+            assert await client.count() == 1
 
     async def test_are_done_by_one_worker_at_a_time(
         self, client: AsyncClient, store: Store, hire: Hire

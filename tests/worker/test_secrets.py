@@ -232,6 +232,18 @@ class TestNothingIsKept:
         ] == []
         assert leaks_in(told_bytes(running)) == []
 
+    async def test_fails_an_attempt_in_a_process_whose_progress_is_too_deep(
+        self, client: AsyncClient, hire: Hire
+    ) -> None:
+        """The attempt must end, whatever its conversation with the child raises."""
+        await hire(process_tasks.report_deeply, secrets={"key": VALUE})
+        job = await client.enqueue(process_tasks.report_deeply)
+
+        with pytest.raises(JobFailed) as caught:
+            await job.result(30)
+
+        assert caught.value.failure.type == "RecursionError"
+
     async def test_of_names_that_are_stored_as_they_are(
         self, client: AsyncClient, hire: Hire
     ) -> None:
