@@ -12,6 +12,7 @@ from perdure.model.partition import Lane
 from perdure.model.payload import PlainCodec
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.tasks.node_type import TaskRegistry
+from perdure.worker.attempt import Attempt
 from perdure.worker.code import Code, FlowCode
 from perdure.worker.events import WorkerEvents
 from perdure.worker.runner import JobRunner
@@ -40,14 +41,9 @@ async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
         runner.take(claimed, is_fresh=True)
     _running, early, late = list(runner.held.values())
 
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not early.is_over:  # noqa: ASYNC110 (one turn of the loop at a time)
-            await asyncio.sleep(0)
-    assert not late.is_over
-
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not late.is_over:  # noqa: ASYNC110 (it has a timer of its own)
-            await asyncio.sleep(0)
+    await is_over(early)
+    is_late_too = late.is_over
+    await is_over(late)  # which has a timer of its own
     gate.open()
     runner.stop()
     await runner.is_idle.wait()
@@ -55,6 +51,14 @@ async def test_what_was_claimed_since_is_not_requeued_with_what_waited_too_long(
     runner.close()
     counts = [await client.count(status=status) for status in ("waiting", "completed")]
     assert counts == [2, 1]
+    assert not is_late_too
+
+
+async def is_over(attempt: Attempt) -> None:
+    """Turn by turn of the loop: between two timers there is one."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not attempt.is_over:  # noqa: ASYNC110 (nobody would set an event)
+            await asyncio.sleep(0)
 
 
 async def claimed_one(store: Store, task: str) -> Claimed:

@@ -242,7 +242,9 @@ class TestNothingIsKept:
         with pytest.raises(JobFailed) as caught:
             await job.result(30)
 
-        assert caught.value.failure.type == "RecursionError"
+        failure = caught.value.failure
+        assert failure is not None
+        assert failure.type == "RecursionError"
 
     async def test_of_names_that_are_stored_as_they_are(
         self, client: AsyncClient, hire: Hire
