@@ -66,7 +66,7 @@ class TestScreen:
 
     def test_has_everything_where_there_is_room(self) -> None:
         assert drawn(busy(), 80, 24) == [
-            "order-7 of shop running 12.0 s, 1/8 nodes",
+            "order-7 of shop running 12s, 1/8 nodes",
             "● ann 1 job  ✗ bob silent 6s",
             "",
             "✓ fetch       completed",
@@ -127,7 +127,7 @@ class TestScreen:
     def test_of_an_ended_run_has_no_workers(self) -> None:
         seen = sight({"fetch": COMPLETED}, workers=[worker("ann")], status=RunStatus.COMPLETED)
 
-        assert drawn(seen, 80, 24)[:2] == ["order-7 of shop completed 12.0 s, 1/8 nodes", ""]
+        assert drawn(seen, 80, 24)[:2] == ["order-7 of shop completed 12s, 1/8 nodes", ""]
 
     def test_draws_in_ascii(self) -> None:
         assert all(line.replace("…", "").isascii() for line in drawn(busy(), 80, 24, ASCII))

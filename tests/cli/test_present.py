@@ -10,15 +10,11 @@ from rich.console import Console
 
 from perdure.cli.views.console import (
     Column,
-    ago,
-    ahead,
-    brief,
     column_widths,
     fit_columns,
     moment,
     print_table,
     shortened,
-    took,
 )
 from perdure.cli.views.jobs import percent
 from perdure.cli.views.queues import queue_columns
@@ -117,40 +113,6 @@ class TestDepthColumns:
 
 
 class TestWords:
-    @pytest.mark.parametrize(
-        "seconds, said",
-        [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
-    )
-    def test_brief_has_one_unit(self, seconds: int, said: str) -> None:
-        assert brief(timedelta(seconds=seconds)) == said
-
-    @pytest.mark.parametrize(
-        "left, said",
-        [
-            ({"days": 3, "seconds": -1}, "3d"),
-            ({"days": 2, "hours": 4}, "2d"),
-            ({"days": 1, "minutes": -10}, "1d"),
-            ({"hours": 2, "milliseconds": -3}, "2h"),
-            ({"minutes": 59, "seconds": 45}, "1h"),
-            ({"minutes": 5, "milliseconds": -3}, "5m"),
-            ({"seconds": 59.2}, "59s"),
-            ({"seconds": -5}, "0s"),
-        ],
-    )
-    def test_ahead_is_the_nearest_that_one_unit_can_say(
-        self, left: dict[str, float], said: str
-    ) -> None:
-        assert ahead(NOW + timedelta(**left), NOW) == said
-
-    def test_ago_takes_a_clock_that_is_ahead_for_now(self) -> None:
-        assert ago(NOW + timedelta(seconds=3), NOW) == "0s"
-
-    @pytest.mark.parametrize(
-        "seconds, said", [(0.0123, "12 ms"), (1.25, "1.2 s"), (75, "1 min 15 s")]
-    )
-    def test_took_has_the_digits_that_matter(self, seconds: float, said: str) -> None:
-        assert took(timedelta(seconds=seconds)) == said
-
     def test_moment_says_how_far_away_it_is(self) -> None:
         assert moment(NOW - timedelta(minutes=5), NOW).endswith("(5m ago)")
         assert moment(NOW + timedelta(minutes=5), NOW).endswith("(in 5m)")

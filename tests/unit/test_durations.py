@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput
 from perdure.model import check
+from perdure.model.times import ago, ahead, rough
 
 
 class TestAsDuration:
@@ -64,3 +65,36 @@ class TestAsDuration:
         read = check.span(f"{days}d{hours}h{minutes}m{seconds}s", "delay")
 
         assert read == timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class TestInOneUnit:
+    @pytest.mark.parametrize(
+        "seconds, said",
+        [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
+    )
+    def test_rough_has_one_unit(self, seconds: int, said: str) -> None:
+        assert rough(timedelta(seconds=seconds)) == said
+
+    @pytest.mark.parametrize(
+        "left, said",
+        [
+            ({"days": 3, "seconds": -1}, "3d"),
+            ({"days": 2, "hours": 4}, "2d"),
+            ({"days": 1, "minutes": -10}, "1d"),
+            ({"hours": 2, "milliseconds": -3}, "2h"),
+            ({"minutes": 59, "seconds": 45}, "1h"),
+            ({"minutes": 5, "milliseconds": -3}, "5m"),
+            ({"seconds": 59.2}, "59s"),
+            ({"seconds": -5}, "0s"),
+        ],
+    )
+    def test_ahead_is_the_nearest_that_one_unit_can_say(
+        self, left: dict[str, float], said: str
+    ) -> None:
+        assert ahead(NOW + timedelta(**left), NOW) == said
+
+    def test_ago_takes_a_clock_that_is_ahead_for_now(self) -> None:
+        assert ago(NOW + timedelta(seconds=3), NOW) == "0s"

@@ -57,6 +57,29 @@ def brief(span: timedelta) -> str:
     return f"{hours // 24}d{hours % 24}h" if hours % 24 else f"{hours // 24}d"
 
 
+def rough(span: timedelta) -> str:
+    """A span in one unit, rounded down: ``59s``, ``3h``, ``2d``."""
+    seconds = span.total_seconds()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """How long ago in one unit; a moment ahead counts as now."""
+    return rough(max(timedelta(0), now - moment))
+
+
+def ahead(moment: datetime, now: datetime) -> str:
+    """How far ahead, as near as one unit can say it: three days less a moment are three days."""
+    seconds = max(timedelta(0), moment - now).total_seconds()
+    for size, unit, most in ((1, "s", 60), (60, "m", 60), (3_600, "h", 24)):
+        if (count := round(seconds / size)) < most:
+            return f"{count}{unit}"
+    return f"{round(seconds / 86_400)}d"
+
+
 def duration_text(duration: timedelta) -> str:
     """Exactly, as people write it and ``parse_duration`` reads it: ``1h30m``."""
     rest = duration // timedelta(microseconds=1)

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.console import Console
 
-from perdure.cli.views.console import Column, ago, ahead, json_line, moment, print_pairs, shortened
+from perdure.cli.views.console import Column, json_line, moment, print_pairs, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
 from perdure.client.approval_records import Answer, ApprovalRecord
+from perdure.model.times import ago, ahead
 
 
 def approval_fields(record: ApprovalRecord) -> dict[str, Any]:

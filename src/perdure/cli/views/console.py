@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.model.job import Status
 from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.times import ago, ahead
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
@@ -87,36 +88,6 @@ def _least_width(columns: Sequence[Column]) -> int:
 
 def _least(column: Column) -> int:
     return column.width if column.room_min is None else min(column.width, column.room_min)
-
-
-def ago(moment: datetime, now: datetime) -> str:
-    """How long ago in two or three characters; a moment ahead counts as now."""
-    return brief(max(timedelta(0), now - moment))
-
-
-def ahead(moment: datetime, now: datetime) -> str:
-    """How far ahead, as near as one unit can say it: three days less a moment are three days."""
-    seconds = max(timedelta(0), moment - now).total_seconds()
-    for size, unit, most in ((1, "s", 60), (60, "m", 60), (3600, "h", 24)):
-        if (count := round(seconds / size)) < most:
-            return f"{count}{unit}"
-    return f"{round(seconds / 86400)}d"
-
-
-def brief(duration: timedelta) -> str:
-    seconds = duration.total_seconds()
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size:.0f}{unit}"
-    return f"{seconds:.0f}s"
-
-
-def took(duration: timedelta) -> str:
-    """How long something took, with the digits that matter."""
-    seconds = duration.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
 def moment(at: datetime | None, now: datetime) -> str:

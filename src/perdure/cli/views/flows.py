@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from perdure.cli.views.console import Column, ago, print_pairs, print_table
+from perdure.cli.views.console import Column, print_pairs, print_table
 from perdure.client.checking import StrandedVersion
 from perdure.flows.built import BuiltFlow
 from perdure.flows.yaml.parse import FlowFault
@@ -27,7 +27,7 @@ from perdure.model.graph import (
     SignalNode,
     kind_of,
 )
-from perdure.model.times import ms_text
+from perdure.model.times import ago, ms_text
 from perdure.render.diagram import deciders_text, delay_text
 
 

@@ -9,18 +9,12 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.console import Console
 
-from perdure.cli.views.console import (
-    Column,
-    ago,
-    json_line,
-    moment,
-    print_pairs,
-    took,
-)
+from perdure.cli.views.console import Column, json_line, moment, print_pairs
 from perdure.client.records import JobRecord
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import FailedAttempt, Job, Progress, Status
+from perdure.model.times import ago, brief
 
 
 def job_columns(jobs: Sequence[Job], now: datetime, *, is_across: bool) -> list[Column]:
@@ -144,7 +138,7 @@ def _times(record: JobRecord, now: datetime) -> list[tuple[str, str]]:
     is_ahead = record.status is Status.SCHEDULED
     ended = moment(record.finished_at, now)
     if record.started_at is not None and record.finished_at is not None:
-        ended += f", after {took(record.finished_at - record.started_at)}"
+        ended += f", after {brief(record.finished_at - record.started_at)}"
     return [
         ("created", moment(record.created_at, now)),
         ("due", moment(record.ready_at, now) if is_ahead else ""),

@@ -8,13 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from perdure.cli.renderer import CliRenderer
-from perdure.cli.views.console import ago, ahead
 from perdure.cli.views.runs import in_words
 from perdure.client.run_sights import RunSight
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import HELD, Job, Status
 from perdure.model.run import MapState, NodeState, NodeStatus, Wait, WaitKind
+from perdure.model.times import ago, ahead
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
 from perdure.operations.insight.explain import wait_actions

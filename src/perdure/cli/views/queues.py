@@ -8,12 +8,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.cli.views.console import (
-    Column,
-    _least_width,
-    ago,
-)
+from perdure.cli.views.console import Column, _least_width
 from perdure.model.job import Status
+from perdure.model.times import ago
 from perdure.model.worker import WorkerState, is_live
 
 

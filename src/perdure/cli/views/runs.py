@@ -14,20 +14,18 @@ from perdure.cli.views.console import (
     NOT_REACHED,
     STYLES,
     Column,
-    ago,
-    ahead,
     json_line,
     moment,
     print_pairs,
     print_table,
     shortened,
-    took,
 )
 from perdure.cli.views.jobs import print_traceback
 from perdure.client.run_nodes import NodeRecord
 from perdure.client.run_records import ChildRun, EventRecord, RunRecord
 from perdure.model.failure import Failure
 from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.times import ago, ahead, brief
 from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
 
 if TYPE_CHECKING:
@@ -175,7 +173,7 @@ def _state(record: RunRecord) -> list[tuple[str, str]]:
 def _times(record: RunRecord, now: datetime) -> list[tuple[str, str]]:
     ended = moment(record.finished_at, now)
     if record.finished_at is not None:
-        ended += f", after {took(record.finished_at - record.created_at)}"
+        ended += f", after {brief(record.finished_at - record.created_at)}"
     return [("created", moment(record.created_at, now)), ("ended", ended)]
 
 

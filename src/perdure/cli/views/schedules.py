@@ -7,20 +7,11 @@ from datetime import datetime
 
 from rich.console import Console
 
-from perdure.cli.views.console import (
-    Column,
-    ago,
-    ahead,
-    brief,
-    moment,
-    print_pairs,
-    print_table,
-    shortened,
-)
+from perdure.cli.views.console import Column, moment, print_pairs, print_table, shortened
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
 from perdure.client.schedule_records import ScheduleRecord
 from perdure.model.schedule import TickRecord, UnreadableSchedule
-from perdure.model.times import duration_text
+from perdure.model.times import ago, ahead, duration_text, rough
 
 PAUSED = "paused"
 UNREADABLE = "unreadable"
@@ -138,7 +129,7 @@ def _next(at: datetime | None, now: datetime) -> str:
     """A tick that is due waits for a worker to see to it."""
     if at is None:
         return ""
-    return f"in {ahead(at, now)}" if at > now else f"due for {brief(now - at)}"
+    return f"in {ahead(at, now)}" if at > now else f"due for {rough(now - at)}"
 
 
 def _last(at: datetime | None, now: datetime) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from perdure.cli.output import ExitCode, error_line, tell
 from perdure.cli.renderer import CliRenderer
-from perdure.cli.views.console import STYLES, ago, json_line, took
+from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
 from perdure.cli.views.runs import EventLines, about
 from perdure.client.blocking import RunHandle
@@ -26,6 +26,7 @@ from perdure.client.run_sights import RunSight
 from perdure.model.ids import WorkerId
 from perdure.model.job import HELD
 from perdure.model.run import NodeStatus, RunStatus, WaitKind
+from perdure.model.times import ago, brief
 from perdure.model.value import Value
 from perdure.model.worker import WorkerState, is_live
 
@@ -148,7 +149,7 @@ def _title(sight: RunSight, width: int) -> Text:
     line.append(run.id, style="bold")
     line.append(f" of {run.flow} " if width >= WIDE else " ")
     line.append(run.status.value, style=STYLES[run.status])
-    line.append(f" {took((run.finished_at or sight.now) - run.created_at)}")
+    line.append(f" {brief((run.finished_at or sight.now) - run.created_at)}")
     line.append(f", {over}/{len(sight.graph.nodes)} nodes", style="dim")
     return _cut(line, width)
 
@@ -395,7 +396,7 @@ def tell_end(console: Console, last: RunSight, options: str) -> ExitCode:
     record = last.run
     error = run_ended_badly(record)
     if error is None:
-        duration = took((record.finished_at or last.now) - record.created_at)
+        duration = brief((record.finished_at or last.now) - record.created_at)
         console.print(f"{record.id} is {record.status} after {duration}", soft_wrap=True)
         console.print(f"result {json_line(last.events[-1].value)}", soft_wrap=True)
     else:
