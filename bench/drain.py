@@ -6,16 +6,14 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 from bench import raw_postgres, raw_sqlite
 from bench.tasks import noop
 from bench.worker_process import worker_processes
 from perdure import AsyncClient, Task
 
-AnyNoop = Task[[int], int] | Task[[int], Coroutine[Any, Any, int]]
+AnyNoop = Task[[int], int]
 
 
 async def drain(url: str, jobs: int, processes: int, task: AnyNoop = noop) -> float:

@@ -16,7 +16,7 @@ import os
 import signal
 from typing import Any
 
-from perdure import Client, Context, Flow, Worker, task
+from perdure import CONTEXT, Client, Context, Flow, Worker, task
 
 STORE = "sqlite:///closing.db"
 CUSTOMERS = ["Ada", "Bob", "Cid"]
@@ -55,7 +55,7 @@ office = Office()
 
 
 @task
-def close_month(month: str, ctx: Context) -> str:
+def close_month(month: str, ctx: Context = CONTEXT) -> str:
     """The whole script. It may use loops, conditions and variables as it likes."""
     rates = ctx.step("rates", office.fetch_rates, month)
     office.die_if_asked()

@@ -19,7 +19,17 @@ import time
 import zlib
 from collections.abc import AsyncIterator
 
-from perdure import Client, Concurrency, Context, NoResult, Rate, RetryLater, Worker, task
+from perdure import (
+    CONTEXT,
+    AsyncContext,
+    Client,
+    Concurrency,
+    NoResult,
+    Rate,
+    RetryLater,
+    Worker,
+    task,
+)
 
 STORE = "sqlite:///embeddings.db"
 DIMENSIONS = 24
@@ -66,7 +76,7 @@ service = Service()
         Concurrency(8, key="embedder"),
     ]
 )
-async def embed(title: str, chapters: list[str], ctx: Context) -> list[list[float]]:
+async def embed(title: str, chapters: list[str], ctx: AsyncContext = CONTEXT) -> list[list[float]]:
     """The vectors of one book."""
     vectors: list[list[float]] = []
     try:

@@ -13,6 +13,7 @@ import argparse
 import urllib.error
 import urllib.request
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from perdure import Client, Rate, Retry, RetryLater, Worker, task
@@ -91,7 +92,7 @@ def report(client: Client, pages: list[str]) -> int:
     """Print each link that does not work; how many there are."""
     reading = [client.enqueue(read_page.options(fingerprint=page), page) for page in pages]
     links = sorted({link for page in client.results(reading) for link in page})
-    found = {link: client.result_of(check, link, default=None) for link in links}
+    found: dict[str, Any] = {link: client.result_of(check, link, default=None) for link in links}
     unknown = [link for link, status in found.items() if status is None]
     # A link that an interrupted run left in the queue is not enqueued a second time.
     checks = client.enqueue_many(check.options(fingerprint=lambda url: url), unknown)

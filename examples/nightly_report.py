@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 
-from perdure import Client, Context, Flow, Worker, task
+from perdure import CONTEXT, Client, Context, Flow, Worker, task
 
 STORE = "sqlite:///reports.db"
 
 
 @task
-def collect(region: str, ctx: Context) -> dict[str, str]:
+def collect(region: str, ctx: Context = CONTEXT) -> dict[str, str]:
     """The id of the run says which tick it is of: ``nightly@2030-01-31T03:00:00Z``."""
     assert ctx.run_id is not None
     return {"region": region, "night": ctx.run_id.partition("@")[2]}

@@ -13,7 +13,18 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 
-from perdure import Client, Context, Flow, Retry, RunFailed, RunHandle, Worker, task
+from perdure import (
+    CONTEXT,
+    AsyncContext,
+    Client,
+    Context,
+    Flow,
+    Retry,
+    RunFailed,
+    RunHandle,
+    Worker,
+    task,
+)
 
 STORE = "sqlite:///orders.db"
 
@@ -46,7 +57,7 @@ def check_stock(order: Order) -> bool:
 
 
 @task(retries=Retry(3, first="50ms"))
-async def score_fraud(order: Order, ctx: Context) -> float:
+async def score_fraud(order: Order, ctx: AsyncContext = CONTEXT) -> float:
     if ctx.attempt == 1:
         raise ConnectionError("the scoring service is busy")
     return min(1.0, order.total / 10_000)
@@ -65,7 +76,7 @@ def decide(found: Findings) -> Order:
 
 
 @task
-def charge(order: Order, ctx: Context) -> Order:
+def charge(order: Order, ctx: Context = CONTEXT) -> Order:
     """The key is the same however often this runs, so the bank charges once."""
     return replace(order, receipt=f"receipt {ctx.idempotency_key}")
 

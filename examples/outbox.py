@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import sqlite3
 
-from perdure import Client, Context, Retry, Worker, task
+from perdure import CONTEXT, Client, Context, Retry, Worker, task
 
 STOCK = {"lamp": 3, "chair": 1}
 
 
 @task(queue="letters", retries=Retry(5, first="2s", max="10m"))
-def confirm(order: int, item: str, ctx: Context) -> str:
+def confirm(order: int, item: str, ctx: Context = CONTEXT) -> str:
     """Send the confirmation; the key lets the mail service recognise a repeated request."""
     return f"order {order} ({item}) confirmed, key {ctx.idempotency_key}"
 

@@ -16,7 +16,7 @@ import argparse
 from sqlalchemy import ForeignKey, create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from perdure import Client, Context, Retry, Worker, task
+from perdure import CONTEXT, Client, Context, Retry, Worker, task
 
 DATABASE = "sqlite:///bookshop.db"
 
@@ -38,7 +38,7 @@ class Order(Base):
 
 
 @task(queue="letters", retries=Retry(5, first="2s", max="10m"))
-def confirm(order: int, title: str, ctx: Context) -> str:
+def confirm(order: int, title: str, ctx: Context = CONTEXT) -> str:
     """Send the confirmation; the key lets the mail service recognise a repeated request."""
     return f"letter: order {order}, {title!r}, is on its way"
 

@@ -14,7 +14,7 @@ import asyncio
 import zlib
 from typing import TypedDict
 
-from perdure import Client, Context, Flow, Retry, Worker, task
+from perdure import CONTEXT, AsyncContext, Client, Flow, Retry, Worker, task
 
 STORE = "sqlite:///research.db"
 ANGLES = ["history", "evidence", "doubts", "open questions"]
@@ -28,13 +28,13 @@ async def ask_model(prompt: str) -> str:
 
 
 @task
-async def plan(question: str, ctx: Context) -> dict[str, list[str]]:
+async def plan(question: str, ctx: AsyncContext = CONTEXT) -> dict[str, list[str]]:
     await ctx.step("outline", ask_model, f"outline: {question}")
     return {"tasks": [f"{angle}: {question}" for angle in ANGLES]}
 
 
 @task(retries=Retry(4, first="50ms"), timeout="5m")
-async def investigate(assignment: str, ctx: Context) -> dict[str, str]:
+async def investigate(assignment: str, ctx: AsyncContext = CONTEXT) -> dict[str, str]:
     """One agent: it searches, reads what it found, and writes it up."""
     found = await ctx.step("search", ask_model, f"search {assignment}")
     if ctx.item in (1, 2) and ctx.attempt <= ctx.item:

@@ -17,7 +17,7 @@ import secrets
 import time
 from collections import Counter
 
-from perdure import Client, Context, Flow, Retry, RunHandle, Worker, task
+from perdure import CONTEXT, AsyncContext, Client, Flow, Retry, RunHandle, Worker, task
 
 STORE = "sqlite:///census.db"
 WORDS = ["durable", "flow", "job", "node", "run", "signal", "store", "task", "wait", "worker"]
@@ -29,7 +29,7 @@ def list_pages(count: int) -> list[int]:
 
 
 @task(retries=Retry(3, first="20ms"))
-async def count_words(page: int, ctx: Context) -> dict[str, int]:
+async def count_words(page: int, ctx: AsyncContext = CONTEXT) -> dict[str, int]:
     """Stands for reading a page from somewhere that fails now and then."""
     await asyncio.sleep(0.002)
     if page % 50 == 7 and ctx.attempt == 1:

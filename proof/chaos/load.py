@@ -13,7 +13,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from perdure import Concurrency, Context, Flow, Permanent, Rate, Retry, Task, task
+from perdure import (
+    CONTEXT,
+    AsyncContext,
+    Concurrency,
+    Context,
+    Flow,
+    Permanent,
+    Rate,
+    Retry,
+    Task,
+    task,
+)
 from perdure.flows.built import BuiltFlow
 from perdure.model.limit import LimitRule
 from proof.chaos.journal import evidence
@@ -38,21 +49,21 @@ OFTEN = Retry(1_000, first="20ms", max="200ms")
 
 
 @task
-async def work(value: Any, ctx: Context) -> Count:
+async def work(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx) as execution:
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task
-def work_in_thread(value: Any, ctx: Context) -> Count:
+def work_in_thread(value: Any, ctx: Context = CONTEXT) -> Count:
     with evidence().execution(ctx) as execution:
         time.sleep(random.uniform(0, BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task(retries=OFTEN)
-async def flaky(value: Any, ctx: Context) -> Count:
+async def flaky(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx) as execution:
         if random.random() < FAULTY_SHARE:
             raise ConnectionError("as outside services do now and then")
@@ -60,14 +71,14 @@ async def flaky(value: Any, ctx: Context) -> Count:
 
 
 @task
-async def long_work(value: Any, ctx: Context) -> Count:
+async def long_work(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx) as execution:
         await asyncio.sleep(LONG_SECONDS)
         return one_more(value, execution.nonce)
 
 
 @task
-async def in_steps(value: Any, ctx: Context) -> Count:
+async def in_steps(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     """What a step stored first is what counts, however often the body is executed."""
     with evidence().execution(ctx) as execution:
         drawn = await ctx.step("draw", random.random)
@@ -79,13 +90,13 @@ async def in_steps(value: Any, ctx: Context) -> Count:
 
 
 @task
-async def spread(value: Any, ctx: Context) -> list[Count]:
+async def spread(value: Any, ctx: AsyncContext = CONTEXT) -> list[Count]:
     with evidence().execution(ctx) as execution:
         return [{"n": number_of(value), "by": execution.nonce}] * 3
 
 
 @task
-async def sum_up(values: Any, ctx: Context) -> Count:
+async def sum_up(values: Any, ctx: AsyncContext = CONTEXT) -> Count:
     """Of a list, or of branches by name."""
     with evidence().execution(ctx) as execution:
         numbers = values.values() if isinstance(values, dict) else values
@@ -93,14 +104,14 @@ async def sum_up(values: Any, ctx: Context) -> Count:
 
 
 @task
-async def go_round(value: Any, ctx: Context) -> Count:
+async def go_round(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx) as execution:
         count = one_more(value, execution.nonce)
         return {**count, "done": ctx.iteration == ROUNDS}
 
 
 @task
-async def ask_outside(value: Any, ctx: Context) -> Count:
+async def ask_outside(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     """Leaves its work to a client process, and goes on with what that one reports."""
     with evidence().execution(ctx) as execution:
         report = await ctx.pause(checkpoint=number_of(value))
@@ -108,40 +119,40 @@ async def ask_outside(value: Any, ctx: Context) -> Count:
 
 
 @task
-async def result(value: Any, ctx: Context) -> int:
+async def result(value: Any, ctx: AsyncContext = CONTEXT) -> int:
     """The last of a run: a plain number, which is the same whoever gives it."""
     with evidence().execution(ctx):
         return number_of(value)
 
 
 @task
-async def decision(answer: dict[str, Any], ctx: Context) -> str:
+async def decision(answer: dict[str, Any], ctx: AsyncContext = CONTEXT) -> str:
     with evidence().execution(ctx):
         made: str = answer["decision"]
         return made
 
 
 @task
-async def fail(value: Any, ctx: Context) -> None:
+async def fail(value: Any, ctx: AsyncContext = CONTEXT) -> None:
     with evidence().execution(ctx):
         raise Permanent("as it always does")
 
 
 @task
-async def take_back(told: Any, ctx: Context) -> None:
+async def take_back(told: Any, ctx: AsyncContext = CONTEXT) -> None:
     with evidence().execution(ctx):
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
 
 
 @task(limits=[Concurrency(2, key=CROWD)])
-async def crowded(value: Any, ctx: Context) -> Count:
+async def crowded(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx, [CROWD]) as execution:
         await asyncio.sleep(random.uniform(0, 4 * BRIEF_SECONDS))
         return one_more(value, execution.nonce)
 
 
 @task(limits=[Rate(20, per="1s", key=STREAM)])
-async def streamed(value: Any, ctx: Context) -> Count:
+async def streamed(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
     with evidence().execution(ctx, [STREAM]) as execution:
         return one_more(value, execution.nonce)
 

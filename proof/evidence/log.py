@@ -21,7 +21,7 @@ from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
-    from perdure.tasks.context import Context
+    from perdure.tasks.context import BaseContext
 
 NONCE_PATTERN = rb"wit-[0-9a-f]{32}"
 
@@ -149,7 +149,7 @@ class EvidenceLog:
         self._pid = 0
 
     @contextmanager
-    def execution(self, ctx: Context, limits: Sequence[str] = ()) -> Iterator[Execution]:
+    def execution(self, ctx: BaseContext, limits: Sequence[str] = ()) -> Iterator[Execution]:
         """Around a whole body: tells that it began, and that it ended."""
         execution = Execution(new_nonce())
         self._append(began(ctx, execution._nonce, self._now(), tuple(limits)))
@@ -240,7 +240,7 @@ def new_nonce() -> str:
     return f"wit-{secrets.token_hex(16)}"
 
 
-def began(ctx: Context, nonce: str, at: float, limits: tuple[str, ...]) -> BodyBegan:
+def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> BodyBegan:
     job = ctx._job  # bodies have no use for epochs, so a context does not show them
     node = job.node
     return BodyBegan(

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     BuiltFlow,
-    Context,
     Flow,
     Permanent,
     Retry,
@@ -39,7 +40,7 @@ class _Told:
 
 
 @task(retries=AGAIN)
-async def tell(given: Any, ctx: Context) -> Any:
+async def tell(given: Any, ctx: AsyncContext = CONTEXT) -> Any:
     """``given`` is the way, and a value to put around the secret."""
     way, value = given
     secret = ctx.secret("key")
@@ -72,7 +73,7 @@ async def tell(given: Any, ctx: Context) -> Any:
             return await _told_on_the_way(way, value, ctx)
 
 
-async def _told_on_the_way(way: str, value: Any, ctx: Context) -> Any:
+async def _told_on_the_way(way: str, value: Any, ctx: AsyncContext) -> Any:
     """The ways of those that have not ended yet, or end otherwise."""
     secret = ctx.secret("key")
     around = f"{value}{secret}{value}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Concurrency, Context, Flow, Retry, Task, paused, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Flow, Retry, Task, paused, task
 
 
 @task
@@ -18,13 +18,13 @@ def limited(value: Any = None) -> Any:
 
 
 @task
-async def stepping(value: Any, ctx: Context) -> Any:
+async def stepping(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
     await ctx.progress(50, "half way", {"at": value})
     return await ctx.step("once", lambda: value)
 
 
 @task
-async def outside(value: Any, ctx: Context) -> Any:
+async def outside(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
     return paused(checkpoint=value, name="outside") if ctx.last_pause is None else value
 
 

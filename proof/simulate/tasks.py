@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 
+from perdure import CONTEXT
 from perdure.errors import Permanent, RetryLater
 from perdure.model.limit import Concurrency, Rate
 from perdure.model.retry import Retry
 from perdure.model.wait import Report, ReportStatus
-from perdure.tasks.context import Context
+from perdure.tasks.context import AsyncContext
 from perdure.tasks.task import Task, task
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.loop import Trace
@@ -146,10 +147,11 @@ class Tasks:
         return Fate(naps, failures, error, is_hopeless=draw.random() < 0.03)
 
     def _worker(self, number: int) -> AnyTask:
-        return task(name=f"work{number}", retries=AGAIN)(self._body(number))
+        work: AnyTask = task(name=f"work{number}", retries=AGAIN)(self._body(number))
+        return work
 
     def _body(self, number: int, *limits: str) -> Any:
-        async def body(value: Any, ctx: Context) -> dict[str, Any]:
+        async def body(value: Any, ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
             with self._evidence.execution(ctx, limits) as execution:
                 await self._live_through(ctx)
                 return {"n": worked(number, value), "wit": execution.nonce}
@@ -162,9 +164,10 @@ class Tasks:
         async def body(value: Any) -> Any:
             return function(value)
 
-        return task(name=name, retries=AGAIN)(body)
+        made: AnyTask = task(name=name, retries=AGAIN)(body)
+        return made
 
-    async def _outside(self, value: Any, ctx: Context) -> Any:
+    async def _outside(self, value: Any, ctx: AsyncContext) -> Any:
         """Waits for a report, and asks for one if nobody gives it."""
         with self._evidence.execution(ctx):
             key = ctx.idempotency_key
@@ -181,14 +184,14 @@ class Tasks:
             report = await ctx.pause(checkpoint=value, poll=poll, deadline=deadline)
             return {"n": worked(50, [value, report.status.value, report.result])}
 
-    async def _parking(self, value: Any, ctx: Context) -> Any:
+    async def _parking(self, value: Any, ctx: AsyncContext) -> Any:
         """A plain job that waits until it is resumed."""
         with self._evidence.execution(ctx) as execution:
             await self._live_through(ctx)
             await ctx.pause(checkpoint=value)
             return {"n": worked(16, value), "wit": execution.nonce}
 
-    async def _live_through(self, ctx: Context) -> None:
+    async def _live_through(self, ctx: AsyncContext) -> None:
         """Take time, store a step, and fail as often as it is fated to."""
         key = ctx.idempotency_key
         fate = self.fate(key)
@@ -209,7 +212,7 @@ class Tasks:
             raise ValueError(f"execution {count} of {key} fails")
         self._trace(f"body ends {key}")
 
-    async def _step(self, ctx: Context, count: int) -> None:
+    async def _step(self, ctx: AsyncContext, count: int) -> None:
         """Store something once: whoever comes after gets the same."""
         key = ctx.idempotency_key
         stored = await ctx.step("once", lambda: count)

@@ -98,13 +98,14 @@ from perdure.operations.insight.health import Health
 from perdure.operations.insight.lineage import Lineage, NodeLineage, PartLineage, Use, UseOrigin
 from perdure.render.diagram import Diagram
 from perdure.render.timeline import Timeline
-from perdure.tasks.context import Context
+from perdure.tasks.context import CONTEXT, AsyncContext, BaseContext, Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import complete, failed, paused, skipped
 from perdure.tasks.task import Task, task
 from perdure.worker.worker import Worker
 
 __all__ = [
+    "CONTEXT",
     "AbortOutcome",
     "Aborted",
     "Action",
@@ -116,10 +117,12 @@ __all__ = [
     "ApprovalRecord",
     "ApprovalStatus",
     "AsyncClient",
+    "AsyncContext",
     "AsyncJobHandle",
     "AsyncJobQueue",
     "AsyncRunHandle",
     "AttemptTimeout",
+    "BaseContext",
     "BroadcastResult",
     "BuiltFlow",
     "CheckFailed",

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, Retry, Worker, task
+from perdure import CONTEXT, AsyncContext, Context, Retry, Worker, task
 
 _STEP_SECONDS = 0.02
 
@@ -22,7 +22,7 @@ def echo(value: Any) -> Any:
 
 
 @task(queue="mail")
-async def greet(name: str, ctx: Context) -> str:
+async def greet(name: str, ctx: AsyncContext = CONTEXT) -> str:
     await ctx.progress(50, "half way", {"letters": len(name)})
     return f"hello {name}"
 
@@ -36,14 +36,14 @@ def fail(message: str) -> None:
 
 
 @task(retries=Retry(1, first="10ms", jitter=False))
-def fail_once(ctx: Context) -> int:
+def fail_once(ctx: Context = CONTEXT) -> int:
     if ctx.attempt == 1:
         raise ValueError("not the first time")
     return ctx.attempt
 
 
 @task
-def hold(release: str, ctx: Context) -> int:
+def hold(release: str, ctx: Context = CONTEXT) -> int:
     """Run until the file ``release`` is there; return the attempt."""
     while not Path(release).exists():
         ctx.check()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Client, Context, Flow, Worker, task
+from perdure import CONTEXT, Client, Context, Flow, Worker, task
 from tests.cli.commands import Commands
 
 
@@ -17,7 +17,7 @@ def load(id: int) -> dict[str, Any]:
 
 
 @task
-def hand_over(order: dict[str, Any], ctx: Context) -> Any:
+def hand_over(order: dict[str, Any], ctx: Context = CONTEXT) -> Any:
     return ctx.pause("agent", checkpoint={"ticket": order["id"]}, deadline="1d").result
 
 

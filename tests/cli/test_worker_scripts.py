@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Client, Context, Flow, RunFailed, task
+from perdure import CONTEXT, Client, Context, Flow, RunFailed, task
 from tests.cli.processes import WorkerProcess
 
 MODULE = """
@@ -21,7 +21,7 @@ asking = Flow("asking").then(ask).build()
 
 
 @task
-def ask(value: str, ctx: Context) -> list[object]:
+def ask(value: str, ctx: Context = CONTEXT) -> list[object]:
     raise AssertionError("executed elsewhere")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Context, Flow, task
+from perdure import CONTEXT, Context, Flow, task
 from perdure.flows.built import BuiltFlow
 
 FORM: dict[str, Any] = {
@@ -24,7 +24,7 @@ def keep(value: Any) -> Any:
 
 
 @task
-def hand_over(value: Any, ctx: Context) -> Any:
+def hand_over(value: Any, ctx: Context = CONTEXT) -> Any:
     """Pauses until somebody outside is done."""
     report = ctx.pause("agent", checkpoint={"ticket": f"T-{value}"}, deadline="2h")
     if report.status == "failed":

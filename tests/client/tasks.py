@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perdure import Concurrency, Context, Retry, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Retry, task
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def echo(value: Any) -> Any:
 
 
 @task(queue="embeddings", priority=2, retries=Retry(5), timeout="30s", tags=["gpu"])
-async def embed(text: str, ctx: Context) -> dict[str, Any]:
+async def embed(text: str, ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     await ctx.progress(50, "half way")
     return {"text": text}
 
@@ -46,6 +46,6 @@ def for_user(user: str, text: str = "") -> str:
 
 
 @task
-async def until_aborted(ctx: Context) -> None:
+async def until_aborted(ctx: AsyncContext = CONTEXT) -> None:
     await ctx.progress(50, "half way", {"done": 1})
     await ctx.abort_signal.wait_async()

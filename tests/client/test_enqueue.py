@@ -151,7 +151,13 @@ class TestEnqueue:
         @task
         def send(task: str, self: str, kwargs: int, delay: int, connection: str) -> None: ...
 
-        given = {"task": "t", "self": "s", "kwargs": 1, "delay": 2, "connection": "c"}
+        given: dict[str, Any] = {
+            "task": "t",
+            "self": "s",
+            "kwargs": 1,
+            "delay": 2,
+            "connection": "c",
+        }
         handle = await client.enqueue(send.options(delay="1h"), **given)
 
         assert (await client.job(handle.id)).args == list(given.values())

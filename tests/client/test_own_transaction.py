@@ -70,7 +70,7 @@ class TestABlockingClient:
                 named.options(queue="other"), text="t", queue="mine"
             )
             with refused("task.unknown_argument", InvalidInput, name="c"):
-                client.using(connection).enqueue(add, 1, c=1)
+                client.using(connection).enqueue(add, 1, c=1)  # type: ignore[call-arg]
             connection.commit()
 
         record = client.job(job.id)

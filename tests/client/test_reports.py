@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
     AsyncRunHandle,
     Context,
@@ -35,7 +36,7 @@ from tests.support.refusal import refused
 
 
 @task
-def ask_twice(value: Any, ctx: Context) -> Any:
+def ask_twice(value: Any, ctx: Context = CONTEXT) -> Any:
     return ctx.pause("agent").result
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure import (
     AsyncClient,
+    AsyncJobHandle,
     JobCancelled,
     JobDead,
     JobDisabled,
@@ -59,7 +62,7 @@ class TestResult:
     async def test_is_plain_values_where_no_type_is_known_or_fits(
         self, client: AsyncClient, worker: PlayedWorker
     ) -> None:
-        handle = await client.enqueue(mirror, Point(1, 2))
+        handle: AsyncJobHandle[Any] = await client.enqueue(mirror, Point(1, 2))
         await worker.complete(await worker.claim(), "not a point")
 
         assert await handle.result(timeout=10) == "not a point"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from perdure import (
-    Context,
+    CONTEXT,
+    AsyncContext,
     Flow,
     InvalidInput,
     Retry,
@@ -135,7 +136,7 @@ class TestSignals:
 
 
 @task
-async def send(number: int, ctx: Context) -> Any:
+async def send(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause("supplier")
     return [number, report.status, report.result, report.error]
 

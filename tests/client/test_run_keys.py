@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, RunFailed, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Flow, RunFailed, task
 from perdure.store.contract import Store
 from tests.client.runs import worker_at
 
@@ -40,12 +40,12 @@ async def keys_of(client: AsyncClient, store: Store, namespace: str) -> list[str
     seen: list[str] = []
 
     @task
-    async def note(value: Any, ctx: Context) -> Any:
+    async def note(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
         seen.append(ctx.idempotency_key)
         return value
 
     @task
-    async def is_second(value: Any, ctx: Context) -> bool:
+    async def is_second(value: Any, ctx: AsyncContext = CONTEXT) -> bool:
         seen.append(ctx.idempotency_key)
         return ctx.iteration == 2
 

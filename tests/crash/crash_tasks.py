@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, Task, task
+from perdure import CONTEXT, AsyncContext, Context, Task, task
 
 LONG_SECONDS = 120.0
 STEP_SECONDS = 0.01
@@ -21,7 +21,7 @@ def note(path: str, text: str) -> None:
 
 
 @task
-async def hang_once(ctx: Context) -> str:
+async def hang_once(ctx: AsyncContext = CONTEXT) -> str:
     """Whoever runs it first never finishes."""
     if ctx.attempt == 1:
         await asyncio.sleep(LONG_SECONDS)
@@ -29,7 +29,7 @@ async def hang_once(ctx: Context) -> str:
 
 
 @task
-async def wait_for_file(path: str, ctx: Context) -> str:
+async def wait_for_file(path: str, ctx: AsyncContext = CONTEXT) -> str:
     """The first attempt waits for the file, any later one does not."""
     while ctx.attempt == 1 and not Path(path).exists():  # noqa: ASYNC110 (a file sets no event)
         await asyncio.sleep(STEP_SECONDS)
@@ -37,26 +37,26 @@ async def wait_for_file(path: str, ctx: Context) -> str:
 
 
 @task
-def wait_for_file_in_thread(path: str, ctx: Context) -> str:
+def wait_for_file_in_thread(path: str, ctx: Context = CONTEXT) -> str:
     while ctx.attempt == 1 and not Path(path).exists():
         time.sleep(STEP_SECONDS)
     return f"attempt {ctx.attempt}"
 
 
 @task(isolation="process")
-def hang_in_process(ctx: Context) -> None:
+def hang_in_process(ctx: Context = CONTEXT) -> None:
     ctx.progress(1, str(os.getpid()))
     time.sleep(LONG_SECONDS)
 
 
 @task
-async def die(ctx: Context) -> None:
+async def die(ctx: AsyncContext = CONTEXT) -> None:
     """Takes its worker with it."""
     os._exit(9)
 
 
 @task
-async def report(path: str, ctx: Context) -> None:
+async def report(path: str, ctx: AsyncContext = CONTEXT) -> None:
     """Tells how far it is, and goes on once the file is there."""
     await ctx.progress(50, "half way")
     while not Path(path).exists():  # noqa: ASYNC110 (a file sets no event)

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, Flow, task
+from perdure import CONTEXT, AsyncContext, Context, Flow, task
 from perdure.flows.built import BuiltFlow
 from tests.crash.crash_tasks import LONG_SECONDS, STEP_SECONDS, note
 
@@ -17,7 +17,7 @@ POINTS = ("claimed", "executing", "executed", "committed")
 
 
 @task
-async def work(told: dict[str, Any], ctx: Context) -> dict[str, Any]:
+async def work(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     """Notes that it was executed, and hands on what it got."""
     note(told["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}")
     if told.get("dies") == ctx.node and ctx.worker == told["victim"]:
@@ -26,7 +26,7 @@ async def work(told: dict[str, Any], ctx: Context) -> dict[str, Any]:
 
 
 @task
-def work_in_thread(told: dict[str, Any], ctx: Context) -> dict[str, Any]:
+def work_in_thread(told: dict[str, Any], ctx: Context = CONTEXT) -> dict[str, Any]:
     note(told["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}")
     return told
 
@@ -38,7 +38,7 @@ async def gather(branches: dict[str, Any]) -> dict[str, Any]:
 
 
 @task
-async def finish(items: list[Any], ctx: Context) -> int:
+async def finish(items: list[Any], ctx: AsyncContext = CONTEXT) -> int:
     note(items[0]["log"], f"{ctx.run_id} {ctx.node} 0 None {ctx.idempotency_key}")
     return len(items)
 
@@ -78,7 +78,7 @@ POISON = [poison, survivable]
 
 
 @task
-async def step_by_step(told: dict[str, Any], ctx: Context) -> list[Any]:
+async def step_by_step(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> list[Any]:
     """Dies after its first step; the step is not executed again."""
     first = await ctx.step("first", _count, told["log"], ctx.worker)
     if ctx.worker == told["victim"]:
@@ -96,7 +96,7 @@ STEPPING = [stepping]
 
 
 @task
-async def hold(told: dict[str, Any], ctx: Context) -> dict[str, Any]:
+async def hold(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     """Waits for a file; tells that it was told to stop."""
     note(told["log"], f"{ctx.node} begun")
     try:

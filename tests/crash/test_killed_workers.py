@@ -6,10 +6,16 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, JobDead, Status
+from perdure import (
+    AsyncClient,
+    JobDead,
+    Status,
+    Task,
+)
 from tests.crash.conftest import Launch
 from tests.crash.crash_tasks import (
     die,
@@ -41,11 +47,11 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
 
 @pytest.mark.parametrize("wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"])
 async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
-    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path, wait: object
+    client: AsyncClient, shared_url: str, launch: Launch, tmp_path: Path, wait: Task[[str], Any]
 ) -> None:
     go = tmp_path / "go"
     frozen = await launch(shared_url, **BRISK)
-    job = await client.enqueue(wait, str(go))  # type: ignore[arg-type]
+    job = await client.enqueue(wait, str(go))
     await frozen.told("JobStarted", job.id)
     other = await launch(shared_url, **BRISK)
     frozen.send(signal.SIGSTOP)

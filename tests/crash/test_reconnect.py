@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from perdure import AsyncClient, AsyncJobHandle, Context, Status, Worker, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, AsyncJobHandle, Status, Worker, task
 from perdure.worker import service
 from perdure.worker.events import WorkerStarted
 from tests.backends.postgres.line import Line
@@ -52,7 +53,7 @@ async def test_reconnect_after_a_crash_of_postgresql_under_load(
     settings = {"concurrency": 8, "lease": "2s", "poll": "500ms"}
     workers = [await launch(url, **settings) for _ in range(2)]
 
-    async def enqueue_all() -> list[AsyncJobHandle]:
+    async def enqueue_all() -> list[AsyncJobHandle[Any]]:
         return [await client.enqueue(count, number, str(log)) for number in range(JOBS)]
 
     enqueueing = asyncio.create_task(enqueue_all())
@@ -101,7 +102,7 @@ async def test_reconnect_when_connections_stay_open_and_nothing_comes_through(
     inside, opened = asyncio.Event(), asyncio.Event()
 
     @task
-    async def hold_on(ctx: Context) -> int:
+    async def hold_on(ctx: AsyncContext = CONTEXT) -> int:
         inside.set()
         await opened.wait()
         return ctx.attempt
@@ -161,7 +162,7 @@ async def test_reconnect_after_an_outage_longer_than_the_lease_takes_nothing_fro
     all_run = asyncio.Event()
 
     @task
-    async def hold_on(number: int, ctx: Context) -> int:
+    async def hold_on(number: int, ctx: AsyncContext = CONTEXT) -> int:
         running.add(number)
         if len(running) == 6:
             all_run.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Context, Flow, task
+from perdure import CONTEXT, AsyncContext, Flow, task
 from perdure.flows.built import BuiltFlow
 
 SPAN_SECONDS = 8
@@ -36,7 +36,7 @@ async def refused(answer: dict[str, Any]) -> str:
 
 
 @task
-async def print_label(number: int, ctx: Context) -> dict[str, Any]:
+async def print_label(number: int, ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     """Leaves its work to somebody outside."""
     report = await ctx.pause("printer", checkpoint={"ticket": number})
     done = {"failed": report.error} if report.status == "failed" else {"label": report.result}
@@ -44,13 +44,13 @@ async def print_label(number: int, ctx: Context) -> dict[str, Any]:
 
 
 @task
-async def print_once(number: int, ctx: Context) -> Any:
+async def print_once(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause(checkpoint=number)
     return report.result
 
 
 @task
-async def print_in_time(number: int, ctx: Context) -> Any:
+async def print_in_time(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause(deadline=SPAN)
     return report.result
 

@@ -21,7 +21,7 @@ from perdure.model.event import Event, Then
 from perdure.model.job import Status
 from perdure.store.postgres import address
 from perdure.store.sqlite import address as sqlite_address
-from perdure.tasks.context import Context
+from perdure.tasks.context import AsyncContext
 from perdure.worker import events
 from perdure.worker.events import WorkerStats
 from tests.docs import errors_page
@@ -110,7 +110,7 @@ class TestSettings:
         assert NAME.findall(row[1]) == list(NodeRecord.__struct_fields__)
 
     def test_every_name_on_a_context_is_there(self) -> None:
-        assert names_in(SETTINGS.table_under("Context")) == public_names(Context)
+        assert names_in(SETTINGS.table_under("Context")) == public_names(AsyncContext)
 
     def test_every_method_of_a_worker_is_named(self) -> None:
         attributes = {"tasks", "flows", "settings", "store_url"}

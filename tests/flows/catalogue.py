@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Flow, Permanent, task
-from perdure.tasks.context import Context
+from perdure.tasks.context import CONTEXT, AsyncContext, Context
 from tests.flows.case import Case
 from tests.flows.declared import FROM_FILES, INPUTS
 from tests.flows.people import APPROVALS, PAUSES, PORTS
@@ -80,12 +80,12 @@ def describe(value: Any) -> str:
 
 
 @task
-async def who(_: Any, ctx: Context) -> list[Any]:
+async def who(_: Any, ctx: AsyncContext = CONTEXT) -> list[Any]:
     return [ctx.node, ctx.iteration, ctx.item, ctx.attempt]
 
 
 @task
-async def meet(place: str, ctx: Context) -> int:
+async def meet(place: str, ctx: AsyncContext = CONTEXT) -> int:
     """Comes back once somebody else is at the same place: only bodies that run at once do."""
     here = Path(place)
     (here / f"{ctx.node}-{ctx.item}").touch()
@@ -96,7 +96,7 @@ async def meet(place: str, ctx: Context) -> int:
 
 
 @task
-def meet_in_thread(place: str, ctx: Context) -> int:
+def meet_in_thread(place: str, ctx: Context = CONTEXT) -> int:
     here = Path(place)
     (here / f"{ctx.node}-{ctx.item}").touch()
     until = time.monotonic() + LONG_SECONDS

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure import Flow, task
 from perdure.model.wait import Report, ReportStatus
-from perdure.tasks.context import Context
+from perdure.tasks.context import CONTEXT, AsyncContext, Context
 from perdure.tasks.result import complete, paused, skipped
 from tests.flows.case import Case
 from tests.flows.in_processes import pause_in_process, pause_in_process_async
@@ -40,33 +40,33 @@ def refused(answer: dict[str, Any]) -> str:
 
 
 @task
-async def pause_once(number: int, ctx: Context) -> Any:
+async def pause_once(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause("printer", checkpoint={"pages": number})
     assert ctx.last_pause is not None
     return [report.result, ctx.last_pause.checkpoint, ctx.attempt]
 
 
 @task
-def pause_twice(number: int, ctx: Context) -> Any:
+def pause_twice(number: int, ctx: Context = CONTEXT) -> Any:
     first = ctx.pause("first")
     second = ctx.pause("second", checkpoint=first.result)
     return [number, first.result, second.status, second.error, ctx.partial]
 
 
 @task
-async def pause_item(number: int, ctx: Context) -> Any:
+async def pause_item(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     if number % 2:
         return (await ctx.pause()).result
     return number
 
 
 @task
-async def pause_round(number: int, ctx: Context) -> Any:
+async def pause_round(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     return number + (await ctx.pause(f"round {ctx.iteration}")).result
 
 
 @task
-async def ask_for_news(number: int, ctx: Context) -> Any:
+async def ask_for_news(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     """Nobody reports on it; it has to ask."""
     if ctx.part == "poll":
         return Report(status=ReportStatus.COMPLETED, result="asked")
@@ -74,12 +74,12 @@ async def ask_for_news(number: int, ctx: Context) -> Any:
 
 
 @task
-def pause_too_long(number: int, ctx: Context) -> Any:
+def pause_too_long(number: int, ctx: Context = CONTEXT) -> Any:
     return ctx.pause(deadline="10ms").result
 
 
 @task
-async def end_in_a_pause(number: int, ctx: Context) -> Any:
+async def end_in_a_pause(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     if ctx.last_pause is None:
         return paused({"number": number})
     return [ctx.last_pause.checkpoint["number"], ctx.last_pause.report.result]

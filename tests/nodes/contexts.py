@@ -11,7 +11,7 @@ from perdure.model.ids import JobId, Key, Part, RunId
 from perdure.model.job import Claim, ClaimedJob, NodeRef, Progress
 from perdure.model.partition import Lane
 from perdure.model.wait import PastPause, Report, Resumption
-from perdure.tasks.context import AbortSignal, Context
+from perdure.tasks.context import AbortSignal, AsyncContext, Context
 from perdure.tasks.result import Pause
 
 
@@ -50,7 +50,20 @@ def context(
     abort: AbortSignal | None = None,
     progress: list[Progress] | None = None,
 ) -> Context:
-    job = ClaimedJob(
+    told = progress if progress is not None else []
+    job = _job(run, part)
+    return Context(
+        job, "worker-1", told.append, abort or AbortSignal(), NoSteps(), scope or Scope()
+    )
+
+
+def async_context(scope: Scope | None = None, *, part: Part = "") -> AsyncContext:
+    job = _job("r1", part)
+    return AsyncContext(job, "worker-1", lambda _: None, AbortSignal(), NoSteps(), scope or Scope())
+
+
+def _job(run: str, part: Part) -> ClaimedJob:
+    return ClaimedJob(
         claim=Claim(id=JobId("j1"), epoch=1),
         namespace="default",
         lane=Lane(queue="default", task="orders.ask"),
@@ -64,10 +77,6 @@ def context(
         deadline_at=None,
         created_at=datetime(2030, 1, 1, tzinfo=UTC),
         node=NodeRef(run=RunId(run), key=Key(node="ask", part=part).text),
-    )
-    told = progress if progress is not None else []
-    return Context(
-        job, "worker-1", told.append, abort or AbortSignal(), NoSteps(), scope or Scope()
     )
 
 

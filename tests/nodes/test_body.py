@@ -12,10 +12,10 @@ import pytest
 from perdure.errors import InvalidInput, OutsideFailed, Permanent
 from perdure.model.wait import Report, ReportStatus
 from perdure.nodes.call import kind_task
-from perdure.tasks.context import Context
+from perdure.tasks.context import AsyncContext, Context
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import Complete, Pause, complete, paused
-from tests.nodes.contexts import context, paused_before
+from tests.nodes.contexts import async_context, context, paused_before
 from tests.support.refusal import refused
 
 DONE = Report(status=ReportStatus.COMPLETED, result=[1], port="late")
@@ -39,7 +39,7 @@ class Ask(Kind):
     name = "ask"
     poll_every = timedelta(minutes=7)
 
-    async def execute(self, config: Any, ctx: Context) -> Any:
+    async def execute(self, config: Any, ctx: AsyncContext) -> Any:
         await asyncio.sleep(0)
         return paused({"job": 3})
 
@@ -105,7 +105,7 @@ class TestTheConfig:
 
 class TestAPause:
     async def test_is_asked_about_as_often_as_the_kind_says(self) -> None:
-        pause = await kind_task(Ask(), "a")({}, context())
+        pause = await kind_task(Ask(), "a")({}, async_context())
 
         assert pause == Pause(checkpoint={"job": 3}, poll=timedelta(minutes=7))
 
@@ -114,15 +114,15 @@ class TestAPause:
 
     async def test_keeps_what_it_says_itself(self) -> None:
         class Often(Ask):
-            async def execute(self, config: Any, ctx: Context) -> Any:
+            async def execute(self, config: Any, ctx: AsyncContext) -> Any:
                 return paused(poll="3s")
 
-        pause = await kind_task(Often(), "a")({}, context())
+        pause = await kind_task(Often(), "a")({}, async_context())
 
         assert pause.poll == timedelta(seconds=3)
 
     async def test_is_resumed_with_checkpoint_and_report(self) -> None:
-        ctx = context(paused_before({"job": 3}, DONE))
+        ctx = async_context(paused_before({"job": 3}, DONE))
 
         result = await kind_task(Ask(), "a")({"whom": 3}, ctx)
 
@@ -143,26 +143,26 @@ class TestAPause:
             kind_task(Wait(), "a")({}, context(paused_before(None, report)))
 
     async def test_polling_gives_the_report_as_plain_json(self) -> None:
-        ctx = context(paused_before({"job": 3}, DONE), part="poll")
+        ctx = async_context(paused_before({"job": 3}, DONE), part="poll")
 
         found = await kind_task(Ask(), "a")({}, ctx)
 
         assert found == {"status": "completed", "result": [1], "port": "late"}
 
     async def test_polling_gives_nothing_if_there_is_nothing_new(self) -> None:
-        ctx = context(paused_before({"job": 9}, DONE), part="poll")
+        ctx = async_context(paused_before({"job": 9}, DONE), part="poll")
 
         assert await kind_task(Ask(), "a")({}, ctx) is None
 
     async def test_polling_refuses_what_is_no_report(self) -> None:
-        ctx = context(paused_before("gone", DONE), part="poll")
+        ctx = async_context(paused_before("gone", DONE), part="poll")
 
         with pytest.raises(Permanent, match=r"poll\(\) returns a Report or None, not str"):
             await kind_task(Ask(), "a")({}, ctx)
 
     async def test_polling_without_a_pause_is_refused(self) -> None:
         with refused("node_type.no_pause_to_poll", Permanent, kind="ask"):
-            await kind_task(Ask(), "a")({}, context(part="poll"))
+            await kind_task(Ask(), "a")({}, async_context(part="poll"))
 
 
 class TestMethods:
@@ -176,11 +176,11 @@ class TestMethods:
 
     async def test_that_are_async_and_find_the_input_wrong_fail_for_good(self) -> None:
         class Picky(Ask):
-            async def execute(self, config: Any, ctx: Context) -> Any:
+            async def execute(self, config: Any, ctx: AsyncContext) -> Any:
                 raise InvalidInput("too blue")
 
         with pytest.raises(Permanent, match="too blue"):
-            await kind_task(Picky(), "a")({}, context())
+            await kind_task(Picky(), "a")({}, async_context())
 
     def test_that_raise_anything_else_leave_it_to_the_retries(self) -> None:
         class Broken(Wait):
@@ -209,4 +209,4 @@ class TestMethods:
             def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
                 return later()
 
-        assert await kind_task(Sly(), "a")({}, context(paused_before(None, DONE))) == 3
+        assert await kind_task(Sly(), "a")({}, async_context(paused_before(None, DONE))) == 3

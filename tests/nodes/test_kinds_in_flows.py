@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, RunFailed
+from perdure import AsyncClient, AsyncContext, Context, Flow, RunFailed
 from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from perdure.model.run import RunStatus
@@ -317,7 +317,7 @@ class Haggle(Kind):
     class Config(Settings):
         offer: int
 
-    async def execute(self, config: Config, ctx: Context) -> Any:
+    async def execute(self, config: Config, ctx: AsyncContext) -> Any:
         if config.offer == 0:
             return skipped("nothing to offer")
         return paused({"offer": config.offer})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perdure import Concurrency, Context, Flow, Rate, Retry, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Context, Flow, Rate, Retry, task
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ async def charge(order: Order) -> str:
 
 
 @task
-def ship(receipt: str, ctx: Context) -> str:
+def ship(receipt: str, ctx: Context = CONTEXT) -> str:
     return f"{receipt} shipped by {ctx.node}"
 
 
@@ -65,7 +65,7 @@ deciding = (
 
 
 @task
-async def send(number: int, ctx: Context) -> Any:
+async def send(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause("supplier")
     return [number, report.status, report.result, report.error]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Context, Flow, Retry, RetryLater, Task, task
+from perdure import CONTEXT, AsyncContext, Flow, Retry, RetryLater, Task, task
 
 
 class Gate:
@@ -43,13 +43,13 @@ async def add_up(items: list[int]) -> int:
 
 
 @task
-async def print_label(number: Any, ctx: Context) -> Any:
+async def print_label(number: Any, ctx: AsyncContext = CONTEXT) -> Any:
     report = await ctx.pause("printer", checkpoint={"ticket": number})
     return {"label": report.result, "pages": ctx.partial}
 
 
 @task
-async def fetch_twice(value: Any, ctx: Context) -> list[str]:
+async def fetch_twice(value: Any, ctx: AsyncContext = CONTEXT) -> list[str]:
     """Its first step is stored before the move, and not done again after it."""
 
     async def fetched() -> str:

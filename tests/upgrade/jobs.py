@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Concurrency, Context, Rate, Retry, Task, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Rate, Retry, Task, task
 from tests.upgrade.world import world
 
 
@@ -15,7 +15,7 @@ async def send(text: str) -> str:
 
 
 @task
-async def stalled(number: int, ctx: Context) -> int:
+async def stalled(number: int, ctx: AsyncContext = CONTEXT) -> int:
     world.executed.append(f"stalled {number}")
     await ctx.progress(50, "half way")
     await world.stall()

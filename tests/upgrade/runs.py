@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Concurrency, Context, Flow, Retry, task
+from perdure import CONTEXT, AsyncContext, Concurrency, Flow, Retry, task
 from perdure.flows.built import BuiltFlow
 from tests.upgrade.world import world
 
@@ -76,7 +76,7 @@ async def narrow(number: int) -> int:
 
 
 @task
-async def steps(number: int, ctx: Context) -> list[int]:
+async def steps(number: int, ctx: AsyncContext = CONTEXT) -> list[int]:
     first = await ctx.step("first", stepped, number)
     await world.stall()
     return [first, await ctx.step("second", stepped, first)]

@@ -14,7 +14,7 @@ from perdure.flows.built import BuiltFlow
 from perdure.model.limit import LimitRule
 from perdure.model.run import RunStatus
 from perdure.store.contract import Store
-from perdure.tasks.context import Context
+from perdure.tasks.context import CONTEXT, AsyncContext
 from proof.evidence import EvidenceSettings, Expected, MemoryEvidenceLog, new_nonce
 from tests.client.runs import until as came_to
 from tests.worker.harness import Running, until
@@ -36,31 +36,31 @@ class Scene:
         self.has_paper = False
 
         @task(limits=[Concurrency(1, key="printer")])
-        async def sign(value: Any, ctx: Context) -> Any:
+        async def sign(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx, limits=["printer"]) as execution:
                 return {"nonce": execution.nonce, "value": value}
 
         @task
-        async def mark(value: Any, ctx: Context) -> Any:
+        async def mark(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx) as execution:
                 return [execution.nonce]
 
         @task(retries=1)
-        async def try_twice(value: Any, ctx: Context) -> Any:
+        async def try_twice(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx) as execution:
                 if ctx.attempt == 1:
                     raise ValueError("not yet")
                 return {"nonce": execution.nonce}
 
         @task
-        async def need_paper(value: Any, ctx: Context) -> Any:
+        async def need_paper(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx) as execution:
                 if not self.has_paper:
                     raise ValueError("out of paper")
                 return {"nonce": execution.nonce}
 
         @task
-        async def hand_over(value: Any, ctx: Context) -> Any:
+        async def hand_over(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx) as execution:
                 report = await ctx.pause("agent", deadline="2h")
                 return {"nonce": execution.nonce, "result": report.result}
@@ -70,12 +70,12 @@ class Scene:
             raise AssertionError("nobody serves this queue")
 
         @task
-        async def undo(value: Any, ctx: Context) -> None:
+        async def undo(value: Any, ctx: AsyncContext = CONTEXT) -> None:
             with evidence.execution(ctx):
                 pass
 
         @task
-        async def stepping(value: Any, ctx: Context) -> Any:
+        async def stepping(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx) as execution:
                 await ctx.step("once", lambda: 1)
                 return execution.nonce
@@ -89,7 +89,7 @@ class Scene:
             return len(value) >= 1
 
         @task(queue="plain", limits=[Rate(100, per="1m", key="plain")])
-        async def plain(value: Any, ctx: Context) -> Any:
+        async def plain(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             with evidence.execution(ctx, limits=["plain"]) as execution:
                 return {"nonce": execution.nonce}
 

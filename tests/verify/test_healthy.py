@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, Context, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, task
 from perdure.model.job import FINISHED
 from perdure.model.run import ENDED
 from perdure.store.contract import Store
@@ -80,7 +80,7 @@ async def test_looks_at_jobs_that_only_their_waiters_still_see(
     evidence = MemoryEvidenceLog()
 
     @task
-    async def sign(value: int, ctx: Context) -> str:
+    async def sign(value: int, ctx: AsyncContext = CONTEXT) -> str:
         with evidence.execution(ctx) as execution:
             return execution.nonce
 

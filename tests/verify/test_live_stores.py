@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure import AsyncClient, Concurrency, Context, Flow, Retry, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, Retry, task
 from perdure.store.opening import store_at
 from perdure.verify import verifier, verify_store
 from tests.flows.catalogue import FLOWS
@@ -28,7 +28,7 @@ chain_flow = chain.build()
 
 
 @task(retries=Retry(2, first="5ms"), limits=[Concurrency(3, key="printer")])
-async def print_it(number: int, ctx: Context) -> int:
+async def print_it(number: int, ctx: AsyncContext = CONTEXT) -> int:
     if ctx.attempt == 1:
         raise ValueError("out of paper")
     return number

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from perdure import Context, Retry, RetryLater, task
+from perdure import CONTEXT, AsyncContext, Context, Retry, RetryLater, task
 
 LONG_SECONDS = 60
 DEEP = 900
@@ -31,20 +31,20 @@ async def own_pid() -> int:
 
 
 @task(isolation="process")
-def hang(ctx: Context) -> None:
+def hang(ctx: Context = CONTEXT) -> None:
     """Tells where it runs, and then neither ends nor looks at its signal."""
     ctx.progress(1, str(os.getpid()))
     time.sleep(LONG_SECONDS)
 
 
 @task(isolation="process", timeout="700ms")
-def hang_past_timeout(ctx: Context) -> None:
+def hang_past_timeout(ctx: Context = CONTEXT) -> None:
     ctx.progress(1, str(os.getpid()))
     time.sleep(LONG_SECONDS)
 
 
 @task(isolation="process")
-def heed(ctx: Context) -> str:
+def heed(ctx: Context = CONTEXT) -> str:
     """Ends by itself once it is told to."""
     ctx.progress(1, "listening")
     ctx.abort_signal.wait(LONG_SECONDS)
@@ -53,7 +53,7 @@ def heed(ctx: Context) -> str:
 
 
 @task(isolation="process", retries=Retry(1, first=0))
-def die(ctx: Context) -> str:
+def die(ctx: Context = CONTEXT) -> str:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
@@ -79,7 +79,7 @@ def unstorable() -> object:
 
 
 @task(isolation="process")
-def leave_a_reporter_behind(ctx: Context) -> int:
+def leave_a_reporter_behind(ctx: Context = CONTEXT) -> int:
     def report() -> None:
         while True:
             ctx.progress(99, "from the past")
@@ -90,14 +90,14 @@ def leave_a_reporter_behind(ctx: Context) -> int:
 
 
 @task(isolation="process")
-def report_once(ctx: Context) -> int:
+def report_once(ctx: Context = CONTEXT) -> int:
     ctx.progress(10, "from the present")
     time.sleep(0.2)
     return os.getpid()
 
 
 @task(isolation="process", retries=Retry(3, first=0))
-def steps_in_process(number: int, ctx: Context) -> list[object]:
+def steps_in_process(number: int, ctx: Context = CONTEXT) -> list[object]:
     """Fails after its steps, the first time; they are not executed again the second time."""
     steps = [
         ctx.step("nothing", _only_first, ctx.attempt),
@@ -114,7 +114,7 @@ def _only_first(attempt: int, value: str | None = None) -> str | None:
 
 
 @task(isolation="process")
-def pause_in_process(number: int, ctx: Context) -> list[object]:
+def pause_in_process(number: int, ctx: Context = CONTEXT) -> list[object]:
     report = ctx.pause("outside", checkpoint={"kept": number})
     last = ctx.last_pause
     assert last is not None
@@ -122,7 +122,7 @@ def pause_in_process(number: int, ctx: Context) -> list[object]:
 
 
 @task(isolation="process")
-async def tell_in_process(how: str, ctx: Context) -> object:
+async def tell_in_process(how: str, ctx: AsyncContext = CONTEXT) -> object:
     """Gives a secret away, which the parent resolves and masks."""
     secret = ctx.secret("key")
     ctx.progress(1, secret)
@@ -134,7 +134,7 @@ async def tell_in_process(how: str, ctx: Context) -> object:
 
 
 @task(isolation="process")
-def report_deeply(ctx: Context) -> str:
+def report_deeply(ctx: Context = CONTEXT) -> str:
     """Reports what passes the pipe, and is too deep to be masked."""
     details: list[object] = [ctx.secret("key")]
     for _ in range(DEEP):
@@ -144,7 +144,7 @@ def report_deeply(ctx: Context) -> str:
 
 
 @task(isolation="process")
-def inputs_in_process(amount: int, ctx: Context) -> list[object]:
+def inputs_in_process(amount: int, ctx: Context = CONTEXT) -> list[object]:
     return [amount, dict(ctx.inputs)]
 
 

@@ -8,7 +8,17 @@ import time
 
 import pytest
 
-from perdure import Aborted, AsyncClient, Context, JobCancelled, Retry, Status, task
+from perdure import (
+    CONTEXT,
+    Aborted,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    JobCancelled,
+    Retry,
+    Status,
+    task,
+)
 from perdure.worker import attempt
 from perdure.worker.events import JobAborting, JobProgressed, JobStarted
 from perdure.worker.events import JobCancelled as JobCancelledEvent
@@ -83,7 +93,7 @@ async def test_abort_signal_fires_within_a_second(
     client: AsyncClient, store_url: str, hire: Hire, poll: str
 ) -> None:
     @task
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
     worker = await hire(work, abort_grace="1h", poll=poll, lease="1h")
@@ -106,7 +116,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
     ends: list[str] = []
 
     @task
-    async def work(ctx: Context) -> str:
+    async def work(ctx: AsyncContext = CONTEXT) -> str:
         while True:
             try:
                 ctx.check()
@@ -132,7 +142,7 @@ async def test_abort_flags_a_sync_body_and_goes_on_without_it(
     flags: list[bool] = []
 
     @task
-    def ignore(ctx: Context) -> str:
+    def ignore(ctx: Context = CONTEXT) -> str:
         gate.pass_in_thread()
         flags.append(ctx.aborted)
         gate.leave()
@@ -163,7 +173,7 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
     heard: list[str | None] = []
 
     @task
-    def wait(ctx: Context) -> None:
+    def wait(ctx: Context = CONTEXT) -> None:
         ctx.progress(1, "waiting")
         ctx.abort_signal.wait(10)
         heard.append(ctx.abort_signal.reason)
@@ -210,7 +220,7 @@ async def test_abort_wins_over_a_failure_that_would_be_retried(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task(retries=Retry(5, first=0))
-    async def stumble(ctx: Context) -> None:
+    async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
         raise ValueError("while being aborted")
 

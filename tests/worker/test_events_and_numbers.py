@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, Context, Permanent, Retry, Status, Worker, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Permanent, Retry, Status, Worker, task
 from perdure import JobDead as DeadError
 from perdure import JobFailed as FailedError
 from perdure.model.ids import WorkerId
@@ -45,7 +45,7 @@ class TestEvents:
         gate = Gate()
 
         @task(queue="mail")
-        async def send(ctx: Context) -> None:
+        async def send(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.progress(50)
             await gate.pass_through()
             await asyncio.sleep(0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure import AsyncClient, Context, Status, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Context, Status, task
 from perdure.worker.events import ClaimLost, JobCompleted, JobStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon
@@ -47,7 +47,7 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
     reasons: list[str | None] = []
 
     @task
-    def wait(ctx: Context) -> str:
+    def wait(ctx: Context = CONTEXT) -> str:
         gate.pass_in_thread()
         reasons.append(ctx.abort_signal.reason)
         gate.leave()
@@ -75,10 +75,10 @@ async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_ti
     client: AsyncClient, hire: Hire
 ) -> None:
     gates = [Gate(), Gate()]
-    contexts: list[Context] = []
+    contexts: list[AsyncContext] = []
 
     @task
-    async def wait(ctx: Context) -> str:
+    async def wait(ctx: AsyncContext = CONTEXT) -> str:
         contexts.append(ctx)
         number = len(contexts)
         await gates[number - 1].pass_through()

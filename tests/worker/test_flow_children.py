@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     AsyncRunHandle,
-    Context,
     Flow,
     Permanent,
     RunCancelled,
@@ -213,7 +214,7 @@ class TestUndo:
         undone: list[str] = []
 
         @task
-        async def undo(_: Any, ctx: Context) -> None:
+        async def undo(_: Any, ctx: AsyncContext = CONTEXT) -> None:
             undone.append(str(ctx.run_id))
 
         child = Flow("child").then(pass_on, undo=undo).wait_for_signal("go").build()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Concurrency, Context, Flow, RunFailed, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, RunFailed, task
 from perdure.flows.built import BuiltFlow
 from perdure.model.partition import Lane
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
@@ -136,7 +136,7 @@ class TestGoingOnInPlace:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def where(_: Any, ctx: Context) -> str:
+        async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
             return ctx.worker
 
         flow = (
@@ -194,7 +194,7 @@ class TestGoingOnInPlace:
         gate = Gate()
 
         @task
-        async def note(name: str, ctx: Context) -> str:
+        async def note(name: str, ctx: AsyncContext = CONTEXT) -> str:
             if ctx.node == "gate":
                 await gate.pass_through()
             order.append(f"{name} {ctx.node}")
@@ -223,7 +223,7 @@ class TestGoingOnInPlace:
         gate = Gate()
 
         @task
-        async def note(name: str, ctx: Context) -> str:
+        async def note(name: str, ctx: AsyncContext = CONTEXT) -> str:
             order.append(f"{name} {ctx.node}")
             if ctx.node == "two":
                 await gate.pass_through()
@@ -253,7 +253,7 @@ class TestGoingOnInPlace:
         gate = Gate()
 
         @task
-        async def note(name: str, ctx: Context) -> str:
+        async def note(name: str, ctx: AsyncContext = CONTEXT) -> str:
             if name == "gate":
                 await gate.pass_through()
             order.append(f"{name} {ctx.node}")
@@ -287,7 +287,7 @@ class TestGoingOnInPlace:
         gate, peak = Gate(), Peak()
 
         @task
-        async def wait(number: int, ctx: Context) -> int:
+        async def wait(number: int, ctx: AsyncContext = CONTEXT) -> int:
             if ctx.node == "first":
                 await gate.pass_through()
                 return number

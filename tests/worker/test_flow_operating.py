@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, Permanent, RunCancelled, RunFailed, RunStatus, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    Permanent,
+    RunCancelled,
+    RunFailed,
+    RunStatus,
+    task,
+)
 from perdure.engine.cached_run import Graphs
 from perdure.engine.runs import Loader
 from perdure.model.event import NewEvent
@@ -42,7 +53,7 @@ class TestCancel:
                 stopped.set()
 
         @task(name="hold")
-        def hold_sync(value: Any, ctx: Context) -> None:
+        def hold_sync(value: Any, ctx: Context = CONTEXT) -> None:
             loop.call_soon_threadsafe(gate._note)
             ctx.abort_signal.wait(15)
             loop.call_soon_threadsafe(stopped.set)
@@ -162,7 +173,7 @@ class TestPause:
         ran: list[tuple[str | None, int]] = []
 
         @task
-        async def note(value: Any, ctx: Context) -> Any:
+        async def note(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             ran.append((ctx.node, ctx.attempt))
             if ctx.node == "b":
                 await gate.pass_through()

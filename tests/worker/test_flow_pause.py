@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, JobFailed, Retry, RunFailed, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    JobFailed,
+    Retry,
+    RunFailed,
+    task,
+)
 from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.outcome import Paused, Released, Settlement
@@ -50,7 +60,7 @@ class TestPauseInANode:
         begun: list[int] = []
 
         @task
-        async def order(number: int, ctx: Context) -> Any:
+        async def order(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             begun.append(number)
             report = await ctx.pause("supplier", checkpoint={"number": number})
             assert ctx.last_pause is not None
@@ -68,7 +78,7 @@ class TestPauseInANode:
 
     async def test_works_in_threads(self, client: AsyncClient, hire: Hire) -> None:
         @task
-        def order(number: int, ctx: Context) -> Any:
+        def order(number: int, ctx: Context = CONTEXT) -> Any:
             return [ctx.pause("a").result, ctx.pause("b").result, number]
 
         flow = Flow("threads").then(order).build()
@@ -97,7 +107,7 @@ class TestPauseInANode:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def work(_: Any, ctx: Context) -> Any:
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return [(await ctx.pause()).result, (await ctx.pause()).result]
 
         flow = Flow("twice").then(work).build()
@@ -114,7 +124,7 @@ class TestPauseInANode:
         self, client: AsyncClient, hire: Hire, is_returned: bool
     ) -> None:
         @task(retries=AGAIN)
-        async def stubborn(_: Any, ctx: Context) -> Any:
+        async def stubborn(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             try:
                 report = await ctx.pause("x")
             except BaseException:
@@ -135,7 +145,7 @@ class TestPauseInANode:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def both(_: Any, ctx: Context) -> Any:
+        async def both(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             async with asyncio.TaskGroup() as group:
                 one = group.create_task(ctx.pause("one"))
                 two = group.create_task(ctx.pause("two"))
@@ -154,7 +164,7 @@ class TestPauseInANode:
         ran: list[str] = []
 
         @task(retries=AGAIN)
-        async def work(_: Any, ctx: Context) -> Any:
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             await ctx.step("begin", lambda: ran.append("begin"))
             report = await ctx.pause("x")
             if ctx.attempt == 1:
@@ -174,7 +184,7 @@ class TestPauseInANode:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def work(_: Any, ctx: Context) -> Any:
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             partial = ctx.partial
             await ctx.pause(checkpoint=partial)
             return partial
@@ -190,7 +200,7 @@ class TestPauseInANode:
 
     async def test_waits_in_items_each_by_itself(self, client: AsyncClient, hire: Hire) -> None:
         @task
-        async def each(number: int, ctx: Context) -> Any:
+        async def each(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             return [number, (await ctx.pause()).result]
 
         flow = Flow("items").map(each).build()
@@ -206,7 +216,7 @@ class TestPauseInANode:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def work(_: Any, ctx: Context) -> Any:
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause(deadline="50ms")).result
 
         late = Flow("late").then(work).build()
@@ -223,7 +233,7 @@ class TestPauseInANode:
         asked: list[Any] = []
 
         @task
-        async def work(_: Any, ctx: Context) -> Any:
+        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             if ctx.part == "poll":
                 assert ctx.last_pause is not None
                 asked.append(ctx.last_pause.checkpoint)
@@ -242,7 +252,7 @@ class TestPauseInANode:
         told: list[str] = []
 
         @task
-        async def take_back(_: Any, ctx: Context) -> None:
+        async def take_back(_: Any, ctx: AsyncContext = CONTEXT) -> None:
             try:
                 await ctx.pause("x")
             except Exception as error:
@@ -267,7 +277,7 @@ class TestPauseInANode:
         gate = Gate()
 
         @task
-        async def slow(_: Any, ctx: Context) -> Any:
+        async def slow(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             try:
                 return (await ctx.pause("x")).result
             finally:
@@ -291,7 +301,7 @@ class TestReturned:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def work(number: int, ctx: Context) -> Any:
+        async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             if (last := ctx.last_pause) is None:
                 return paused({"number": number}, name="x")
             return complete([last.name, last.checkpoint, last.report.result])
@@ -408,7 +418,7 @@ class TestPlainJob:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def work(number: int, ctx: Context) -> Any:
+        async def work(number: int, ctx: AsyncContext = CONTEXT) -> Any:
             await ctx.step("before", lambda: number)
             first = await ctx.pause("one", checkpoint={"n": number})
             second = await ctx.pause("two")
@@ -429,7 +439,7 @@ class TestPlainJob:
 
     async def test_works_in_threads_and_processes(self, client: AsyncClient, hire: Hire) -> None:
         @task
-        def in_thread(ctx: Context) -> Any:
+        def in_thread(ctx: Context = CONTEXT) -> Any:
             ctx.pause("x", checkpoint=[1])
             assert ctx.last_pause is not None
             return ctx.last_pause.checkpoint
@@ -448,7 +458,7 @@ class TestPlainJob:
         self, client: AsyncClient, hire: Hire, store: Store
     ) -> None:
         @task
-        async def work(ctx: Context) -> Any:
+        async def work(ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause("approval")).status
 
         job = await client.enqueue(work)
@@ -466,7 +476,7 @@ class TestPlainJob:
         self, client: AsyncClient, hire: Hire, store: Store
     ) -> None:
         @task
-        async def work(ctx: Context) -> Any:
+        async def work(ctx: AsyncContext = CONTEXT) -> Any:
             return (await ctx.pause("approval")).status
 
         job = await client.enqueue(work)
@@ -496,7 +506,7 @@ class TestPlainJob:
 
     async def test_has_no_deadline(self, client: AsyncClient, hire: Hire) -> None:
         @task(retries=AGAIN)
-        async def work(ctx: Context) -> None:
+        async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(deadline="1h")
 
         await hire(work)

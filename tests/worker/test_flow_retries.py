@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, Permanent, Retry, RetryLater, RunFailed, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    Permanent,
+    Retry,
+    RetryLater,
+    RunFailed,
+    task,
+)
 from perdure.client.run_records import EventRecord
 from perdure.worker.events import JobStarted
 from tests.worker.conftest import Hire
@@ -26,7 +37,7 @@ def attempts_failed(events: list[EventRecord]) -> list[tuple[str | None, int, st
 
 async def test_retry_of_a_node_is_an_event_each(client: AsyncClient, hire: Hire) -> None:
     @task(retries=AT_ONCE)
-    async def third_time(_: Any, ctx: Context) -> int:
+    async def third_time(_: Any, ctx: AsyncContext = CONTEXT) -> int:
         if ctx.attempt < 3:
             raise ValueError(f"attempt {ctx.attempt}")
         return ctx.attempt
@@ -44,7 +55,7 @@ async def test_retry_starts_at_the_first_attempt_with_each_node(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task(retries=AT_ONCE)
-    async def second_time(told: list[int], ctx: Context) -> list[int]:
+    async def second_time(told: list[int], ctx: AsyncContext = CONTEXT) -> list[int]:
         if ctx.attempt < 2:
             raise ValueError("again")
         return [*told, ctx.attempt]
@@ -59,7 +70,7 @@ async def test_retry_of_one_item_leaves_the_others_alone(client: AsyncClient, hi
     ran: list[int | None] = []
 
     @task(retries=AT_ONCE)
-    async def each(number: int, ctx: Context) -> list[Any]:
+    async def each(number: int, ctx: AsyncContext = CONTEXT) -> list[Any]:
         ran.append(ctx.item)
         if ctx.item == 1 and ctx.attempt == 1:
             raise ValueError("again")
@@ -76,7 +87,7 @@ async def test_retry_of_one_item_leaves_the_others_alone(client: AsyncClient, hi
 
 async def test_retry_uses_up_the_budget_and_fails_the_run(client: AsyncClient, hire: Hire) -> None:
     @task(retries=AT_ONCE)
-    async def never(_: Any, ctx: Context) -> None:
+    async def never(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
 
     flow = Flow("never").then(never).build()
@@ -96,7 +107,7 @@ async def test_retry_uses_up_the_budget_and_fails_the_run(client: AsyncClient, h
 
 async def test_retry_as_the_node_says_wins_over_the_task(client: AsyncClient, hire: Hire) -> None:
     @task(retries=9)
-    async def fail(_: Any, ctx: Context) -> None:
+    async def fail(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"attempt {ctx.attempt}")
 
     flow = (
@@ -130,7 +141,7 @@ async def test_retry_later_postpones_a_node_without_using_up_its_retries(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task
-    def later(_: Any, ctx: Context) -> int:
+    def later(_: Any, ctx: Context = CONTEXT) -> int:
         if ctx.attempt < 3:
             raise RetryLater("not yet", after="1ms")
         return ctx.attempt
@@ -152,7 +163,7 @@ async def test_timeout_of_a_node_fails_its_attempt(
         await asyncio.sleep(60)
 
     @task(name="hang", timeout="10s")
-    def hang_sync(_: Any, ctx: Context) -> None:
+    def hang_sync(_: Any, ctx: Context = CONTEXT) -> None:
         ctx.abort_signal.wait(15)
 
     hang = hang_async if kind == "async" else hang_sync
@@ -171,7 +182,7 @@ async def test_retry_of_a_loop_goes_on_with_the_iteration_that_failed(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task(retries=AT_ONCE)
-    async def count(number: int, ctx: Context) -> int:
+    async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
         if ctx.iteration == 2 and ctx.attempt == 1:
             raise ValueError("again")
         assert ctx.iteration == number + 1

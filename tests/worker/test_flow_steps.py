@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, JobFailed, Retry, StaleClaim, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    BaseContext,
+    Context,
+    Flow,
+    JobFailed,
+    Retry,
+    StaleClaim,
+    task,
+)
 from perdure.model.ids import WorkerId
 from perdure.model.run import StoredStep
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
@@ -26,9 +37,9 @@ async def test_step_is_executed_once_in_an_async_node(client: AsyncClient, hire:
         return {"name": name, "tries": len(ran)}
 
     @task(retries=AGAIN)
-    async def work(name: str, ctx: Context) -> list[Any]:
+    async def work(name: str, ctx: AsyncContext = CONTEXT) -> list[Any]:
         first = await ctx.step("first", fetch, name)
-        second = await ctx.step("second", lambda: ran.append("second"))
+        second: Any = await ctx.step("second", ran.append, "second")
         if ctx.attempt < 3:
             raise ValueError("again")
         return [first, second, ctx.attempt]
@@ -50,7 +61,7 @@ async def test_step_is_executed_once_in_a_sync_node_and_in_a_plain_job(
         return 1, 2
 
     @task(retries=AGAIN)
-    def work(name: str, ctx: Context) -> list[Any]:
+    def work(name: str, ctx: Context = CONTEXT) -> list[Any]:
         value = ctx.step("only", pair, name)
         if ctx.attempt == 1:
             raise ValueError("again")
@@ -79,11 +90,11 @@ async def test_step_is_executed_once_in_a_process(client: AsyncClient, hire: Hir
 
 async def test_step_belongs_to_one_item_and_one_iteration(client: AsyncClient, hire: Hire) -> None:
     @task
-    async def each(number: int, ctx: Context) -> int:
+    async def each(number: int, ctx: AsyncContext = CONTEXT) -> int:
         return int(await ctx.step("same name", lambda: number * 10))
 
     @task
-    async def count(number: int, ctx: Context) -> int:
+    async def count(number: int, ctx: AsyncContext = CONTEXT) -> int:
         return int(await ctx.step("same name", lambda: number + 1))
 
     items = Flow("items").map(each).build()
@@ -102,7 +113,7 @@ async def test_steps_side_by_side_do_not_forget_each_other(client: AsyncClient, 
         return name
 
     @task
-    async def work(ctx: Context) -> list[str]:
+    async def work(ctx: AsyncContext = CONTEXT) -> list[str]:
         await asyncio.gather(*(ctx.step(name, note, name) for name in "abc"))
         return [await ctx.step(name, note, name) for name in "abc"]
 
@@ -122,7 +133,7 @@ async def test_step_that_raises_stores_nothing(client: AsyncClient, hire: Hire) 
         return len(ran)
 
     @task(retries=AGAIN)
-    async def work(ctx: Context) -> Any:
+    async def work(ctx: AsyncContext = CONTEXT) -> Any:
         return await ctx.step("step", fail_first)
 
     await hire(work, hold_off="0s")
@@ -134,7 +145,7 @@ async def test_step_whose_result_cannot_be_stored_fails_the_body(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.step("odd", lambda: object())
 
     await hire(work)
@@ -166,16 +177,16 @@ async def test_step_of_a_stale_claim_is_refused(client: AsyncClient, store: Stor
 
 
 async def test_who_a_body_is(client: AsyncClient, hire: Hire) -> None:
-    def told(ctx: Context) -> list[Any]:
+    def told(ctx: BaseContext) -> list[Any]:
         where = [ctx.run_id, ctx.node, ctx.iteration, ctx.item, ctx.attempt]
         return [*where, ctx.idempotency_key]
 
     @task
-    async def tell(_: Any, ctx: Context) -> Any:
+    async def tell(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
         return told(ctx)
 
     @task
-    def tell_in_thread(_: Any, ctx: Context) -> Any:
+    def tell_in_thread(_: Any, ctx: Context = CONTEXT) -> Any:
         return told(ctx)
 
     flow = (
@@ -214,7 +225,7 @@ async def test_steps_of_one_name_side_by_side_are_executed_once(
         return number
 
     @task
-    async def work(_: Any, ctx: Context) -> list[int]:
+    async def work(_: Any, ctx: AsyncContext = CONTEXT) -> list[int]:
         return list(await asyncio.gather(*(ctx.step("same", note, n) for n in range(5))))
 
     flow = Flow("side").then(work).build()
@@ -228,7 +239,7 @@ async def test_steps_of_namespaces_and_runs_that_read_alike_are_kept_apart(
     client: AsyncClient, hire: Hire, store: Store
 ) -> None:
     @task
-    async def where(_: Any, ctx: Context) -> str:
+    async def where(_: Any, ctx: AsyncContext = CONTEXT) -> str:
         return str(await ctx.step("where", lambda: f"{ctx.namespace} {ctx.run_id}"))
 
     inner = Flow("c").then(where).build()

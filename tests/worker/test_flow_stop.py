@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, Flow, RunStatus, Status, StoreError, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    RunStatus,
+    Status,
+    StoreError,
+    task,
+)
 from perdure.store.contract import Store
 from perdure.worker import commits, service
 from perdure.worker.events import JobCompleted, JobReleased, JobStarted
@@ -28,7 +38,7 @@ class TestStop:
         gate = Gate()
 
         @task
-        async def wait(value: Any, ctx: Context) -> Any:
+        async def wait(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
             await gate.pass_through()
             return [value, ctx.attempt]
 
@@ -54,12 +64,12 @@ class TestStop:
         gate = Gate()
 
         @task(name="wait")
-        async def wait_async(value: Any, ctx: Context) -> int:
+        async def wait_async(value: Any, ctx: AsyncContext = CONTEXT) -> int:
             await gate.pass_through()
             return ctx.attempt
 
         @task(name="wait")
-        def wait_sync(value: Any, ctx: Context) -> int:
+        def wait_sync(value: Any, ctx: Context = CONTEXT) -> int:
             gate.pass_in_thread()
             return ctx.attempt
 

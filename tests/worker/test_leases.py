@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, Context, JobDead, Status, StoreError, Worker, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, JobDead, Status, StoreError, Worker, task
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
 from perdure.model.partition import Lane
@@ -31,7 +31,7 @@ async def test_leases_survive_a_body_that_blocks_the_event_loop(
     bodies: list[int] = []
 
     @task
-    async def block(ctx: Context) -> str:
+    async def block(ctx: AsyncContext = CONTEXT) -> str:
         bodies.append(ctx.attempt)
         time.sleep(2.5)  # what is tested: nothing else on this worker's event loop moves
         return "done"
@@ -80,7 +80,7 @@ async def test_leases_of_a_dead_worker_are_taken_over_within_seconds(
     client: AsyncClient, store: Store, hire: Hire
 ) -> None:
     @task
-    async def work(ctx: Context) -> int:
+    async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt
 
     job = await client.enqueue(work.options(max_attempts=1))
@@ -145,7 +145,7 @@ async def test_leases_that_ran_out_unnoticed_make_the_holder_stop(
     gate = Gate()
 
     @task
-    async def wait(ctx: Context) -> str:
+    async def wait(ctx: AsyncContext = CONTEXT) -> str:
         if ctx.attempt == 1:
             await gate.pass_through()
         return f"attempt {ctx.attempt}"
@@ -174,7 +174,7 @@ async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
     memory_url: str, hire: Hire
 ) -> None:
     @task
-    async def work(ctx: Context) -> int:
+    async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt
 
     slow = SlowToAnswer(memory_url)
@@ -261,7 +261,7 @@ async def test_leases_of_a_claim_that_got_no_answer_are_given_back(
     memory_url: str, hire: Hire
 ) -> None:
     @task
-    async def work(ctx: Context) -> int:
+    async def work(ctx: AsyncContext = CONTEXT) -> int:
         return ctx.attempt
 
     async with AsyncClient(memory_url) as client:

@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure import AsyncClient, Context, Flow, Retry, RunFailed, Worker, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    Retry,
+    RunFailed,
+    Worker,
+    task,
+)
 from perdure.flows.built import BuiltFlow
 from perdure.model.event import NodeCompleted, NodeSkipped, decode_event
 from perdure.model.ids import RunId
@@ -55,7 +65,7 @@ class TestInputs:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        def in_thread(amount: int, ctx: Context) -> list[Any]:
+        def in_thread(amount: int, ctx: Context = CONTEXT) -> list[Any]:
             return [amount, dict(ctx.inputs)]
 
         inputs = {"amount": "input"}
@@ -218,7 +228,7 @@ class TestSchemas:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task(retries=AGAIN)
-        async def guess(_: Any, ctx: Context) -> Any:
+        async def guess(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return {"total": ctx.attempt if ctx.attempt == 3 else "unknown"}
 
         schema = {"properties": {"total": {"type": "integer"}}}
@@ -272,7 +282,7 @@ class Translate(Kind):
         text: str
         to: str = "en"
 
-    async def execute(self, config: Config, ctx: Context) -> Any:
+    async def execute(self, config: Config, ctx: AsyncContext) -> Any:
         return paused({"text": config.text, "to": config.to}, name="agency")
 
     def resume(self, checkpoint: Any, report: Any, ctx: Context) -> Any:

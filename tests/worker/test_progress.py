@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Context, InvalidInput, JobFailed, Progress, task
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    InvalidInput,
+    JobFailed,
+    Progress,
+    task,
+)
 from perdure.store.contract import Store
 from perdure.worker.events import JobProgressed, JobStarted
 from tests.worker.conftest import Hire
@@ -18,7 +27,7 @@ async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hi
     gate = Gate()
 
     @task
-    async def half(ctx: Context) -> None:
+    async def half(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(50, "half way", {"done": 1})
         await gate.pass_through()
 
@@ -40,7 +49,7 @@ async def test_progress_of_a_sync_task_is_seen_while_it_runs(
     gate = Gate()
 
     @task
-    def half(ctx: Context) -> None:
+    def half(ctx: Context = CONTEXT) -> None:
         ctx.progress(50, "half way")
         gate.pass_in_thread()
 
@@ -61,7 +70,7 @@ async def test_progress_is_clamped(
     gate = Gate()
 
     @task
-    async def report(ctx: Context) -> None:
+    async def report(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(reported)
         await gate.pass_through()
 
@@ -80,7 +89,7 @@ async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
     gate = Gate()
 
     @task
-    async def count(ctx: Context) -> None:
+    async def count(ctx: AsyncContext = CONTEXT) -> None:
         for number in range(1000):
             await ctx.progress(number / 20, f"step {number}")
             if number % 100 == 0:
@@ -103,7 +112,7 @@ async def test_progress_reported_just_before_the_end_is_kept(
     client: AsyncClient, hire: Hire
 ) -> None:
     @task
-    async def hurry(ctx: Context) -> None:
+    async def hurry(ctx: AsyncContext = CONTEXT) -> None:
         for number in range(5):
             await ctx.progress(number, f"step {number}")
 
@@ -116,7 +125,7 @@ async def test_progress_reported_just_before_the_end_is_kept(
 
 async def test_progress_of_a_failed_attempt_is_kept(client: AsyncClient, hire: Hire) -> None:
     @task
-    async def stumble(ctx: Context) -> None:
+    async def stumble(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(30, "so far")
         raise ValueError("no further")
 
@@ -134,11 +143,11 @@ async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_
     gate = Gate()
 
     @task
-    async def hurry(ctx: Context) -> None:
+    async def hurry(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(10)
 
     @task
-    async def linger(ctx: Context) -> None:
+    async def linger(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(10, "lingering")
         await gate.pass_through()
 
@@ -158,7 +167,7 @@ async def test_progress_is_watched_from_another_client(
     gate = Gate()
 
     @task
-    async def half(ctx: Context) -> None:
+    async def half(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(50, "half way")
         await gate.pass_through()
 
@@ -179,10 +188,10 @@ async def test_progress_of_a_stale_claim_is_ignored(
     client: AsyncClient, store: Store, hire: Hire
 ) -> None:
     gate = Gate()
-    contexts: list[Context] = []
+    contexts: list[AsyncContext] = []
 
     @task
-    async def report(ctx: Context) -> None:
+    async def report(ctx: AsyncContext = CONTEXT) -> None:
         contexts.append(ctx)
         await gate.pass_through()
 
@@ -207,7 +216,7 @@ async def test_progress_messages_of_any_text_are_kept(
     client: AsyncClient, hire: Hire, message: Any, kept: str
 ) -> None:
     @task
-    async def report(ctx: Context) -> None:
+    async def report(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.progress(50, message, {"zero": "a\x00b"})
 
     await hire(report)
@@ -222,7 +231,7 @@ async def test_progress_details_that_cannot_be_stored_are_refused_in_the_body(
     client: AsyncClient, hire: Hire, details: Any
 ) -> None:
     @task
-    async def report(ctx: Context) -> str:
+    async def report(ctx: AsyncContext = CONTEXT) -> str:
         with pytest.raises(InvalidInput, match="the details of progress"):
             await ctx.progress(50, "", details)
         return "went on"
@@ -239,7 +248,7 @@ async def test_progress_details_are_kept_as_they_were_reported(
     gate = Gate()
 
     @task
-    async def report(ctx: Context) -> None:
+    async def report(ctx: AsyncContext = CONTEXT) -> None:
         details = {"done": [1]}
         await ctx.progress(50, "", details)
         details["done"].append(2)

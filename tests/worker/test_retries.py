@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
-    AsyncJobHandle,
+    AsyncContext,
     Concurrency,
-    Context,
     JobDead,
     JobFailed,
     Permanent,
@@ -442,13 +442,13 @@ async def test_retries_see_which_attempt_they_are(client: AsyncClient, hire: Hir
     seen: list[tuple[int, str]] = []
 
     @task(retries=AT_ONCE)
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         seen.append((ctx.attempt, ctx.idempotency_key))
         if ctx.attempt < 3:
             raise ValueError("again")
 
     await hire(work, hold_off=0)
-    job: AsyncJobHandle = await client.enqueue(work)
+    job = await client.enqueue(work)
     await job.result(10)
 
     assert seen == [(1, job.id), (2, job.id), (3, job.id)]

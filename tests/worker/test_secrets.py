@@ -13,7 +13,9 @@ from urllib.parse import quote
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     Context,
     Flow,
     JobFailed,
@@ -72,7 +74,7 @@ def told_bytes(running: Running) -> bytes:
 
 
 @task
-async def tell_all(how: str, ctx: Context) -> Any:
+async def tell_all(how: str, ctx: AsyncContext = CONTEXT) -> Any:
     """Gives the secret away in one of many ways."""
     secret = ctx.secret("key")
     assert secret == VALUE
@@ -148,17 +150,17 @@ class TestNothingIsKept:
 
     async def test_of_checkpoints_skips_and_warnings(self, sqlite_url: str) -> None:
         @task
-        async def pause(_: Any, ctx: Context) -> Any:
+        async def pause(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             if ctx.last_pause is None:
                 return paused({"key": ctx.secret("key")})
             return ctx.last_pause.checkpoint
 
         @task
-        async def skip(_: Any, ctx: Context) -> Any:
+        async def skip(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return skipped(f"because of {ctx.secret('key')}")
 
         @task
-        async def warn(_: Any, ctx: Context) -> Any:
+        async def warn(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return {"key": ctx.secret("key")}
 
         check = {"condition": {"property": "key", "op": "eq", "value": "x"}, "advisory": True}
@@ -250,11 +252,11 @@ class TestNothingIsKept:
         self, client: AsyncClient, hire: Hire
     ) -> None:
         @task
-        async def name_step(ctx: Context) -> None:
+        async def name_step(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.step(f"call {ctx.secret('key')}", lambda: 1)
 
         @task
-        async def name_pause(ctx: Context) -> None:
+        async def name_pause(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(f"call {ctx.secret('key')}")
 
         await hire(name_step, name_pause, secrets={"key": VALUE})
@@ -273,7 +275,7 @@ class TestProvider:
         monkeypatch.setenv("PERDURE_SECRET_API_KEY", VALUE)
 
         @task
-        def length(name: str, ctx: Context) -> int:
+        def length(name: str, ctx: Context = CONTEXT) -> int:
             return len(ctx.secret(name))
 
         await hire(length)
@@ -290,7 +292,7 @@ class TestProvider:
             return VALUE
 
         @task
-        async def twice(ctx: Context) -> bool:
+        async def twice(ctx: AsyncContext = CONTEXT) -> bool:
             return ctx.secret("key") == ctx.secret("key")
 
         await hire(twice, secrets=provide)
@@ -304,7 +306,7 @@ class TestProvider:
         tries: list[int] = []
 
         @task(retries=Retry(3, first=0))
-        async def need(ctx: Context) -> None:
+        async def need(ctx: AsyncContext = CONTEXT) -> None:
             tries.append(1)
             ctx.secret("nothing")
 

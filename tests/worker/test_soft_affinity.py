@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from perdure import AsyncClient, Context, Retry, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Retry, task
 from perdure.worker.events import JobRetried
 from tests.worker.conftest import Hire
 
@@ -17,7 +17,7 @@ async def test_soft_affinity_gives_a_retry_to_another_worker(
     ran_on: list[str] = []
 
     @task(retries=AT_ONCE)
-    async def work(ctx: Context) -> str:
+    async def work(ctx: AsyncContext = CONTEXT) -> str:
         ran_on.append(ctx.worker)
         if len(ran_on) == 1:
             raise ValueError("not here")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure import AsyncClient, Context, JobDead, JobFailed, Retry, Status, task
+from perdure import CONTEXT, AsyncClient, Context, JobDead, JobFailed, Retry, Status, task
 from perdure.worker import attempt
 from perdure.worker.events import JobFailed as JobFailedEvent
 from perdure.worker.events import JobProgressed, JobStarted
@@ -239,7 +239,7 @@ class TestTimeout:
         flags: list[bool] = []
 
         @task(timeout="100ms")
-        def slow(ctx: Context) -> str:
+        def slow(ctx: Context = CONTEXT) -> str:
             gate.pass_in_thread()
             flags.append(ctx.aborted)
             gate.leave()

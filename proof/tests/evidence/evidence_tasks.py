@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from perdure import Context, task
+from perdure import CONTEXT, Context, task
 from proof.evidence import EvidenceLog
 
 LOG = "PERDURE_TEST_WITNESS"
 
 
 @task(isolation="process")
-def print_in_process(value: int, ctx: Context) -> str:
+def print_in_process(value: int, ctx: Context = CONTEXT) -> str:
     with EvidenceLog(os.environ[LOG]).execution(ctx) as execution:
         return execution.nonce
 

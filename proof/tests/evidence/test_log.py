@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import AsyncClient, Concurrency, Context, Flow, JobFailed, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, JobFailed, task
 from perdure.errors import InvalidInput
 from perdure.model.limit import LimitRule
 from perdure.store.contract import Store
@@ -121,7 +121,7 @@ class TestInBodies:
         evidence = EvidenceLog(tmp_path / "log")
 
         @task(retries=1)
-        async def print_it(value: int, ctx: Context) -> str:
+        async def print_it(value: int, ctx: AsyncContext = CONTEXT) -> str:
             with evidence.execution(ctx, limits=["printer"]) as execution:
                 if ctx.attempt == 1:
                     raise ValueError("no paper")
@@ -176,7 +176,7 @@ class TestLimits:
         evidence = MemoryEvidenceLog()
 
         @task(limits=[Concurrency(1, key="printer")])
-        async def print_it(value: int, ctx: Context) -> str:
+        async def print_it(value: int, ctx: AsyncContext = CONTEXT) -> str:
             with evidence.execution(ctx, limits=["printer"]) as execution:
                 return execution.nonce if signs else "unsigned"
 

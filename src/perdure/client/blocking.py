@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from perdure.client.client import AsyncClient
 from perdure.client.enqueueing import AnyTask, Calls, checked_kwargs
@@ -24,8 +24,11 @@ from perdure.model.run import OnExisting, RunStatus
 from perdure.model.times import Duration
 from perdure.tasks.task import Task
 
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 U = TypeVar("U")
-AnyHandle = TypeVar("AnyHandle", AsyncJobHandle, AsyncRunHandle)
+AnyHandle = TypeVar("AnyHandle", bound=AsyncJobHandle[Any] | AsyncRunHandle)
 
 
 class _Handle(Face[AnyHandle]):
@@ -46,7 +49,7 @@ class _Handle(Face[AnyHandle]):
         return self._twin.is_new
 
 
-class JobHandle(_Handle[AsyncJobHandle]):
+class JobHandle(_Handle[AsyncJobHandle[R_co]], Generic[R_co]):
     """One job, as a :class:`Client` knows it."""
 
     __slots__ = ()
@@ -65,7 +68,10 @@ class JobHandle(_Handle[AsyncJobHandle]):
         """Its progress now; each use asks the store."""
         return self._portal.run(self._twin.progress())
 
-    result = waits_for(AsyncJobHandle.result)
+    @mirrors(AsyncJobHandle.result)
+    def result(self, timeout: Duration | None = None) -> R_co:
+        return self._portal.run(self._twin.result(timeout))
+
     record = waits_for(AsyncJobHandle.record)
     failures = waits_for(AsyncJobHandle.failures)
     explain = waits_for(AsyncJobHandle.explain)
@@ -138,7 +144,11 @@ class Client(OpenableFace[AsyncClient]):
         """
         return TransactionClient(self, connection)
 
-    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+    @overload
+    def enqueue(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue one call of a task. When this returns, the job is durable.
 
         It takes the task's own arguments. Options are the task's:
@@ -146,24 +156,67 @@ class Client(OpenableFace[AsyncClient]):
         """
         return self._insert(self._twin._enqueueing.one_call(task, args, kwargs))[0]
 
-    @mirrors(AsyncClient.enqueue_many)
+    @overload
+    def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]: ...
     def enqueue_many(
         self,
         task: AnyTask,
         inputs: Iterable[Any],
         *,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> list[JobHandle]:
+    ) -> list[JobHandle[Any]]:
+        """Enqueue a call for each input, in one transaction: all or none.
+
+        If an input cannot be used, even one in the middle, the error has a note that says which,
+        and nothing is written.
+
+        An input is the task's one argument; a tuple holds several, by position. ``kwargs`` go to
+        every call. Options are the task's, as with ``enqueue``.
+        """
         keywords = checked_kwargs(kwargs)
         return self._insert(self._twin._enqueueing.many_calls(task, inputs, keywords))
 
-    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle:
+    @overload
+    def handle(self, id: str, task: Task[..., R]) -> JobHandle[R]: ...
+    @overload
+    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle[Any]: ...
+    def handle(self, id: str, task: AnyTask | None = None) -> JobHandle[Any]:
         """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
         return JobHandle(self, self._twin.handle(id, task))
 
+    @overload
     def results(
         self,
-        jobs: Iterable[JobHandle],
+        jobs: Iterable[JobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: Literal[False] = False,
+    ) -> list[R]: ...
+    @overload
+    def results(
+        self,
+        jobs: Iterable[JobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool,
+    ) -> list[R | BaseException]: ...
+    def results(
+        self,
+        jobs: Iterable[JobHandle[Any]],
         *,
         timeout: Duration | None = None,
         return_errors: bool = False,
@@ -251,13 +304,13 @@ class Client(OpenableFace[AsyncClient]):
     delete_schedule = waits_for(AsyncClient.delete_schedule)
 
     @mirrors(AsyncClient.trigger)
-    def trigger(self, name: str, *, by: str | None = None) -> RunHandle | JobHandle:
+    def trigger(self, name: str, *, by: str | None = None) -> RunHandle | JobHandle[Any]:
         started = self._portal.run(self._twin.trigger(name, by=by))
         if isinstance(started, AsyncRunHandle):
             return RunHandle(self, started)
         return JobHandle(self, started)
 
-    def _insert(self, calls: Calls) -> list[JobHandle]:
+    def _insert(self, calls: Calls) -> list[JobHandle[Any]]:
         # Made here: inputs, and functions of them, may belong to the caller's thread.
         jobs = list(calls.jobs)
         inserted = self._portal.run(self._twin._enqueueing.insert(jobs))
@@ -276,22 +329,42 @@ class TransactionClient:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._client!r}>"
 
-    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+    @overload
+    def enqueue(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+    def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue one call of a task; the job is there when you commit."""
         return self._inserted(self._client._twin._enqueueing.one_call(task, args, kwargs))[0]
 
+    @overload
+    def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[JobHandle[Any]]: ...
     def enqueue_many(
         self,
         task: AnyTask,
         inputs: Iterable[Any],
         *,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> list[JobHandle]:
+    ) -> list[JobHandle[Any]]:
         """Enqueue a call for each input; the jobs are there when you commit."""
         keywords = checked_kwargs(kwargs)
         return self._inserted(self._client._twin._enqueueing.many_calls(task, inputs, keywords))
 
-    def _inserted(self, calls: Calls) -> list[JobHandle]:
+    def _inserted(self, calls: Calls) -> list[JobHandle[Any]]:
         client, twin = self._client, self._client._twin
         store = client._portal.run(twin._access.store.opened())
         # On the caller's thread, to which the connection belongs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from perdure.client.access import Access
 from perdure.client.enqueueing import AnyTask, Calls, Enqueueing, checked_kwargs
@@ -48,6 +48,9 @@ from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 from perdure.tasks.node_type import TaskRegistry, without_options
 from perdure.tasks.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 JOBS_PAGE_MAX = 1_000
 _RAISE: Any = object()
@@ -97,7 +100,13 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         """
         return AsyncTransactionClient(self, connection)
 
-    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle:
+    @overload
+    async def enqueue(
+        self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncJobHandle[R]: ...
+    @overload
+    async def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]: ...
+    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]:
         """Enqueue one call of a task. When this returns, the job is durable.
 
         It takes the task's own arguments. Options are the task's:
@@ -106,13 +115,29 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         calls = self._enqueueing.one_call(task, args, kwargs)
         return self._handles(calls, await self._enqueueing.insert(calls.jobs))[0]
 
+    @overload
+    async def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[AsyncJobHandle[R]]: ...
+    @overload
+    async def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[AsyncJobHandle[Any]]: ...
     async def enqueue_many(
         self,
         task: AnyTask,
         inputs: Iterable[Any],
         *,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> list[AsyncJobHandle]:
+    ) -> list[AsyncJobHandle[Any]]:
         """Enqueue a call for each input, in one transaction: all or none.
 
         If an input cannot be used, even one in the middle, the error has a note that says which,
@@ -124,14 +149,34 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         calls = self._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs))
         return self._handles(calls, await self._enqueueing.insert(calls.jobs))
 
-    def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle:
+    @overload
+    def handle(self, id: str, task: Task[..., R]) -> AsyncJobHandle[R]: ...
+    @overload
+    def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle[Any]: ...
+    def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle[Any]:
         """A handle on a job that was enqueued elsewhere; ``task`` lets it give typed results."""
         meant = None if task is None else self._enqueueing.task_named(task).base
         return AsyncJobHandle(self, self._access, _id(id), meant)
 
+    @overload
     async def results(
         self,
-        jobs: Iterable[AsyncJobHandle],
+        jobs: Iterable[AsyncJobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: Literal[False] = False,
+    ) -> list[R]: ...
+    @overload
+    async def results(
+        self,
+        jobs: Iterable[AsyncJobHandle[R]],
+        *,
+        timeout: Duration | None = None,
+        return_errors: bool,
+    ) -> list[R | BaseException]: ...
+    async def results(
+        self,
+        jobs: Iterable[AsyncJobHandle[Any]],
         *,
         timeout: Duration | None = None,
         return_errors: bool = False,
@@ -307,7 +352,7 @@ class AsyncClient(AsyncSchedules, AsyncInsight):
         store = await self._access.store.opened()
         return await store.admin.paused_queues(self._access.visible)
 
-    def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle]:
+    def _handles(self, calls: Calls, inserted: Iterable[Inserted]) -> list[AsyncJobHandle[Any]]:
         return [
             AsyncJobHandle(
                 self, self._access, each.id, calls.task, is_new=each.is_new, is_ours=True
@@ -345,23 +390,45 @@ class AsyncTransactionClient:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._client!r}>"
 
-    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle:
+    @overload
+    async def enqueue(
+        self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncJobHandle[R]: ...
+    @overload
+    async def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]: ...
+    async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]:
         """Enqueue one call of a task; the job is there when you commit."""
         calls = self._client._enqueueing.one_call(task, args, kwargs)
         return (await self._inserted(calls))[0]
 
+    @overload
+    async def enqueue_many(
+        self,
+        task: Task[..., R],
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[AsyncJobHandle[R]]: ...
+    @overload
+    async def enqueue_many(
+        self,
+        task: str,
+        inputs: Iterable[Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[AsyncJobHandle[Any]]: ...
     async def enqueue_many(
         self,
         task: AnyTask,
         inputs: Iterable[Any],
         *,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> list[AsyncJobHandle]:
+    ) -> list[AsyncJobHandle[Any]]:
         """Enqueue a call for each input; the jobs are there when you commit."""
         calls = self._client._enqueueing.many_calls(task, inputs, checked_kwargs(kwargs))
         return await self._inserted(calls)
 
-    async def _inserted(self, calls: Calls) -> list[AsyncJobHandle]:
+    async def _inserted(self, calls: Calls) -> list[AsyncJobHandle[Any]]:
         store = await self._client._access.store.opened()
         inserted = await store.insert_in_transaction(self._connection, list(calls.jobs))
         return self._client._handles(calls, inserted)

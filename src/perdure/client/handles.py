@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from perdure.client.access import Access
 from perdure.client.explaining import explained_job
@@ -21,6 +21,8 @@ from perdure.tasks.task import Task
 if TYPE_CHECKING:
     from perdure.client.client import AsyncClient
 
+R_co = TypeVar("R_co", covariant=True)
+
 ENDED = FINISHED | {Status.DISABLED}
 """There is nothing more to wait for, unless somebody intervenes."""
 
@@ -28,7 +30,7 @@ LAST_LOOK_SECONDS = 1.0
 """What a wait that timed out allows for one more read, which may find the result after all."""
 
 
-class AsyncJobHandle:
+class AsyncJobHandle(Generic[R_co]):
     """One job, as an :class:`AsyncClient` knows it. ``is_new`` is False when enqueueing found a
     live job of the same fingerprint and returned that."""
 
@@ -39,7 +41,7 @@ class AsyncJobHandle:
         client: AsyncClient,
         access: Access,
         id: JobId,
-        task: Task[..., Any] | None = None,
+        task: Task[..., R_co] | None = None,
         *,
         is_new: bool = False,
         is_ours: bool = False,
@@ -55,7 +57,7 @@ class AsyncJobHandle:
     def __repr__(self) -> str:
         return f"<job {self.id}>"
 
-    async def result(self, timeout: Duration | None = None) -> Any:
+    async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait until the job is finished; its result, as the task's return annotation says.
 
         Raises ``JobFailed``, ``JobDead``, ``JobCancelled`` or ``JobDisabled`` if it ended without
@@ -142,7 +144,7 @@ class AsyncJobHandle:
             raise JobNotFound(job_id=self.id)
         return state
 
-    def _outcome(self, state: JobState) -> Any:
+    def _outcome(self, state: JobState) -> R_co:
         if (error := ended_badly(state)) is not None:
             raise error
-        return decoded_result(state.output or b"", self._access.codec, self._task)
+        return cast(R_co, decoded_result(state.output or b"", self._access.codec, self._task))

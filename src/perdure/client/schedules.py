@@ -49,7 +49,7 @@ class AsyncSchedules(AsyncRuns):
     if TYPE_CHECKING:  # what a client has besides
         _enqueueing: Enqueueing
 
-        def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle: ...
+        def handle(self, id: str, task: AnyTask | None = None) -> AsyncJobHandle[Any]: ...
 
     async def schedule(
         self,
@@ -128,7 +128,9 @@ class AsyncSchedules(AsyncRuns):
         if not await store.schedules.delete(namespace, check.name(name, "schedule")):
             raise await self._no_schedule(namespace, name)
 
-    async def trigger(self, name: str, *, by: str | None = None) -> AsyncRunHandle | AsyncJobHandle:
+    async def trigger(
+        self, name: str, *, by: str | None = None
+    ) -> AsyncRunHandle | AsyncJobHandle[Any]:
         """Start what a schedule starts now, whatever its times, and even if it is paused.
 
         Nothing that goes on is waited for or cancelled.
@@ -199,7 +201,7 @@ class AsyncSchedules(AsyncRuns):
         known = [each.name for each in await store.schedules.list(namespace)]
         return ScheduleNotFound(name=name, nearest=near(name, known))
 
-    def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle:
+    def _started(self, start: Start) -> AsyncRunHandle | AsyncJobHandle[Any]:
         if start.run is not None:
             return AsyncRunHandle(self, self._access, start.run.id, is_new=True)
         assert start.job is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, Flow, Retry, Worker, task
+from perdure import CONTEXT, Context, Flow, Retry, Worker, task
 
 PAGE_END = "\f"
 LEASE = "3s"
@@ -26,7 +26,7 @@ def open_library(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @task
-def count_words(book: Book, ctx: Context) -> Book:
+def count_words(book: Book, ctx: Context = CONTEXT) -> Book:
     """Count the words of a book, page by page, slowly enough to be watched."""
     path = Path(book["path"])
     pages = path.read_text(encoding="utf-8").split(PAGE_END)
@@ -40,7 +40,7 @@ def count_words(book: Book, ctx: Context) -> Book:
 
 
 @task(retries=Retry(3, first="2s", jitter=False), priority=2)
-def fetch_prices(library: dict[str, Any], ctx: Context) -> Book:
+def fetch_prices(library: dict[str, Any], ctx: Context = CONTEXT) -> Book:
     """The first try always fails, as networks do."""
     if ctx.attempt == 1:
         raise ConnectionError("the price server is busy")
@@ -53,7 +53,7 @@ def add_tax(prices: Book) -> Book:
 
 
 @task(priority=2)
-def draw_cover(library: dict[str, Any], ctx: Context) -> Book:
+def draw_cover(library: dict[str, Any], ctx: Context = CONTEXT) -> Book:
     for percent in range(0, 101, 5):
         ctx.check()
         ctx.progress(percent)

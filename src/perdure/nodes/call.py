@@ -14,10 +14,10 @@ from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, Permanent
 from perdure.model.wait import Report
 from perdure.nodes.config import as_config
-from perdure.tasks.context import Context
+from perdure.tasks.context import AsyncContext, BaseContext, Context
 from perdure.tasks.node_type import Kind
 from perdure.tasks.result import Pause
-from perdure.tasks.task import Task
+from perdure.tasks.task import Task, refuse_other_context
 
 POLL_PART = "poll"
 """The part of a node's key under which its outside party is asked."""
@@ -38,18 +38,21 @@ INVALID_POLL_RESULT = declare(
 def kind_task(kind: Kind, name: str) -> Task[..., Any]:
     """The task of a node of this kind. It is called with the rendered config and the context."""
 
-    def call_of(config: Any, ctx: Context) -> partial[Any]:
-        """The method whose turn it is, with its arguments."""
+    for method in (kind.execute, kind.resume, kind.poll):
+        refuse_other_context(method, f"{method.__name__}() of kind {kind.name!r}")
+
+    def call_of(config: Any, ctx: BaseContext) -> partial[Any]:
+        """The method whose turn it is, with its arguments but for the context."""
         pause = ctx.last_pause
         if ctx.part == POLL_PART:
             if pause is None:
                 raise Permanent(NO_PAUSE_TO_POLL.fault(kind=kind.name))
-            return partial(kind.poll, pause.checkpoint, ctx)
+            return partial(kind.poll, pause.checkpoint)
         if pause is not None:
-            return partial(kind.resume, pause.checkpoint, pause.report, ctx)
-        return partial(kind.execute, as_config(kind, config), ctx)
+            return partial(kind.resume, pause.checkpoint, pause.report)
+        return partial(kind.execute, as_config(kind, config))
 
-    def result_of(found: Any, ctx: Context) -> Any:
+    def result_of(found: Any, ctx: BaseContext) -> Any:
         if ctx.part == POLL_PART:
             if found is not None and not isinstance(found, Report):
                 fault = INVALID_POLL_RESULT.fault(kind=kind.name, found=type(found).__name__)
@@ -59,13 +62,13 @@ def kind_task(kind: Kind, name: str) -> Task[..., Any]:
             return msgspec.structs.replace(found, poll=kind.poll_every)
         return found
 
-    async def on_the_loop(config: Any, ctx: Context) -> Any:
+    async def on_the_loop(config: Any, ctx: AsyncContext) -> Any:
         call = call_of(config, ctx)
         try:
             if inspect.iscoroutinefunction(call.func):
-                found = await call()
+                found = await call(ctx)
             else:
-                found = await asyncio.to_thread(call)
+                found = await asyncio.to_thread(call, ctx.in_thread())
                 if inspect.isawaitable(found):
                     found = await found
         except InvalidInput as error:
@@ -75,7 +78,7 @@ def kind_task(kind: Kind, name: str) -> Task[..., Any]:
     def in_a_thread(config: Any, ctx: Context) -> Any:
         call = call_of(config, ctx)
         try:
-            found = call()
+            found = call(ctx)
         except InvalidInput as error:
             raise Permanent(*error.faults) from error  # a retry would not help
         if inspect.iscoroutine(found):

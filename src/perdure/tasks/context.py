@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
-from perdure.errors import Aborted
+from perdure.diagnostics import declare
+from perdure.errors import Aborted, InvalidInput
 from perdure.model.ids import Key, Part
 from perdure.model.job import ClaimedJob, Progress
-from perdure.model.payload import from_json, storable_text, to_json
+from perdure.model.payload import converter, from_json, storable_text, to_json
 from perdure.model.times import Duration
 from perdure.model.wait import LAST, PastPause, Report, Resumption
 from perdure.tasks.result import Pause, paused
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class AbortSignal:
@@ -113,8 +118,8 @@ class AttemptPaused(BaseException):
     """What ``ctx.pause()`` ends a body with. No error, so ``except Exception`` lets it pass."""
 
 
-class Context:
-    """Declare a parameter ``ctx: Context`` to receive it."""
+class BaseContext:
+    """What contexts of sync and async bodies have in common."""
 
     __slots__ = (
         "_job",
@@ -250,45 +255,46 @@ class Context:
         if self.abort_signal.reason is not None:
             raise Aborted(f"job {self.job_id}: {self.abort_signal.reason}")
 
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _pause(self, asked: Pause, number: int) -> Report:
+        """The report that a pause is over with; ends the attempt if there is none yet."""
+        past = [each for each in self._scope.resumption.pauses if each.name == asked.name]
+        if len(past) >= number and past[number - 1].report.status in LAST:
+            return past[number - 1].report
+        self._scope.pause(asked)
+        raise AttemptPaused(f"job {self.job_id} waits for a report")
+
+    def _pause_number(self, name: str) -> int:
+        """Pauses of one name are counted as they are asked for, not as they are awaited."""
+        number = self._pauses_used[name] = self._pauses_used.get(name, 0) + 1
+        return number
+
+    def _reported(self, percent: float, message: str, details: Any) -> None:
+        clamped = min(100.0, max(0.0, float(percent)))
+        if details is not None:
+            details = from_json(to_json(details, "the details of progress"))
+        message = storable_text(str(message))
+        self._report(Progress(percent=clamped, message=message, details=details))
+
+
+class Context(BaseContext):
+    """What a sync body is given: declare a parameter ``ctx: Context = CONTEXT``."""
+
+    __slots__ = ()
+
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``function`` once for this job or node, and keep its result under ``name``.
 
         However often the body is executed, the function has its result stored once and returns
-        what was stored from then on. The result is kept as JSON, and comes back as plain JSON
-        values the first time too. ``await`` it in an async task; in a sync task it simply returns.
-        What the function raises is raised, and nothing is stored.
+        what was stored from then on. The result is kept as JSON, and comes back as the function's
+        return annotation says, the first time too; without one, as plain JSON values. What the
+        function raises is raised, and nothing is stored.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._step_in_thread(name, function, args, kwargs)
-        return self._step(name, function, args, kwargs)
-
-    async def _step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        # One at a time: the second of a name gets what the first one stored.
-        async with self._turns.setdefault(name, asyncio.Lock()):
-            if found := await self._steps.find(name):
-                return found[0]
-            made = function(*args, **kwargs)
-            return await self._steps.save(name, await made if inspect.isawaitable(made) else made)
-
-    def _step_in_thread(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
         with self._thread_turns.setdefault(name, threading.Lock()):
-            if found := self._steps.wait(self._steps.find(name)):
-                return found[0]
-            return self._steps.wait(self._steps.save(name, function(*args, **kwargs)))
+            found = self._steps.wait(self._steps.find(name))
+            if not found:
+                made = function(*args, **kwargs)
+                found = (self._steps.wait(self._steps.save(name, made)),)
+        return cast(R, _as_returned(function, found[0]))
 
     def pause(
         self,
@@ -297,7 +303,7 @@ class Context:
         checkpoint: Any = None,
         deadline: Duration | None = None,
         poll: Duration | None = None,
-    ) -> Any:
+    ) -> Report:
         """Wait for somebody outside, holding nothing; returns the ``Report`` they gave.
 
         The first time it ends the attempt: nothing after it is executed. Once somebody has
@@ -313,36 +319,106 @@ class Context:
 
         A plain job is parked instead until ``client.resume``, and gets a report without a result;
         it has no ``deadline`` and no ``poll``.
-
-        ``await`` it in an async task; in a sync task it simply returns.
         """
         asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
-        number = self._pauses_used[name] = self._pauses_used.get(name, 0) + 1
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._pause(asked, number)
-        return self._pause_later(asked, number)
+        return self._pause(asked, self._pause_number(name))
+
+    def progress(self, percent: float, message: str = "", details: Any = None) -> None:
+        """Report how far the body is, 0 to 100. Cheap: call it as often as you like.
+
+        It is written a few times a second at most, and the last one always is. Details are kept
+        as JSON, as they are at this moment.
+        """
+        self._reported(percent, message, details)
+
+
+class AsyncContext(BaseContext):
+    """What an async body is given: declare a parameter ``ctx: AsyncContext = CONTEXT``."""
+
+    __slots__ = ()
+
+    def in_thread(self) -> Context:
+        """The same context for sync code that the body runs in a thread."""
+        made = Context.__new__(Context)
+        for name in BaseContext.__slots__:
+            setattr(made, name, getattr(self, name))
+        return made
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call ``function``, sync or async, once for this job or node; see ``Context.step``."""
+        # One at a time: the second of a name gets what the first one stored.
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            found = await self._steps.find(name)
+            if not found:
+                made = function(*args, **kwargs)
+                made = await made if inspect.isawaitable(made) else made
+                found = (await self._steps.save(name, made),)
+        return _as_returned(function, found[0])
+
+    def pause(
+        self,
+        name: str = "",
+        *,
+        checkpoint: Any = None,
+        deadline: Duration | None = None,
+        poll: Duration | None = None,
+    ) -> Coroutine[Any, Any, Report]:
+        """Wait for somebody outside, holding nothing; see ``Context.pause``."""
+        asked = paused(checkpoint, name=name, deadline=deadline, poll=poll)
+        return self._pause_later(asked, self._pause_number(name))
 
     async def _pause_later(self, asked: Pause, number: int) -> Report:
         return self._pause(asked, number)
 
-    def _pause(self, asked: Pause, number: int) -> Report:
-        past = [each for each in self._scope.resumption.pauses if each.name == asked.name]
-        if len(past) >= number and past[number - 1].report.status in LAST:
-            return past[number - 1].report
-        self._scope.pause(asked)
-        raise AttemptPaused(f"job {self.job_id} waits for a report")
-
     def progress(self, percent: float, message: str = "", details: Any = None) -> Awaitable[None]:
-        """Report how far the body is, 0 to 100. Cheap: call it as often as you like.
+        """Report how far the body is, 0 to 100; see ``Context.progress``.
 
-        Takes effect at once, awaited or not; it is written a few times a second at most, and
-        the last one always is. Details are kept as JSON, as they are at this moment.
+        Takes effect at once, awaited or not.
         """
-        clamped = min(100.0, max(0.0, float(percent)))
-        if details is not None:
-            details = from_json(to_json(details, "the details of progress"))
-        message = storable_text(str(message))
-        self._report(Progress(percent=clamped, message=message, details=details))
+        self._reported(percent, message, details)
         return _REPORTED
+
+
+def _as_returned(function: Callable[..., Any], value: Any) -> Any:
+    """A stored result as the function's return annotation says, or plain where it does not fit."""
+    try:
+        wanted = typing.get_type_hints(getattr(function, "function", function))["return"]
+        convert = converter(wanted)
+        return value if convert is None else convert(value)
+    except (NameError, TypeError, KeyError, ValueError, AttributeError):
+        return value
+
+
+NO_CONTEXT = declare(
+    "task.no_context",
+    "there is no context, and so no {name!r}: the task was called as a function",
+    "Pass a context, or enqueue the task",
+)
+
+
+class _Injected:
+    """Stands in a signature for what the worker fills in."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "CONTEXT"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # which inspect, copy and others ask everything for
+            raise AttributeError(name)
+        raise InvalidInput(NO_CONTEXT.fault(name=name))
+
+
+CONTEXT: Any = _Injected()
+"""The default of a context parameter, so that calls without it type-check."""

@@ -10,7 +10,7 @@ Yours are made like the built-in ones::
             text: str
             to: str = "en"
 
-        async def execute(self, config: Config, ctx: Context) -> Any:
+        async def execute(self, config: Config, ctx: AsyncContext) -> Any:
             found = await ask(config.text, config.to)
             return complete(found.text, port="" if found.is_sure else "unsure")
 """
@@ -28,7 +28,6 @@ from perdure.errors import DuplicateTask, InvalidInput, OutsideFailed, UnknownTa
 from perdure.expr.path import Path
 from perdure.model import check
 from perdure.model.wait import Report, ReportStatus
-from perdure.tasks.context import Context
 from perdure.tasks.result import complete
 from perdure.tasks.task import Task
 
@@ -47,7 +46,8 @@ class NoSettings(Settings):
 class Kind:
     """Subclass it, give it a name, and say what it does in ``execute``.
 
-    A method may be async, or plain: then it runs in a thread. What it returns is the node's
+    A method may be async, and is given an ``AsyncContext``, or plain: then it runs in a thread and
+    is given a ``Context``. What it returns is the node's
     output, or one of ``complete(...)``, ``paused(...)``, ``skipped()``, ``failed(...)``.
     """
 
@@ -60,15 +60,15 @@ class Kind:
     """Whether ports that ``next`` of a node names are ports of it, as they are of a task."""
     poll_every: ClassVar[timedelta] = POLL_DEFAULT
 
-    def execute(self, config: Any, ctx: Context) -> Any:
+    def execute(self, config: Any, ctx: Any) -> Any:
         """Do the work, or begin it and return ``paused(...)``."""
         raise NotImplementedError(f"kind {self.name!r} has no execute()")
 
-    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+    def resume(self, checkpoint: Any, report: Report, ctx: Any) -> Any:
         """Go on after a pause; unless overridden, the report's result is the output."""
         return resumed(report)
 
-    def poll(self, checkpoint: Any, ctx: Context) -> Any:
+    def poll(self, checkpoint: Any, ctx: Any) -> Any:
         """Ask how it is going: a ``Report``, or None for nothing new. Overridden, it is called."""
         raise NotImplementedError(f"kind {self.name!r} has no poll()")
 

@@ -5,10 +5,22 @@ from __future__ import annotations
 import copy
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from perdure.diagnostics import declare, safe_repr
 from perdure.errors import InvalidInput
@@ -18,24 +30,31 @@ from perdure.model.limit import Concurrency, Limit, Rate, Spacing
 from perdure.model.payload import Converter, convert_argument, converter
 from perdure.model.retry import Retry, retry_of
 from perdure.model.times import Duration
+from perdure.tasks.context import CONTEXT, AsyncContext, Context
 from perdure.tasks.options import NO_SETTINGS, CallOptions, job_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 Isolation = Literal["thread", "process"]
 CONTEXT_NAME = "ctx"
 
 
 INVALID_CALL = declare("task.invalid_call", "invalid arguments for task {task!r}: {reason}")
+OTHER_CONTEXT = declare(
+    "task.other_context",
+    "{what} is {body} and gets {expected}, but {name!r} is declared as {declared}",
+    "Write {name}: {expected} = CONTEXT",
+)
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """What ``@task`` makes. Calling it calls the function, as if it were not there."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         *,
         name: str,
         queue: str = DEFAULT_QUEUE,
@@ -56,21 +75,22 @@ class Task(Generic[P, R]):
         self.limits = tuple(limits)
         self.isolation: Isolation = isolation
         self.is_async = inspect.iscoroutinefunction(function)
-        self.base: Task[P, R] = self
+        self.base: Task[P, R_co] = self
         """The task without options: itself, unless ``options`` made it."""
         self.given: CallOptions = {}
         """What ``options`` was told."""
         self.settings = NO_SETTINGS
         """The same, checked."""
         update_wrapper(self, function)
+        refuse_other_context(function, f"task {name!r}")
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}{' with options' if self.given else ''}>"
 
-    def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
+    def options(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with options for the jobs it is enqueued as; the task stays as it is.
 
         ``fingerprint`` is unique among the live jobs of the queue; a function is called with the
@@ -80,7 +100,7 @@ class Task(Generic[P, R]):
         if not options:
             return self
         given: CallOptions = {**self.given, **options}
-        made = copy.copy(self.base)
+        made = copy.copy(self)
         made.base, made.given, made.settings = self.base, given, job_settings(given)
         return made
 
@@ -90,13 +110,19 @@ class Task(Generic[P, R]):
 
     @cached_property
     def context_parameter(self) -> str | None:
-        """The parameter that receives the context: the one annotated so, or named ``ctx``."""
+        """The parameter that receives the context, wherever it stands."""
         for name, parameter in self.signature.parameters.items():
-            annotation = parameter.annotation
-            annotated = getattr(annotation, "__name__", annotation)
-            if annotated in ("Context", "perdure.Context") or name == CONTEXT_NAME:
+            if (
+                parameter.default is CONTEXT
+                or name == CONTEXT_NAME
+                or declared_context(parameter.annotation) is not None
+            ):
                 return name
         return None
+
+    @property
+    def context_type(self) -> type[Context | AsyncContext]:
+        return AsyncContext if self.is_async else Context
 
     @cached_property
     def input_signature(self) -> inspect.Signature:
@@ -210,11 +236,67 @@ class Task(Generic[P, R]):
         return None
 
 
-class PlainFunction(Task[P, R]):
+def declared_context(annotation: Any) -> type[Context | AsyncContext] | None:
+    """The context that an annotation means; as text it is known by its name."""
+    for each in (Context, AsyncContext):
+        if isinstance(annotation, str):
+            if annotation.rpartition(".")[2] == each.__name__:
+                return each
+        elif isinstance(annotation, type) and issubclass(annotation, each):
+            return each
+    return None
+
+
+def refuse_other_context(function: Callable[..., Any], what: str) -> None:
+    """Refuse a sync body that declares the context of an async one, or the reverse."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin may have none
+        return
+    is_async = inspect.iscoroutinefunction(function)
+    expected = AsyncContext if is_async else Context
+    for name, parameter in parameters.items():
+        declared = declared_context(parameter.annotation)
+        if declared is not None and declared is not expected:
+            raise InvalidInput(
+                OTHER_CONTEXT.fault(
+                    (name,),
+                    what=what,
+                    body="async" if is_async else "sync",
+                    name=name,
+                    declared=declared.__name__,
+                    expected=expected.__name__,
+                )
+            )
+
+
+class AsyncTask(Task[P, R_co]):
+    """What ``@task`` makes of an async function. ``R`` is what it returns once it is awaited."""
+
+    def __call__(  # type: ignore[override]  # a call gives R_co later
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R_co]:
+        return cast("Coroutine[Any, Any, R_co]", self.function(*args, **kwargs))
+
+
+class PlainFunction(Task[P, R_co]):
     """A function that a flow calls as it is. It has no settings, and runs where its node does."""
 
 
 NOT_A_FUNCTION = declare("task.not_a_function", "@task decorates a function (got {value})")
+
+
+class TaskDecorator(Protocol):
+    """What ``@task(...)`` is with settings."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 
 
 @overload
@@ -234,7 +316,7 @@ def task(
     tags: Sequence[str] = (),
     limits: Sequence[Limit] = (),
     isolation: Isolation = "thread",
-) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+) -> TaskDecorator: ...
 
 
 def task(
@@ -267,7 +349,8 @@ def task(
     def decorate(decorated: Callable[P, R]) -> Task[P, R]:
         if not callable(decorated):
             raise InvalidInput(NOT_A_FUNCTION.fault(value=safe_repr(decorated)))
-        return Task(
+        kind = AsyncTask if inspect.iscoroutinefunction(decorated) else Task
+        return kind(
             decorated,
             name=name or getattr(decorated, "__name__", None),  # type: ignore[arg-type]  # checked
             queue=queue,

@@ -18,7 +18,7 @@ from perdure.model.graph import Call, LoopNode, Node, TaskNode
 from perdure.model.ids import Key
 from perdure.model.payload import Converter
 from perdure.model.retry import Retry
-from perdure.tasks.context import Context
+from perdure.tasks.context import AsyncContext, BaseContext, Context
 from perdure.tasks.task import PlainFunction, Task
 
 NO_OUTCOME = declare("testing.no_outcome", "in_turn() needs at least one outcome")
@@ -185,7 +185,7 @@ class Stage:
         functions = [task.function for task in self._tasks.values()]
         self.fakes.refuse_unknown({*self._nodes, *self._tasks}, functions)
 
-    def enter(self, staged: StagedTask, ctx: Context, call: tuple[Any, Any]) -> Any:
+    def enter(self, staged: StagedTask, ctx: BaseContext, call: tuple[Any, Any]) -> Any:
         """Note a call; what a fake makes of it, or ``_REAL``."""
         args, kwargs = call
         key = _key_of(ctx)
@@ -249,7 +249,9 @@ class StagedTask(Task[..., Any]):
         made = come_to(outcome, args, kwargs)
         return asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
 
-    async def _execute_async(self, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _execute_async(
+        self, ctx: AsyncContext, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         outcome = self._stage.enter(self, ctx, (args, kwargs))
         if outcome is _REAL:
             return await self.original.function(*args, **kwargs)
@@ -266,7 +268,7 @@ def _steady(retry: Retry | None) -> Retry | None:
     return None if retry is None else replace(retry, jitter=False)
 
 
-def _key_of(ctx: Context) -> Key | None:
+def _key_of(ctx: BaseContext) -> Key | None:
     if ctx.node is None:
         return None
     return Key(node=ctx.node, iteration=ctx.iteration, item=ctx.item, part=ctx.part)

@@ -17,7 +17,7 @@ _FAILED = (Status.FAILED, Status.DEAD)
 class AsyncKitJob:
     """One job. It has been executed as far as that was possible by now."""
 
-    def __init__(self, handle: AsyncJobHandle) -> None:
+    def __init__(self, handle: AsyncJobHandle[Any]) -> None:
         self.handle = handle
         """For everything else that a client does with a job."""
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, ParamSpec, Self, Unpack, overload
 
 from perdure.client.client import AsyncClient
 from perdure.client.enqueueing import AnyTask
@@ -29,6 +29,8 @@ from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import checked_concurrency
+
+P = ParamSpec("P")
 
 TURNED_BACK = declare(
     "testing.clock_turned_back", "the clock of the kit is at {now} and cannot go back to {moment}"
@@ -155,6 +157,12 @@ class AsyncKit:
         await self.run_until_idle()
         return AsyncKitRun(self.client, handle, self.run_until_idle)
 
+    @overload
+    async def enqueue(
+        self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncKitJob: ...
+    @overload
+    async def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> AsyncKitJob: ...
     async def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> AsyncKitJob:
         """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
         if isinstance(task, Task):

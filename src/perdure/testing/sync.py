@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, overload
 
 from perdure.client.blocking import Client
 from perdure.client.enqueueing import AnyTask
@@ -203,6 +203,10 @@ class Kit(Face[AsyncKit]):
     def submit(self, flow: AnyFlow, input: Any = None, **options: Any) -> KitRun:
         return KitRun(self._portal, self._portal.run(self._twin.submit(flow, input, **options)))
 
+    @overload
+    def enqueue(self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> KitJob: ...
+    @overload
+    def enqueue(self, task: str, /, *args: Any, **kwargs: Any) -> KitJob: ...
     def enqueue(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> KitJob:
         """Enqueue a call of a task, as ``client.enqueue`` does, and execute it if it is due."""
         return KitJob(self._portal, self._portal.run(self._twin.enqueue(task, *args, **kwargs)))

@@ -19,7 +19,7 @@ from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
 from perdure.model.wait import ReportStatus, Resumption
-from perdure.tasks.context import Context
+from perdure.tasks.context import BaseContext
 from perdure.tasks.result import Pause
 from perdure.tasks.task import Task
 from perdure.worker.outcome import paused_outcome, refuse_pause
@@ -106,7 +106,8 @@ def prepare(attempt: Attempt) -> Arguments:
     context, scope = None, attempt.scope
     if attempt.task.context_parameter is not None and scope is not None:
         worker_id, steps = attempt.runner.worker_id, attempt.steps()
-        context = Context(attempt.job, worker_id, attempt.report, attempt.abort, steps, scope)
+        made = attempt.task.context_type
+        context = made(attempt.job, worker_id, attempt.report, attempt.abort, steps, scope)
     return typed_arguments(attempt.task, args, kwargs, context)
 
 
@@ -135,7 +136,7 @@ def stored_arguments(attempt: Attempt) -> Arguments:
 
 
 def typed_arguments(
-    task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], context: Context | None
+    task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], context: BaseContext | None
 ) -> Arguments:
     """The arguments as the function declares them. What does not fit fails for good."""
     try:

@@ -26,7 +26,7 @@ from perdure.model.job import Progress
 from perdure.model.outcome import NodeOutcome
 from perdure.model.payload import from_json, to_json
 from perdure.model.value import Value
-from perdure.tasks.context import AbortSignal, Context
+from perdure.tasks.context import AbortSignal
 from perdure.tasks.task import Task
 from perdure.tasks.task import task as as_task
 from perdure.worker.call import CallScope, typed_arguments
@@ -117,7 +117,8 @@ class _Server:
             task = _find(request.module, request.name)
             report = partial(self._report, request)
             steps = _ParentSteps(self, limit)
-            context = Context(request.job, request.worker_id, report, self._abort, steps, scope)
+            made = task.context_type
+            context = made(request.job, request.worker_id, report, self._abort, steps, scope)
             args, kwargs = typed_arguments(task, list(request.args), request.kwargs, context)
             with self._sending:
                 self._send(BodyStarted())

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     Context,
     Flow,
     InvalidFlow,
@@ -41,7 +43,7 @@ def fail(_: Any) -> None:
 
 
 @task
-def hand_over(value: Any, ctx: Context) -> Any:
+def hand_over(value: Any, ctx: Context = CONTEXT) -> Any:
     report = ctx.pause("agent", checkpoint={"container": f"C-{value}"}, deadline="2h")
     if report.status == "failed":
         raise ValueError(report.error)
@@ -158,7 +160,7 @@ async def test_a_node_sees_only_the_inputs_that_it_declares() -> None:
     seen: list[dict[str, Any]] = []
 
     @task
-    def look(name: str, ctx: Context) -> None:
+    def look(name: str, ctx: Context = CONTEXT) -> None:
         seen.append(dict(ctx.inputs))
 
     flow = Flow("look").then(keep).then(look, inputs={"name": "keep.output.name"}).build()
@@ -268,7 +270,7 @@ async def test_a_report_that_comes_early_is_kept(client: AsyncClient, hire: Hire
 
 async def test_a_silent_party_is_asked(client: AsyncClient, hire: Hire, clock: ManualClock) -> None:
     @task
-    def watch(_: Any, ctx: Context) -> Any:
+    def watch(_: Any, ctx: Context = CONTEXT) -> Any:
         if ctx.part == "poll":
             return Report(status=ReportStatus.COMPLETED, result="it is done")
         return ctx.pause("agent", poll="5m").result
@@ -284,7 +286,7 @@ async def test_a_silent_party_is_asked(client: AsyncClient, hire: Hire, clock: M
 
 async def test_a_retry_finds_how_far_it_came(client: AsyncClient, hire: Hire) -> None:
     @task(retries=Retry(1, first=0))
-    def research(_: Any, ctx: Context) -> Any:
+    def research(_: Any, ctx: Context = CONTEXT) -> Any:
         report = ctx.pause("agent", checkpoint={"from": ctx.partial})
         if report.status == "failed":
             raise MemoryError(report.error)
@@ -389,7 +391,7 @@ async def test_a_step_is_not_done_twice() -> None:
         return f"{question}!"
 
     @task(retries=Retry(1, first=0))
-    async def think(question: str, ctx: Context) -> Any:
+    async def think(question: str, ctx: AsyncContext = CONTEXT) -> Any:
         answer = await ctx.step("ask", ask, question)
         if ctx.attempt == 1:
             raise ConnectionError("lost")

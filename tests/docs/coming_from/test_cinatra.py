@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     ApprovalDecided,
     ApprovalNotFound,
     AsyncClient,
+    AsyncContext,
     AsyncJobQueue,
     Context,
     Flow,
@@ -44,7 +46,7 @@ def keep(value: Any) -> Any:
 
 
 @task
-def dispatch(value: Any, ctx: Context) -> Any:
+def dispatch(value: Any, ctx: Context = CONTEXT) -> Any:
     """Hands over to a runtime, and goes on with what that says."""
     report = ctx.pause("runtime", checkpoint={"task": f"T-{value}"}, deadline="24h")
     if report.status == "failed":
@@ -143,7 +145,7 @@ async def test_what_was_done_before_a_gate_is_not_done_again(
     sent: list[str] = []
 
     @task
-    async def work(value: Any, ctx: Context) -> Any:
+    async def work(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
         await ctx.step("send", lambda: sent.append("mail"))
         report = await ctx.pause("runtime")
         return report.result
@@ -241,7 +243,7 @@ async def test_a_cancelled_run_stops_its_bodies(client: AsyncClient, hire: Hire)
     gate = Gate()
 
     @task
-    async def work(value: Any, ctx: Context) -> Any:
+    async def work(value: Any, ctx: AsyncContext = CONTEXT) -> Any:
         gate.leave()
         await ctx.abort_signal.wait_async()
         return value
@@ -304,7 +306,7 @@ async def test_a_cancelled_run_goes_on_where_it_was(client: AsyncClient, hire: H
 
 async def test_a_timeout_is_enforced(client: AsyncClient, hire: Hire) -> None:
     @task(timeout="20ms")
-    async def hang(_: Any, ctx: Context) -> None:
+    async def hang(_: Any, ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
     flow = Flow("hanging").then(hang).build()

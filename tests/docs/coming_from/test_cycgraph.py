@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     ApprovalDecided,
     AsyncClient,
+    AsyncContext,
     AsyncJobQueue,
     Context,
     EventLogCorrupt,
@@ -221,7 +223,7 @@ async def test_the_idempotency_key_names_run_node_and_iteration() -> None:
     keys: list[str] = []
 
     @task
-    def count(number: int, ctx: Context) -> int:
+    def count(number: int, ctx: Context = CONTEXT) -> int:
         keys.append(ctx.idempotency_key.partition(":")[2])
         return number + 1
 
@@ -289,7 +291,7 @@ async def test_a_stop_gives_back_what_it_could_not_finish(client: AsyncClient, h
     gate = Gate()
 
     @task
-    async def work(ctx: Context) -> int:
+    async def work(ctx: AsyncContext = CONTEXT) -> int:
         await gate.pass_through()
         return ctx.attempt
 

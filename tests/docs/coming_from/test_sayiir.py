@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     AsyncJobQueue,
-    Context,
     Flow,
     InvalidFlow,
     InvalidInput,
@@ -238,7 +239,7 @@ async def test_a_retry_goes_to_another_worker(client: AsyncClient, hire: Hire) -
     ran_on: list[str] = []
 
     @task(retries=Retry(1, first=0))
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         ran_on.append(ctx.worker)
         if len(ran_on) == 1:
             raise ValueError("not here")
@@ -252,7 +253,7 @@ async def test_a_retry_goes_to_another_worker(client: AsyncClient, hire: Hire) -
 
 async def test_a_timeout_ends_an_attempt(client: AsyncClient, hire: Hire) -> None:
     @task(timeout="20ms")
-    async def hang(ctx: Context) -> None:
+    async def hang(ctx: AsyncContext = CONTEXT) -> None:
         await ctx.abort_signal.wait_async()
 
     await hire(tasks=[hang])
@@ -269,7 +270,7 @@ async def test_a_task_may_outlast_its_lease(
     gate = Gate()
 
     @task
-    async def work(ctx: Context) -> str:
+    async def work(ctx: AsyncContext = CONTEXT) -> str:
         executions.append(ctx.attempt)
         await gate.pass_through()
         return "done"
@@ -296,7 +297,7 @@ async def test_retries_come_on_top_of_the_first_try(client: AsyncClient, hire: H
     executions: list[int] = []
 
     @task(retries=Retry(2, first=0))
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         executions.append(ctx.attempt)
         raise ValueError("no luck")
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from perdure import (
+    CONTEXT,
     AsyncClient,
+    AsyncContext,
     AsyncJobQueue,
     Concurrency,
-    Context,
     InvalidInput,
     JobCancelled,
     JobDead,
@@ -46,7 +47,7 @@ def number(value: int) -> int:
 
 
 @task
-async def until_aborted(ctx: Context) -> str:
+async def until_aborted(ctx: AsyncContext = CONTEXT) -> str:
     await ctx.progress(50, "half way", {"page": 3})
     await ctx.abort_signal.wait_async()
     return "came to its end all the same"
@@ -159,7 +160,7 @@ async def test_retry_later_waits_until_its_moment(
     at = clock() + HOUR
 
     @task
-    async def busy(ctx: Context) -> int:
+    async def busy(ctx: AsyncContext = CONTEXT) -> int:
         if ctx.attempt == 1:
             raise RetryLater("not now", until=at)
         return ctx.attempt
@@ -178,7 +179,7 @@ async def test_n_retries_are_n_plus_one_executions(client: AsyncClient, hire: Hi
     executions: list[int] = []
 
     @task(retries=Retry(3, first=0))
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         executions.append(ctx.attempt)
         raise ValueError("no luck")
 
@@ -191,7 +192,7 @@ async def test_n_retries_are_n_plus_one_executions(client: AsyncClient, hire: Hi
 
 async def test_the_errors_of_all_attempts_are_kept(client: AsyncClient, hire: Hire) -> None:
     @task(retries=Retry(1, first=0))
-    async def work(ctx: Context) -> None:
+    async def work(ctx: AsyncContext = CONTEXT) -> None:
         raise ValueError(f"number {ctx.attempt}")
 
     await hire(tasks=[work])
@@ -406,7 +407,7 @@ async def test_a_worker_is_scaled_while_it_runs(client: AsyncClient, hire: Hire)
 
 async def test_a_worker_counts_what_it_did(client: AsyncClient, hire: Hire) -> None:
     @task(retries=Retry(1, first=0))
-    async def work(ctx: Context, succeed_at: int) -> None:
+    async def work(ctx: AsyncContext, succeed_at: int) -> None:
         if ctx.attempt < succeed_at:
             raise ValueError("no luck")
 
