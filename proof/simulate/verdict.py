@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from perdure.client.run_nodes import NodeRecord, completed_refs, node_record
-from perdure.engine.cached_run import CachedRun, Graphs
-from perdure.engine.runs import Loader
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.runs import Graphs, Runs
 from perdure.errors import PerdureError
 from perdure.model import event as events
-from perdure.model.event import StoredEvent, Then, decode_event
+from perdure.model.event import Effects, StoredEvent, decode_event
 from perdure.model.graph import ApprovalNode, DelayNode, Graph, SignalNode
 from perdure.model.ids import RunId
 from perdure.model.job import Status
@@ -50,12 +50,12 @@ def early_ends(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator
                 yield f"{key} ended after {stored.at - began}, and was to wait for {wanted} ms"
         if isinstance(event, events.NodePaused) and event.poll_ms is not None:
             polls[event.key] = event.poll_ms
-        then: Then = getattr(event, "then", events.NOTHING)
-        for key in then.waiting:
+        effects: Effects = getattr(event, "effects", events.NOTHING)
+        for key in effects.waiting:
             if not (key.startswith("remind:") and key in opened):  # they count from the first on
                 opened[key] = stored.at
         if isinstance(event, events.RunRetried | events.RunForked):
-            opened = dict.fromkeys(then.waiting, stored.at)
+            opened = dict.fromkeys(effects.waiting, stored.at)
 
 
 def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterator[tuple[str, int]]:
@@ -86,11 +86,11 @@ def forgotten_reports(run: RunId, log: Iterable[StoredEvent]) -> Iterator[str]:
     """A body that was reported on before it paused is executed again, and does not wait."""
     early: set[str] = set()
     for stored, event in _own(run, log):
-        then: Then = getattr(event, "then", events.NOTHING)
+        effects: Effects = getattr(event, "effects", events.NOTHING)
         match event:
             case events.NodeReported() if ReportStatus(event.status) in LAST:
                 early.add(event.key)
-            case events.NodePaused() if event.key in early and event.key in then.waiting:
+            case events.NodePaused() if event.key in early and event.key in effects.waiting:
                 yield f"{event.key} waits since event {stored.number}, and had its report before"
             case events.RunRetried() | events.CompensationStarted():
                 early.clear()
@@ -98,7 +98,7 @@ def forgotten_reports(run: RunId, log: Iterable[StoredEvent]) -> Iterator[str]:
                 early.discard(event.node)
             case events.NodeFailed():
                 early.discard(event.key)
-        early.difference_update(then.started)
+        early.difference_update(effects.started)
 
 
 MAY_FAIL_BY = (
@@ -123,10 +123,10 @@ def judge(world: World, asked: Asked) -> Iterator[str]:
     yield from left_over(world)
     yield from (f"job {id} is held, and nobody is there" for id in held(world))
     yield from _lost(world, asked)
-    graphs = Graphs(each.flow for each in world.flows.values())
-    loader = Loader(world.plain_store(), graphs, PlainCodec())
+    graphs = Graphs(graph for each in world.flows.values() for graph in each.flow.graphs)
+    runs = Runs(world.plain_store(), graphs, PlainCodec())
     for run in list(world.state.records.runs.values()):
-        yield from (f"run {run.id} of {run.flow}: {each}" for each in _run(world, loader, run))
+        yield from (f"run {run.id} of {run.flow}: {each}" for each in _run(world, runs, run))
         if run.status is RunStatus.CANCELLED and not _may_be_cancelled(asked, run):
             yield f"run {run.id} was cancelled, and nobody asked for it"
     for job in world.state.jobs.values():
@@ -155,7 +155,7 @@ def _lost(world: World, asked: Asked) -> Iterator[str]:
             yield f"job {id} was accepted, and is gone"
 
 
-def _run(world: World, loader: Loader, stored: StoredRun) -> Iterator[str]:
+def _run(world: World, runs: Runs, stored: StoredRun) -> Iterator[str]:
     place = stored.place
     state, records = world.state, world.state.records
     if stored.is_ended and (jobs := state.of_run.ids(place)):
@@ -163,13 +163,13 @@ def _run(world: World, loader: Loader, stored: StoredRun) -> Iterator[str]:
     if stored.is_ended and (waits := records.waits_of(place)):
         yield f"it is {stored.status}, and waits for {sorted(wait.key for wait in waits)}"
     try:
-        run = at_once(loader.load(*place))
+        run = at_once(runs.load(*place))
     except PerdureError as error:
         yield f"it cannot be loaded: {error}"
         return
     if run.state.status is not stored.status:
         yield f"its log says {run.state.status}, its row {stored.status}"
-    yield from _result(world, loader, run)
+    yield from _result(world, runs, run)
     log = [kept.event for kept in records.events[place]]
     yield from early_ends(run.id, run.graph, log)
     yield from forgotten_reports(run.id, log)
@@ -178,10 +178,10 @@ def _run(world: World, loader: Loader, stored: StoredRun) -> Iterator[str]:
         yield f"it failed, which it should not have: {failure.type}: {failure.message}"
 
 
-def _result(world: World, loader: Loader, run: CachedRun) -> Iterator[str]:
+def _result(world: World, runs: Runs, run: CachedRun) -> Iterator[str]:
     """Its outputs follow from its input and from each other."""
     refs = [*completed_refs(run).values(), 1, run.state.result_ref]
-    at_once(loader.read_values(run, [ref for ref in refs if ref]))
+    at_once(runs.read_values(run, [ref for ref in refs if ref]))
     nodes: dict[str, NodeRecord] = {
         node.id: node_record(run, node) for node in run.graph.nodes.values()
     }

@@ -22,11 +22,10 @@ from perdure import (
     Status,
     Worker,
 )
-from perdure.engine.cached_run import Graphs
-from perdure.engine.runs import Acting
+from perdure.engine.runs import Graphs, Runs
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
-from perdure.model.trigger import CancelAsked
+from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
 from perdure.worker.events import ClaimLost, JobStarted
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
@@ -212,8 +211,8 @@ class TestRetry:
         run = await client.submit(grandparent, 3, id="order-3")
         [former] = await run.children()
         # As when its worker fails it, and dies before it sees to the children.
-        acting = Acting(store, Graphs([grandparent]), PlainCodec())
-        await acting.act(client.namespace, RunId("order-3"), CancelAsked())
+        runs = Runs(store, Graphs(grandparent.graphs), PlainCodec())
+        await runs.apply(client.namespace, RunId("order-3"), CancelRun())
 
         await client.retry("order-3", by="ann")
 

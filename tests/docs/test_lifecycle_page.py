@@ -15,7 +15,7 @@ from perdure.errors import PerdureError
 from perdure.model.event import RunForked, RunSubmitted
 from perdure.model.graph import Graph
 from perdure.model.run import RunState
-from perdure.model.trigger import CancelAsked, Happening, PauseAsked, RetryAsked, UnpauseAsked
+from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trigger
 from perdure.model.wait import Report, ReportStatus
 from perdure.store.lifecycle import TRANSITIONS, Operation
 from tests.engine.drawing import graphs, worlds
@@ -96,12 +96,12 @@ class TestRuns:
     ) -> None:
         run = Played(graph, [1, 2], checks=False)
         driver = Driver(run, world, seed)
-        asks: list[Happening | None] = [
-            PauseAsked(),
-            UnpauseAsked(),
-            CancelAsked(),
-            CancelAsked(compensates=True),
-            RetryAsked(),
+        asks: list[Trigger | None] = [
+            PauseRun(),
+            ResumeRun(),
+            CancelRun(),
+            CancelRun(compensates=True),
+            RetryRun(),
             *[None] * 6,
         ]
         for asked in data.draw(st.lists(st.sampled_from(asks), max_size=30)):

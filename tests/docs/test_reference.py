@@ -17,7 +17,7 @@ from perdure.cli.logs import _LEVELS
 from perdure.cli.output import ExitCode
 from perdure.client.run_nodes import NodeRecord
 from perdure.client.run_records import EventRecord
-from perdure.model.event import Event, Then
+from perdure.model.event import Effects, Event
 from perdure.model.job import Status
 from perdure.store.postgres import address
 from perdure.store.sqlite import address as sqlite_address
@@ -135,7 +135,7 @@ class TestEvents:
         rows = EVENTS.table_under("Events of a run")
 
         assert {unquoted(row[0]): NAME.findall(row[1]) for row in rows} == {
-            kind_of_type(kind): list(kind.__struct_fields__) for kind in get_args(Event)
+            kind_of_type(kind): list(kind.__struct_encode_fields__) for kind in get_args(Event)
         }
 
     def test_everything_on_the_record_of_an_event_is_there(self) -> None:
@@ -147,7 +147,7 @@ class TestEvents:
     def test_everything_that_may_follow_from_an_event_is_there(self) -> None:
         [line] = [line for line in EVENTS.prose if line.startswith("`then` says")]
 
-        assert set(NAME.findall(line)) - {"then", "ref"} == set(Then.__struct_fields__)
+        assert set(NAME.findall(line)) - {"then", "ref"} == set(Effects.__struct_encode_fields__)
 
     def test_every_number_is_there(self) -> None:
         rows = EVENTS.table_under("Numbers")

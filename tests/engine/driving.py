@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 from perdure.engine import snapshot
@@ -20,22 +21,19 @@ from perdure.model.graph import (
     TaskNode,
 )
 from perdure.model.ids import Key, RunId
+from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import LiveKind, NodeStatus, RunStatus, Snapshot
 from perdure.model.trigger import (
-    Answered,
-    AttemptFailed,
     ChildEnded,
-    FailedForGood,
-    Finished,
-    Happening,
-    Paused,
-    Reported,
-    Signalled,
-    Skipped,
+    DecideApproval,
+    JobEnded,
+    ReportReceived,
+    SendSignal,
+    Trigger,
     WaitDue,
 )
 from perdure.model.wait import Report, ReportStatus
-from tests.engine.played import Played, decoded, encoded
+from tests.engine.played import Played, decoded, encoded, ended
 from tests.engine.worlds import NEVER_SENT, World, signals_to_send
 
 DECIDED = {NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.BLOCKED}
@@ -71,29 +69,29 @@ class Driver:
         if not self.run.state.is_ended:
             self.deliver(self.next_happening())
 
-    def next_happening(self) -> Happening:
+    def next_happening(self) -> Trigger:
         keys = sorted(self.run.live)
         choices = [key for key in keys if not self.waits(key)] + self.signals
         picked = self.chance.choice(choices)
         if picked in keys:
             return self._outcome(picked)
         self.signals.remove(picked)
-        return Signalled(name=picked, payload=encoded(self.world.payload(picked)))
+        return SendSignal(name=picked, payload=encoded(self.world.payload(picked)))
 
-    def deliver(self, happening: Happening) -> None:
+    def deliver(self, trigger: Trigger) -> None:
         nodes = self.run.nodes
-        self.run.happen(happening)
+        self.run.happen(trigger)
         for id, status in self.run.nodes.items():
             if id not in nodes and status is not NodeStatus.BLOCKED:
                 self._check_start(id)
-        if not _may_come_again(happening):
-            again = self.decided(happening)
-            assert again == ([], []), f"{happening} again"
+        if not _may_come_again(trigger):
+            again = self.decided(trigger)
+            assert again == ([], []), f"{trigger} again"
 
-    def decided(self, happening: Happening) -> tuple[list[Any], list[str]]:
+    def decided(self, trigger: Trigger) -> tuple[list[Any], list[str]]:
         """What would be decided about something, which does not happen."""
         run = self.run
-        decision, state = decide(run.graph, run.id, run.state, happening, run.log)
+        decision, state = decide(run.graph, run.id, run.state, trigger, run.log)
         assert decision.events or state == run.state
         return decision.events, decision.closes
 
@@ -107,7 +105,7 @@ class Driver:
         signal = getattr(self.run.graph.nodes[Key.parse(key).node], "signal", NEVER_SENT)
         return bool(signal != NEVER_SENT)
 
-    def _outcome(self, text: str) -> Happening:
+    def _outcome(self, text: str) -> Trigger:
         key = Key.parse(text)
         kind = self.run.live[text]
         node = self.run.graph.nodes[key.node]
@@ -118,30 +116,30 @@ class Driver:
             assert isinstance(body, FlowRef)
             return self._child_ended(key, self.world.graphs[body.name])
         if key.part in ("undo", "poll", "notify"):
-            return Finished(key=key, output=b"null")
+            return ended(text, Completed(output=b"null"))
         if not key.part and self._may_pause(node) and self.chance.random() < 0.2:
-            poll_ms = self.chance.choice([None, 1000])
-            return Paused(key=key, checkpoint=b'"here"', deadline_ms=5000, poll_ms=poll_ms)
+            poll = self.chance.choice([None, timedelta(seconds=1)])
+            outcome = Paused(checkpoint=b'"here"', deadline=timedelta(seconds=5), poll=poll)
+            return ended(text, outcome)
         if self.chance.random() < 0.1:
-            return AttemptFailed(key=key, attempt=1, failure=failure("once more"))
-        outcome = self.world.outcome(self.run.graph, text, node, self.run.inputs[text])
-        if outcome.error:
-            return FailedForGood(key=key, failure=failure(outcome.error))
-        if outcome.is_skipped:
-            return Skipped(key=key)
-        return Finished(
-            key=key, output=encoded(outcome.value), is_done=outcome.is_done, port=outcome.port
-        )
+            return ended(text, Retried(failure=failure("once more")))
+        result = self.world.outcome(self.run.graph, text, node, self.run.inputs[text])
+        if result.error:
+            return ended(text, Failed(failure=failure(result.error)))
+        if result.is_skipped:
+            return ended(text, Skipped())
+        completed = Completed(output=encoded(result.value), port=result.port)
+        return ended(text, completed, is_done=result.is_done)
 
-    def _end_of_wait(self, key: Key, node: Node) -> Happening:
+    def _end_of_wait(self, key: Key, node: Node) -> Trigger:
         if isinstance(node, ApprovalNode) and not key.part:
             decision = self.world.decision(self.run.graph, node)
             if decision:
-                return Answered(node=node.id, decision=decision, by="ann")
+                return DecideApproval(node=node.id, decision=decision, by="ann")
         elif key.text in self.run.state.pauses:
             status = self.chance.choice(list(ReportStatus))
             report = encoded(Report(status=status, progress=1))
-            return Reported(key=key, status=status, report=report, has_progress=True)
+            return ReportReceived(key=key, status=status, report=report, has_progress=True)
         return WaitDue(key=key)
 
     def _may_pause(self, node: Node) -> bool:
@@ -162,7 +160,7 @@ class Driver:
         held = dict(self.run.state.live)
         for key in held:
             outcome = self._outcome(key)
-            if not isinstance(outcome, Answered | Reported):  # which are kept for later
+            if not isinstance(outcome, DecideApproval | ReportReceived):  # which are kept for later
                 assert self.decided(outcome) == ([], [])
         if self.signals and self.chance.random() < 0.5:
             signal = self.signals.pop()
@@ -171,31 +169,37 @@ class Driver:
         self.run.unpause()
 
 
-def _may_come_again(happening: Happening) -> bool:
+def _may_come_again(trigger: Trigger) -> bool:
     """Whether the same once more means something else; who ends waits looks that it is not so."""
-    if isinstance(happening, WaitDue):
-        return happening.key.part == "remind"
-    return isinstance(happening, Signalled | AttemptFailed | Answered | Reported)
+    if isinstance(trigger, WaitDue):
+        return trigger.key.part == "remind"
+    return isinstance(trigger, SendSignal | DecideApproval | ReportReceived) or (
+        isinstance(trigger, JobEnded) and isinstance(trigger.outcome, Retried)
+    )
 
 
 def failure(message: str) -> Failure:
     return Failure(type="OSError", message=message)
 
 
-def nonsense(run: Played) -> list[Happening]:
+def nonsense(run: Played) -> list[Trigger]:
     """Outcomes that no live key of the run can have."""
-    found: list[Happening] = []
+    found: list[Trigger] = []
     for id in run.graph.nodes:
         texts = [id, f"{id}#1", f"{id}[0]", f"check:{id}#2", f"undo:{id}", "unknown"]
         texts += [f"poll:{id}", f"remind:{id}", f"notify:{id}", f"notify:{id}#1"]
         for text in texts:
             key, kind = Key.parse(text), run.live.get(text)
             if kind is not LiveKind.JOB:
-                found.append(Finished(key=key, output=b'"x"'))
-                found.append(FailedForGood(key=key, failure=failure("nonsense")))
-                found.append(AttemptFailed(key=key, attempt=1, failure=failure("nonsense")))
-                found.append(Paused(key=key, checkpoint=b"1"))
-                found.append(Skipped(key=key))
+                broken = failure("nonsense")
+                outcomes = (
+                    Completed(output=b'"x"'),
+                    Failed(failure=broken),
+                    Retried(failure=broken),
+                    Paused(checkpoint=b"1"),
+                    Skipped(),
+                )
+                found.extend(ended(text, outcome) for outcome in outcomes)
             if kind is not LiveKind.WAIT:
                 found.append(WaitDue(key=key))
             found.append(ChildEnded(key=key, run=RunId("x"), status=RunStatus.COMPLETED))

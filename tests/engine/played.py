@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from perdure.engine import snapshot
 from perdure.engine.decide import decide, fork, submit
-from perdure.engine.decision import Decision
+from perdure.engine.decider import Decision
 from perdure.engine.fold import fold
 from perdure.errors import ValueMissing
 from perdure.model.event import Event, Origin, Parent, decode_event, encode_event
 from perdure.model.failure import Failure
 from perdure.model.graph import FlowRef, Graph
 from perdure.model.ids import Key, RunId
+from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.model.trigger import (
-    Answered,
-    AttemptFailed,
-    CancelAsked,
+    CancelRun,
     ChildEnded,
-    FailedForGood,
-    Finished,
-    Happening,
-    MigrationAsked,
-    PauseAsked,
-    Paused,
-    Reported,
-    RetryAsked,
-    Signalled,
-    Skipped,
-    UnpauseAsked,
+    DecideApproval,
+    JobEnded,
+    MigrateRun,
+    PauseRun,
+    ReportReceived,
+    ResumeRun,
+    RetryRun,
+    SendSignal,
+    Trigger,
     WaitDue,
 )
 from perdure.model.wait import Report, ReportStatus
@@ -87,8 +85,8 @@ class Played:
         self.decision = Decision()
         self._take(submit(graph, self.id, encoded(input), self.log, aging_ms=60_000))
 
-    def happen(self, happening: Happening, graph: Graph | None = None) -> Decision:
-        decided = decide(graph or self.graph, self.id, self.state, happening, self.log)
+    def happen(self, trigger: Trigger, graph: Graph | None = None) -> Decision:
+        decided = decide(graph or self.graph, self.id, self.state, trigger, self.log)
         return self._take(decided)
 
     def _take(self, decided: tuple[Decision, RunState]) -> Decision:
@@ -121,14 +119,16 @@ class Played:
 
     # What jobs, waits and people bring
 
+    def end(self, key: str, outcome: Any, **details: Any) -> Decision:
+        return self.happen(ended(key, outcome, **details))
+
     def finish(
         self, key: str, output: Any = None, is_done: bool | None = None, *, port: str = ""
     ) -> Decision:
-        happening = Finished(key=Key.parse(key), output=encoded(output), is_done=is_done, port=port)
-        return self.happen(happening)
+        return self.end(key, Completed(output=encoded(output), port=port), is_done=is_done)
 
     def skip(self, key: str, reason: str = "") -> Decision:
-        return self.happen(Skipped(key=Key.parse(key), reason=reason))
+        return self.end(key, Skipped(reason=reason))
 
     def pause_body(
         self,
@@ -139,18 +139,17 @@ class Played:
         deadline_ms: int | None = None,
         poll_ms: int | None = None,
     ) -> Decision:
-        happening = Paused(
-            key=Key.parse(key),
+        outcome = Paused(
             checkpoint=encoded(checkpoint),
             name=name,
-            deadline_ms=deadline_ms,
-            poll_ms=poll_ms,
+            deadline=None if deadline_ms is None else timedelta(milliseconds=deadline_ms),
+            poll=None if poll_ms is None else timedelta(milliseconds=poll_ms),
         )
-        return self.happen(happening)
+        return self.end(key, outcome)
 
     def report(self, key: str, status: str, *, token: str = "", **fields: Any) -> Decision:
         report = Report(status=ReportStatus(status), **fields)
-        happening = Reported(
+        trigger = ReportReceived(
             key=Key.parse(key),
             status=report.status,
             report=encoded(report),
@@ -158,7 +157,7 @@ class Played:
             port=report.port,
             has_progress=report.progress is not None,
         )
-        return self.happen(happening)
+        return self.happen(trigger)
 
     def answer(
         self,
@@ -169,16 +168,14 @@ class Played:
         by: str | None = None,
         **options: Any,
     ) -> Decision:
-        happening = Answered(node=node, decision=decision, data=encoded(data), by=by, **options)
-        return self.happen(happening)
+        trigger = DecideApproval(node=node, decision=decision, data=encoded(data), by=by, **options)
+        return self.happen(trigger)
 
     def fail(self, key: str, message: str = "broken") -> Decision:
-        return self.happen(FailedForGood(key=Key.parse(key), failure=failure(message)))
+        return self.end(key, Failed(failure=failure(message)))
 
     def attempt_failed(self, key: str, attempt: int = 1) -> Decision:
-        return self.happen(
-            AttemptFailed(key=Key.parse(key), attempt=attempt, failure=failure("once more"))
-        )
+        return self.end(key, Retried(failure=failure("once more")), attempt=attempt)
 
     def due(self, key: str, late_ms: int = 0) -> Decision:
         return self.happen(WaitDue(key=Key.parse(key), late_ms=late_ms))
@@ -198,24 +195,24 @@ class Played:
         )
 
     def signal(self, name: str, payload: Any = None, by: str | None = None) -> Decision:
-        return self.happen(Signalled(name=name, payload=encoded(payload), by=by))
+        return self.happen(SendSignal(name=name, payload=encoded(payload), by=by))
 
     def pause(self, reason: str | None = None, by: str | None = None) -> Decision:
-        return self.happen(PauseAsked(reason=reason, by=by))
+        return self.happen(PauseRun(reason=reason, by=by))
 
     def unpause(self, by: str | None = None) -> Decision:
-        return self.happen(UnpauseAsked(by=by))
+        return self.happen(ResumeRun(by=by))
 
     def cancel(self, *, compensates: bool = False, reason: str | None = None) -> Decision:
-        return self.happen(CancelAsked(reason=reason, by="ops", compensates=compensates))
+        return self.happen(CancelRun(reason=reason, by="ops", compensates=compensates))
 
     def retry(self) -> Decision:
-        return self.happen(RetryAsked(by="ops"))
+        return self.happen(RetryRun(by="ops"))
 
     def migrate(self, to: Graph) -> Decision:
         """Go on in another version."""
         decision = self.happen(
-            MigrationAsked(to=FlowRef(name=to.name, version=to.version), by="ops"), to
+            MigrateRun(to=FlowRef(name=to.name, version=to.version), by="ops"), to
         )
         self.graph = to
         return decision
@@ -270,6 +267,10 @@ class Played:
     def outputs(self) -> dict[str, Any]:
         """Of the nodes that are completed."""
         return {id: self.output(id) for id, status in self.nodes.items() if status == "completed"}
+
+
+def ended(key: str, outcome: Any, attempt: int = 1, is_done: bool | None = None) -> JobEnded:
+    return JobEnded(key=Key.parse(key), attempt=attempt, outcome=outcome, is_done=is_done)
 
 
 PARENT = Parent(run=RunId("parent"), key="child")

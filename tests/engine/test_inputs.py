@@ -238,7 +238,7 @@ class TestFilteredSignals:
         run.signal("go", {"order": 7, "paid": True})
 
         assert run.inputs["end"] == {"order": 7, "paid": True}
-        assert dict(run.state.mail) == {"go": (2, 3)}
+        assert dict(run.state.signals) == {"go": (2, 3)}
 
     def test_a_payload_that_is_no_object_has_no_properties(self) -> None:
         first = {"property": "0", "op": "eq", "value": "x"}

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine.migration import differences
 from perdure.errors import RunEnded
-from perdure.model.event import Arrival, RunMigrated, Then
+from perdure.model.event import EdgeCounts, Effects, RunMigrated
 from perdure.model.graph import ApprovalNode, Check, FlowRef, Graph, Node, TaskNode
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
 from tests.engine.graphs import (
@@ -212,12 +212,12 @@ class TestMigrating:
         nodes = task("a"), task("b"), task("c"), task("join", gathers=True)
         run = Played(graph(*nodes, edges="a join, b join"))
         run.finish("a", "A")
-        assert dict(run.state.arrived) == {"join": (1, 1, 0)}
+        assert dict(run.state.edge_counts) == {"join": (1, 1, 0)}
         new = graph(*nodes, edges="b join, c join")
         assert told(run, new) == ()
         run.migrate(new)
 
-        assert dict(run.state.arrived) == {}
+        assert dict(run.state.edge_counts) == {}
         run.finish("b", "B")
         run.finish("c", "C")
         assert run.inputs["join"] == {"b": "B", "c": "C"}
@@ -228,12 +228,12 @@ class TestMigrating:
         run.finish("a")
         run.migrate(graph(*nodes, edges="a join, b join, a far, join far"))
 
-        arrived = (
-            Arrival(node="join", decided=1, active=1),
-            Arrival(node="far", decided=1, active=1),
+        counts = (
+            EdgeCounts(node="join", decided=1, active=1),
+            EdgeCounts(node="far", decided=1, active=1),
         )
         [event] = [each for each in run.log.events if isinstance(each, RunMigrated)]
-        assert event.then == Then(arrived=arrived)
+        assert event.effects == Effects(edge_counts=counts)
 
     def test_what_is_ready_in_the_new_version_starts(self) -> None:
         nodes = task("a"), signal("s"), task("end")
@@ -282,7 +282,7 @@ class TestMigrating:
         run.unpause()
         assert run.live == {"s": WAIT, "b": JOB, "c": JOB}
         assert (run.inputs["b"], run.inputs["c"]) == ("A", 1)
-        assert not run.state.arrived
+        assert not run.state.edge_counts
 
     def test_a_map_goes_on_where_it_was(self) -> None:
         run = Played(chain(mapped("m", concurrency=1), task("old")), [1, 2, 3])

@@ -6,9 +6,9 @@ import pytest
 
 from perdure.engine.decide import submit
 from perdure.errors import InvalidInput, RunEnded, RunNotPaused, RunNotRetryable
-from perdure.model.event import Origin, RunForked, Then
+from perdure.model.event import Effects, Origin, RunForked
 from perdure.model.run import LiveKind, NodeStatus, RunStatus
-from perdure.model.trigger import CancelAsked, PauseAsked, Signalled, UnpauseAsked
+from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, SendSignal
 from tests.engine.graphs import (
     CHILD,
     chain,
@@ -110,10 +110,10 @@ class TestPause:
         run.finish("a")
 
         for act in (
-            PauseAsked(),
-            UnpauseAsked(),
-            CancelAsked(),
-            Signalled(name="go", payload=b"1"),
+            PauseRun(),
+            ResumeRun(),
+            CancelRun(),
+            SendSignal(name="go", payload=b"1"),
         ):
             with pytest.raises(RunEnded, match="it is completed"):
                 run.happen(act)
@@ -310,7 +310,7 @@ class TestFork:
         assert other.live == {"b": JOB}
         assert other.inputs == {"b": "did a"}
         assert other.log.events[-1] == RunForked(
-            origin=Origin(run=run.id, number=2), then=Then(started=("b",))
+            origin=Origin(run=run.id, number=2), effects=Effects(started=("b",))
         )
         other.finish("b")
         other.finish("c", "otherwise")

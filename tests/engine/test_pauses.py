@@ -8,9 +8,8 @@ import pytest
 
 from perdure.engine.fold import TOKENS_MAX
 from perdure.errors import InvalidInput, NodeNotFound, NodeNotWaiting, RunEnded
-from perdure.model.ids import Key
+from perdure.model.outcome import Retried
 from perdure.model.run import LiveKind, NewWait, RunStatus, WaitKind
-from perdure.model.trigger import AttemptFailed
 from tests.engine.graphs import chain, graph, loop, mapped, route, signal, task
 from tests.engine.played import Played, failure
 
@@ -57,7 +56,7 @@ class TestPausing:
         run.finish("a", "done")
         assert run.inputs["b"] == "done"
         assert not run.state.pauses
-        assert not run.state.early
+        assert not run.state.early_reports
 
     def test_may_pause_again_and_remembers_every_pause(self) -> None:
         run = paused()
@@ -244,7 +243,7 @@ class TestReports:
 
         assert run.live == {"a": JOB}
         assert run.resumptions["a"]["pauses"][0]["report"]["result"] == 1
-        assert not run.state.early
+        assert not run.state.early_reports
 
 
 class TestDeadlines:
@@ -398,11 +397,11 @@ class TestTryingAgain:
             run.report("a", "failed")
             run.attempt_failed("a")
             run.pause_body("a")
-            assert run.state.retried["a"] == expected
+            assert run.state.external_failures["a"] == expected
         run.report("a", "completed")
         run.finish("a")
 
-        assert not run.state.retried
+        assert not run.state.external_failures
 
     def test_an_error_after_a_good_report_goes_on_from_it(self) -> None:
         run = paused()
@@ -410,15 +409,11 @@ class TestTryingAgain:
         run.attempt_failed("a")
 
         assert len(run.state.pauses["a"]) == 1
-        assert not run.state.retried
+        assert not run.state.external_failures
 
     def test_what_only_asks_for_another_time_keeps_its_report(self) -> None:
         run = paused()
         run.report("a", "failed")
-        run.happen(
-            AttemptFailed(
-                key=Key.parse("a"), attempt=1, failure=failure("later"), is_postponed=True
-            )
-        )
+        run.end("a", Retried(failure=failure("later"), is_postponed=True))
 
         assert len(run.state.pauses["a"]) == 1

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from perdure.engine.cached_run import CachedRun, Graphs, RunValues
-from perdure.engine.plan import Place, Plan
-from perdure.flows.built import BuiltFlow
+from perdure.engine.cached_run import CachedRun, RunValues
+from perdure.engine.plan import Plan, PlanContext
+from perdure.engine.runs import Graphs
 from perdure.model.failure import Failure
-from perdure.model.ids import JobId, Key
+from perdure.model.ids import JobId
 from perdure.model.job import Claim
-from perdure.model.outcome import Retried
+from perdure.model.outcome import Failed, Retried
 from perdure.model.payload import PlainCodec
 from perdure.model.run import Ends, Run
-from perdure.model.trigger import AttemptFailed, FailedForGood, MigrationAsked
+from perdure.model.trigger import MigrateRun
 from tests.engine.graphs import chain, graph, mapped, signal, task
-from tests.engine.played import Played
+from tests.engine.played import Played, ended
 
 CODEC = PlainCodec()
 FAILURE = Failure(type="builtins.OSError", message="the line is busy")
@@ -45,15 +45,15 @@ def test_what_a_new_version_starts_belongs_to_that_version() -> None:
     played.finish("a", 1)
     new = graph(task("a"), signal("s"), task("audit"), edges="a s, a audit")
     run = cached(played)
-    plan = Plan(run, Place("default", Graphs([BuiltFlow(new.definition, {}, {})]), CODEC))
+    plan = Plan(run, PlanContext("default", Graphs([new]).known, CODEC))
 
-    plan.happen(MigrationAsked(to=new.ref))
-    commit, _ = plan.commit()
+    plan.apply(MigrateRun(to=new.ref))
+    plan.build()
     plan.done()
 
-    [job] = commit.jobs
+    [job] = plan.commit.jobs
     assert (job.lane.task, job.lane.flow) == ("audit", new.text)
-    assert (commit.version, run.graph.version) == (new.version, new.version)
+    assert (plan.commit.version, run.graph.version) == (new.version, new.version)
 
 
 class TestAJobThatIsToBeTriedAgain:
@@ -76,12 +76,10 @@ class TestAJobThatIsToBeTriedAgain:
 
     def settled_together(self, played: Played, again: str, for_good: str) -> dict[str, object]:
         """One commit: an attempt at one key is to be repeated, another one failed for good."""
-        plan = Plan(cached(played), Place("default", Graphs(), CODEC))
+        plan = Plan(cached(played), PlanContext("default", Graphs().known, CODEC))
         claims = {key: Claim(id=JobId(key), epoch=1) for key in (again, for_good)}
         retried = Retried(failure=FAILURE, delay=timedelta(seconds=1))
-        failed = AttemptFailed(key=Key.parse(again), attempt=1, failure=FAILURE)
-        plan.settle(claims[again], failed, repeats=retried, picks=lambda _: False)
-        ended = FailedForGood(key=Key.parse(for_good), failure=FAILURE)
-        plan.settle(claims[for_good], ended, repeats=None, picks=lambda _: False)
-        commit, _ = plan.commit()
-        return {str(each.claim.id): each.then for each in commit.settlements}
+        plan.settle(claims[again], ended(again, retried), lambda _: False)
+        plan.settle(claims[for_good], ended(for_good, Failed(failure=FAILURE)), lambda _: False)
+        plan.build()
+        return {str(each.claim.id): each.then for each in plan.commit.settlements}

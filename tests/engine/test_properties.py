@@ -13,12 +13,12 @@ from perdure.errors import PerdureError
 from perdure.model.graph import Definition, Edge, Graph, ports_of
 from perdure.model.run import NodeStatus, RunStatus
 from perdure.model.trigger import (
-    CancelAsked,
-    Happening,
-    PauseAsked,
-    RetryAsked,
-    Signalled,
-    UnpauseAsked,
+    CancelRun,
+    PauseRun,
+    ResumeRun,
+    RetryRun,
+    SendSignal,
+    Trigger,
 )
 from tests.engine.drawing import graphs, worlds
 from tests.engine.driving import Driver, check_snapshots, ends_of, nonsense, result_of
@@ -96,8 +96,8 @@ class TestNonsense:
     ) -> None:
         driver = Driver(Played(graph, input), world, seed)
         while True:
-            for happening in nonsense(driver.run):
-                assert driver.decided(happening) == ([], []), happening
+            for trigger in nonsense(driver.run):
+                assert driver.decided(trigger) == ([], []), trigger
             if driver.run.state.is_ended:
                 break
             driver.step()
@@ -109,14 +109,14 @@ class TestNonsense:
     ) -> None:
         run = Played(graph, input)
         driver = Driver(run, world, seed)
-        asks: list[Happening] = [
-            PauseAsked(),
-            UnpauseAsked(),
-            CancelAsked(),
-            CancelAsked(compensates=True),
-            RetryAsked(),
-            Signalled(name="s", payload=b"1"),
-            Signalled(name="unknown", payload=b"1"),
+        asks: list[Trigger] = [
+            PauseRun(),
+            ResumeRun(),
+            CancelRun(),
+            CancelRun(compensates=True),
+            RetryRun(),
+            SendSignal(name="s", payload=b"1"),
+            SendSignal(name="unknown", payload=b"1"),
         ]
         for asked in data.draw(st.lists(st.sampled_from([None, None, *asks]), max_size=30)):
             if asked is None:

@@ -48,24 +48,24 @@ class TestSignals:
         run.signal("go", {"ok": True})
         assert run.decision.closes == ["s"]
         assert run.inputs["end"] == {"ok": True}
-        assert not run.state.mail
+        assert not run.state.signals
 
     def test_a_signal_that_came_before_is_kept(self) -> None:
         run = Played(chain(task("a"), signal("s"), task("end")))
         run.signal("go", 1)
-        assert dict(run.state.mail) == {"go": (2,)}
+        assert dict(run.state.signals) == {"go": (2,)}
 
         run.finish("a")
         assert run.inputs["end"] == 1
         assert run.decision.waits == []
-        assert not run.state.mail
+        assert not run.state.signals
 
     def test_one_of_another_name_is_kept_too(self) -> None:
         run = Played(chain(signal("s"), task("end")))
         run.signal("other", 1)
 
         assert run.live == {"s": WAIT}
-        assert dict(run.state.mail) == {"other": (2,)}
+        assert dict(run.state.signals) == {"other": (2,)}
 
     def test_signals_are_taken_in_the_order_in_which_they_came(self) -> None:
         run = Played(chain(task("a"), signal("s1"), signal("s2"), task("end")))
@@ -129,7 +129,7 @@ class TestSignals:
         run.signal("go", 1)
 
         assert run.live == {"end": JOB}
-        assert dict(run.state.mail) == {"go": (3,)}
+        assert dict(run.state.signals) == {"go": (3,)}
 
     def test_one_without_a_timeout_is_never_due(self) -> None:
         run = Played(chain(signal("s"), task("end")))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, RunStatus, task
-from perdure.engine.cached_run import Graphs
-from perdure.engine.runs import Loader
+from perdure.engine.runs import Graphs, Runs
 from perdure.flows.built import BuiltFlow
 from perdure.model.payload import PlainCodec
 from perdure.model.run import CommitResult, CommitState, LoadedRun, RunCommit, Snapshot
@@ -73,8 +72,8 @@ class TestLong:
             async for event in run.watch():
                 if event.status is RunStatus.WAITING:
                     break
-        loader = Loader(store, Graphs([built]), PlainCodec())
-        before = (await loader.load("default", run.id)).state
+        runs = Runs(store, Graphs(built.graphs), PlainCodec())
+        before = (await runs.load("default", run.id)).state
         loaded = await load(store, run.id)
         assert loaded.snapshot is not None
         wrong = Snapshot(number=loaded.run.number, data=loaded.snapshot.data)
@@ -88,7 +87,7 @@ class TestLong:
             snapshot=wrong,
         )
         assert (await store.runs.commit([step])).results == [CommitResult(state=CommitState.DONE)]
-        after = (await loader.load("default", run.id)).state
+        after = (await runs.load("default", run.id)).state
         await run.signal("go", 8)
 
         assert after == before

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.model.graph import DefaultAnswer, Escalation
-from perdure.model.ids import Key
-from perdure.model.trigger import Finished
+from perdure.model.outcome import Completed
 from tests.engine.graphs import approval, call, chain, graph, loop, mapped, named, signal, task
 from tests.engine.played import Played
 
@@ -93,7 +92,7 @@ def reported() -> Played:
     run.fail("poll:a", "not reachable")
     run.due("poll:a")
     run.finish("poll:a", {"status": "completed", "result": [5], "port": "far"})
-    run.happen(Finished(key=Key.parse("a"), output=b"[5, 6]", port="far", warnings=("no total",)))
+    run.end("a", Completed(output=b"[5, 6]", port="far", warnings=("no total",)))
     run.report("a", "failed", error="too late", port="far")
     run.pause_body("m[1]", "item")
     run.finish("m[0]", 0)

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 from perdure.engine.decide import decide, submit
-from perdure.engine.decision import Decision, Schedule, StartChild
+from perdure.engine.decider import Decision, Schedule, StartChild
 from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
 from perdure.model.graph import LoopNode
 from perdure.model.ids import Key, RunId
+from perdure.model.outcome import Completed, Failed
 from perdure.model.run import NewWait, RunState, RunStatus, WaitKind
-from perdure.model.trigger import ChildEnded, FailedForGood, Finished, Happening, Signalled, WaitDue
+from perdure.model.trigger import ChildEnded, JobEnded, SendSignal, Trigger, WaitDue
 
 
 class Driven:
@@ -58,8 +59,8 @@ class Driven:
         assert self.state.failure is not None
         return self.state.failure
 
-    def _happen(self, happening: Happening) -> None:
-        decision, self.state = decide(self.flow.graph, self.id, self.state, happening, self)
+    def _happen(self, trigger: Trigger) -> None:
+        decision, self.state = decide(self.flow.graph, self.id, self.state, trigger, self)
         self._take(decision)
 
     def _take(self, decision: Decision) -> None:
@@ -71,7 +72,7 @@ class Driven:
         self._pending.extend(wait for wait in decision.waits if wait.kind is not WaitKind.CHILD)
         self._pending.extend(decision.children)
 
-    def _next(self, pending: Schedule | NewWait | StartChild) -> Happening:
+    def _next(self, pending: Schedule | NewWait | StartChild) -> Trigger:
         match pending:
             case Schedule():
                 return self._execute(pending)
@@ -79,11 +80,11 @@ class Driven:
                 return self._child(pending)
             case NewWait(kind=WaitKind.SIGNAL, name=name) if name in self._signals:
                 payload = msgspec.json.encode(self._signals[name])
-                return Signalled(name=name, payload=payload)
+                return SendSignal(name=name, payload=payload)
             case _:
                 return WaitDue(key=Key.parse(pending.key))
 
-    def _execute(self, schedule: Schedule) -> Happening:
+    def _execute(self, schedule: Schedule) -> Trigger:
         self.calls.append(schedule.key.text)
         task = self.flow.tasks[schedule.call.task]
         arguments = [msgspec.json.decode(schedule.input)] if schedule.call.takes_input else []
@@ -91,14 +92,16 @@ class Driven:
             output = msgspec.json.encode(task(*arguments))
         except Exception as error:
             failure = Failure(type=type(error).__name__, message=str(error))
-            return FailedForGood(key=schedule.key, failure=failure)
+            return JobEnded(key=schedule.key, attempt=1, outcome=Failed(failure=failure))
         is_done = None
         node = self.flow.graph.nodes[schedule.key.node]
         if isinstance(node, LoopNode) and not schedule.key.part:
             is_done = self.flow.tasks[node.check.task](msgspec.json.decode(output))
-        return Finished(key=schedule.key, output=output, is_done=is_done)
+        return JobEnded(
+            key=schedule.key, attempt=1, outcome=Completed(output=output), is_done=is_done
+        )
 
-    def _child(self, start: StartChild) -> Happening:
+    def _child(self, start: StartChild) -> Trigger:
         child = Driven(
             self.flow.flows[start.flow.text],
             msgspec.json.decode(start.input),

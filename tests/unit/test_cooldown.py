@@ -8,10 +8,10 @@ import pytest
 
 from perdure.engine.fold import fold
 from perdure.model.event import (
+    Effects,
     NewEvent,
     RunSkipped,
     RunSubmitted,
-    Then,
     decode_event,
     encode_event,
 )
@@ -26,7 +26,7 @@ NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 def run(cooldown: timedelta | None = HOUR) -> NewRun:
     submitted = RunSubmitted(
-        flow="orders", version="v1", aging_ms=5, then=Then(waiting=("rest",)), replaced=True
+        flow="orders", version="v1", aging_ms=5, effects=Effects(waiting=("rest",)), replaced=True
     )
     return NewRun(
         id=RunId("order-2"),

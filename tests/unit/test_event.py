@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import EventLogCorrupt, UnknownEvent
-from perdure.model.event import NodeCompleted, Then, decode_event, encode_event
+from perdure.model.event import Effects, NodeCompleted, decode_event, encode_event
 from perdure.model.ids import RunId
 
 RUN = RunId("order-3")
 
 
 def test_comes_back_as_it_was_written() -> None:
-    event = NodeCompleted(node="charge", port="paid", iteration=2, then=Then(started=("ship",)))
+    event = NodeCompleted(
+        node="charge", port="paid", iteration=2, effects=Effects(started=("ship",))
+    )
 
     assert decode_event(RUN, 4, encode_event(event)) == event
 

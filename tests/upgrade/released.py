@@ -48,6 +48,8 @@ WRITTEN = (
     RunSummary,
 )
 """What is written as JSON into rows, and read by the code of later versions."""
+FORMER_NAMES = {"EdgeCounts": "Arrival", "Effects": "Then"}
+"""Classes without a tag that were renamed: their names are in no row."""
 
 _CATALOGUE = """
 SELECT 'column ' || table_name || '.' || column_name || ' ' || data_type || ' '
@@ -115,10 +117,13 @@ async def schema(url: str) -> str:
 def fields() -> dict[str, dict[str, Any]]:
     """By kind of value: what each field is, and whether old data may lack it."""
     _, components = msgspec.json.schema_components(WRITTEN, ref_template="{name}")
-    return {
-        kind: dict(_fields(found)) if "properties" in found else {"": _bare(found)}
-        for kind, found in sorted(components.items())
+    found = {
+        FORMER_NAMES.get(kind, kind): dict(_fields(each))
+        if "properties" in each
+        else {"": _bare(each)}
+        for kind, each in components.items()
     }
+    return dict(sorted(found.items()))
 
 
 def _fields(component: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -129,6 +134,8 @@ def _fields(component: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _bare(found: Any) -> Any:
     """Without what is for readers only, and without defaults, which only new values get."""
+    if isinstance(found, dict) and "$ref" in found:
+        return {"$ref": FORMER_NAMES.get(found["$ref"], found["$ref"])}
     if isinstance(found, dict):
         left_out = ("description", "title", "default", "discriminator")
         return {key: _bare(each) for key, each in found.items() if key not in left_out}

@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from perdure.model import event as events
-from perdure.model.event import Parent, Then
+from perdure.model.event import Effects, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import NodeRef, Status
 from perdure.model.limit import LimitRule
@@ -183,11 +183,11 @@ def write_after_the_end(broken: Broken) -> None:
 
 
 def retry_what_was_completed(broken: Broken) -> None:
-    broken.append("chain", events.RunRetried(then=Then()))
+    broken.append("chain", events.RunRetried(effects=Effects()))
 
 
 def retry_what_goes_on(broken: Broken) -> None:
-    broken.append("sleeping", events.RunRetried(then=Then()))
+    broken.append("sleeping", events.RunRetried(effects=Effects()))
 
 
 def fork_from_elsewhere(broken: Broken) -> None:

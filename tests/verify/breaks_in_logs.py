@@ -8,7 +8,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from perdure.model import event as events
-from perdure.model.event import Then
+from perdure.model.event import Effects
 from perdure.model.ids import JobId
 from perdure.model.run import LoadedRun, RunStatus
 from perdure.store.contract import EventsAfter
@@ -92,14 +92,14 @@ def start_a_key_twice(broken: Broken) -> None:
     number = broken.find("chain", events.NodeCompleted)
     completed = broken.event("chain", number)
     assert isinstance(completed, events.NodeCompleted)
-    twice = Then(started=(*completed.then.started, *completed.then.started))
-    broken.rewrite("chain", number, replace(completed, then=twice))
+    twice = Effects(started=(*completed.effects.started, *completed.effects.started))
+    broken.rewrite("chain", number, replace(completed, effects=twice))
 
 
 def start_a_key_of_a_live_run_twice(broken: Broken) -> None:
     submitted = broken.event("queued", 1)
     assert isinstance(submitted, events.RunSubmitted)
-    broken.rewrite("queued", 1, replace(submitted, then=Then(started=("n", "n"))))
+    broken.rewrite("queued", 1, replace(submitted, effects=Effects(started=("n", "n"))))
 
 
 def commit_one_execution_in_two_events(broken: Broken) -> None:
@@ -114,7 +114,7 @@ def start_what_is_under_way(broken: Broken) -> None:
     under_way = broken.event("mapped", broken.find("mapped", events.ItemCompleted, 1))
     assert isinstance(done, events.ItemCompleted)
     assert isinstance(under_way, events.ItemCompleted)
-    broken.rewrite("mapped", first, replace(done, then=Then(started=(under_way.key,))))
+    broken.rewrite("mapped", first, replace(done, effects=Effects(started=(under_way.key,))))
 
 
 def have_two_jobs_of_a_key(broken: Broken) -> None:

@@ -24,7 +24,7 @@ def leave_a_node_out(broken: Broken) -> None:
     assert isinstance(last, events.RunCompleted)
     log = broken.log("chain")
     del log[2]
-    broken.rewrite("chain", 2, replace(first, then=events.NOTHING))
+    broken.rewrite("chain", 2, replace(first, effects=events.NOTHING))
     log[2] = replace(log[2], event=replace(log[2].event, number=3))
     broken.rewrite("chain", 3, replace(last, ref=2))
     broken.change_run("chain", number=3)
@@ -38,8 +38,8 @@ def give_the_output_of_another_node(broken: Broken) -> None:
 def start_what_does_not_follow(broken: Broken) -> None:
     event = broken.event("mapped", 1)
     assert isinstance(event, events.RunSubmitted)
-    fewer = replace(event.then, mapped=(("m", 2),), started=event.then.started[:2])
-    broken.rewrite("mapped", 1, replace(event, then=fewer))
+    fewer = replace(event.effects, mapped=(("m", 2),), started=event.effects.started[:2])
+    broken.rewrite("mapped", 1, replace(event, effects=fewer))
 
 
 def gather_other_items(broken: Broken) -> None:

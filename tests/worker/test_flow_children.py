@@ -19,7 +19,7 @@ from perdure import (
     RunStatus,
     task,
 )
-from perdure.model.trigger import CancelAsked
+from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon, until
@@ -287,5 +287,5 @@ async def cancel_alone(
     client: AsyncClient, run: AsyncRunHandle, *, compensates: bool = False
 ) -> None:
     """Cancel a run, and do nothing about its children."""
-    acting = await client._acts.acting()
-    await acting.act("default", run.id, CancelAsked(reason="stop", compensates=compensates))
+    runs = await client._acts.runs()
+    await runs.apply("default", run.id, CancelRun(reason="stop", compensates=compensates))

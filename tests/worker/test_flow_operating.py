@@ -20,8 +20,7 @@ from perdure import (
     RunStatus,
     task,
 )
-from perdure.engine.cached_run import Graphs
-from perdure.engine.runs import Loader
+from perdure.engine.runs import Graphs, Runs
 from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
@@ -298,13 +297,13 @@ class TestReplacing:
         self, client: AsyncClient, store: Store
     ) -> None:
         flow = Flow("mail").wait_for_signal("first").wait_for_signal("second").build()
-        loader = Loader(store, Graphs([flow]), PlainCodec())
+        runs = Runs(store, Graphs(flow.graphs), PlainCodec())
         run = await client.submit(flow, id="r")
-        known = await loader.load("default", run.id)
+        known = await runs.load("default", run.id)
         await client.submit(flow, id="r", on_conflict="terminate_existing")
         await client.signal("r", "second")  # so that it has more events than were known
 
-        assert await loader.catch_up([known]) == []
+        assert await runs.catch_up([known]) == []
 
 
 async def test_runs_of_two_namespaces_do_not_meet(

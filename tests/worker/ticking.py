@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from perdure import AsyncClient, ScheduleRecord
-from perdure.engine.cached_run import Graphs
-from perdure.engine.runs import Acting
-from perdure.engine.ticks import Ticking
+from perdure.engine.runs import Graphs, Runs
+from perdure.engine.ticks import ScheduleTicker
 from perdure.model.payload import PlainCodec
 from perdure.model.schedule import Schedule
 from perdure.store.contract import Store
@@ -13,10 +12,9 @@ from perdure.store.contract import Store
 NAMESPACE = "default"
 
 
-def ticking_at(store: Store) -> Ticking:
+def ticking_at(store: Store) -> ScheduleTicker:
     """What a worker without any code has to see to schedules."""
-    graphs, codec = Graphs(), PlainCodec()
-    return Ticking(store, Acting(store, graphs, codec), graphs, codec)
+    return ScheduleTicker(Runs(store, Graphs(), PlainCodec()))
 
 
 async def tick(store: Store) -> int:

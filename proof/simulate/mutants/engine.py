@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from perdure.engine import approvals, completion, decide, external_waits, fold, run_commands
 from perdure.engine.completion import complete
-from perdure.engine.decider import Deciding
-from perdure.engine.run_view import Reading
+from perdure.engine.decider import Decider
+from perdure.engine.run_view import RunView
 from perdure.model.event import NodeReported
 from perdure.model.graph import ORDINARY
 from perdure.model.job import HELD
@@ -307,7 +307,7 @@ def _outcome_lost() -> list[Change]:
 
 @mutant("a signal that a node took is still there for the next")
 def _signal_taken_twice() -> list[Change]:
-    return [(fold, "_taken", lambda mail, ref: mail)]
+    return [(fold, "_taken", lambda signals, ref: signals)]
 
 
 @mutant("a report that comes before the pause is forgotten")
@@ -316,8 +316,8 @@ def _early_report_dropped() -> list[Change]:
 
     def forgetting(state: Any, event: Any, changes: Any) -> None:
         reported(state, event, changes)
-        if event.key not in event.then.started:
-            changes.pop("early", None)
+        if event.key not in event.effects.started:
+            changes.pop("early_reports", None)
 
     return [(fold, "_FOLDS", {**fold._FOLDS, NodeReported: forgetting})]
 
@@ -340,16 +340,15 @@ def _ended_not_refused() -> list[Change]:
 
 @mutant("a retry starts completed nodes again")
 def _retry_restarts_completed() -> list[Change]:
-    def reopening(deciding: Deciding, event: Any, anew: Any = ()) -> None:
+    def reopening(d: Decider, afresh: Any = ()) -> None:
         again = {
             id: replace(node, status=NodeStatus.FAILED)
             if node.status is NodeStatus.COMPLETED
             else node
-            for id, node in deciding.state.nodes.items()
+            for id, node in d.state.nodes.items()
         }
-        before = deciding.state
-        deciding.state = replace(before, nodes=before.nodes.update(again))
-        reopen(deciding, event, anew)
+        d.view.state = replace(d.state, nodes=d.state.nodes.update(again))
+        reopen(d, afresh)
 
     reopen = run_commands.reopen
     return [(run_commands, "reopen", reopening)]
@@ -357,27 +356,27 @@ def _retry_restarts_completed() -> list[Change]:
 
 @mutant("a cancel leaves what is live")
 def _cancel_clears_nothing() -> list[Change]:
-    give_up = Deciding.give_up
+    give_up = Decider.give_up
 
-    def keeping(self: Deciding) -> None:
+    def keeping(self: Decider) -> None:
         give_up(self)
         self.decision.clears = False
 
-    return [(Deciding, "give_up", keeping)]
+    return [(Decider, "give_up", keeping)]
 
 
 @mutant("a signal counts for a node that waits for another one")
 def _filter_ignored() -> list[Change]:
-    return [(Reading, "accepts", lambda self, where, number: True)]
+    return [(RunView, "accepts", lambda self, where, number: True)]
 
 
 @mutant("the outputs of a map come in the wrong order")
 def _items_out_of_order() -> list[Change]:
-    def mixed(self: Reading, progress: Any) -> bytes:
+    def mixed(self: RunView, progress: Any) -> bytes:
         refs = [progress.refs[number] for number in reversed(range(progress.count))]
         return msgspec.json.encode(self.json_of(refs))
 
-    return [(Reading, "gathered_items", mixed)]
+    return [(RunView, "gathered_items", mixed)]
 
 
 @mutant("what waits for a time is due at once")
@@ -389,21 +388,20 @@ def _due_at_once() -> list[Change]:
 def _signal_leaves_its_wait() -> list[Change]:
     deliver = run_commands.deliver
 
-    def leaving(deciding: Deciding, names: Any) -> None:
-        deliver(deciding, names)
-        deciding.decision.closes.clear()
+    def leaving(d: Decider, names: Any) -> None:
+        deliver(d, names)
+        d.decision.closes.clear()
 
     return [(run_commands, "deliver", leaving), (decide, "deliver", leaving)]
 
 
 @mutant("what was undone once is undone again")
 def _undone_twice() -> list[Change]:
-    def undone(deciding: Deciding, id: str, failure: Any) -> None:
-        left = deciding.state.undoes[deciding.state.undoes.index(id) :]
+    def undone(d: Decider, id: str, failure: Any) -> None:
+        left = d.state.undoes[d.state.undoes.index(id) :]
         if len(left) > 1:
-            state = replace(deciding.state, undoes=(*left[:1], *left))
-            deciding.state = state
-        ended(deciding, id, failure)
+            d.view.state = replace(d.state, undoes=(*left[:1], *left))
+        ended(d, id, failure)
 
     ended = completion.undone
     return [(decide, "undone", undone)]
@@ -411,11 +409,11 @@ def _undone_twice() -> list[Change]:
 
 @mutant("a pause whose time is over goes on and is waited for all the same")
 def _pause_not_closed() -> list[Change]:
-    def due(deciding: Deciding, key: Any) -> None:
+    def due(d: Decider, key: Any) -> None:
         if key.part == "poll":
-            pause_due(deciding, key)
+            pause_due(d, key)
         else:
-            complete(deciding, key.node, ORDINARY, b"null", cause="timeout")
+            complete(d, key.node, ORDINARY, b"null", cause="timeout")
 
     pause_due = external_waits.pause_due
     return [(decide, "pause_due", due)]

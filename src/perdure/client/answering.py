@@ -20,7 +20,7 @@ from perdure.model import check
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import WaitFilter, WaitKind
-from perdure.model.trigger import Signalled
+from perdure.model.trigger import SendSignal
 from perdure.operations.insight.lineage import Lineage
 
 
@@ -149,7 +149,7 @@ class AsyncAnswering(Openable):
         what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
         who = check.optional(check.name, by, "by")
-        signal = Signalled(name=check.name(name, "signal"), payload=data, by=who)
+        signal = SendSignal(name=check.name(name, "signal"), payload=data, by=who)
         return await self._broadcasting.broadcast(signal, flow_name(flow))
 
     async def lineage(self, id: str) -> Lineage:

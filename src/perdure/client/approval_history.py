@@ -105,7 +105,7 @@ async def _history(
 
 
 def _opens(event: Event, node: str) -> bool:
-    return node in getattr(event, "then", NOTHING).waiting and not _is_of(event, node)
+    return node in getattr(event, "effects", NOTHING).waiting and not _is_of(event, node)
 
 
 def _is_told(event: Event, node: str) -> bool:

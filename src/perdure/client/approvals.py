@@ -17,8 +17,7 @@ from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import REASON_MAX, run_id
 from perdure.client.waits import pages_of
 from perdure.diagnostics import declare, near, safe_repr
-from perdure.engine.approval_requests import request_of
-from perdure.engine.run_view import Reading
+from perdure.engine.run_view import RunView
 from perdure.errors import (
     ApprovalDecided,
     ApprovalNotFound,
@@ -31,7 +30,7 @@ from perdure.model.graph import ApprovalNode
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import Run, Wait, WaitFilter, WaitKind
-from perdure.model.trigger import Answered
+from perdure.model.trigger import DecideApproval
 from perdure.model.value import Value
 from perdure.model.wait import ApprovalRequest, approval_id, parse_approval_id
 from perdure.store.contract import Store
@@ -102,7 +101,7 @@ class Approvals:
             return _open_record(wait, self._request(wait), history)
         return _closed_record(run, node, await self._asked(run, node), history)
 
-    async def decide(self, id: Any, answer: Answered) -> ApprovalRecord:
+    async def decide(self, id: Any, answer: DecideApproval) -> ApprovalRecord:
         """``answer`` has everything but the node."""
         run, node = await self._place(id)
         store = await self._store()
@@ -130,14 +129,14 @@ class Approvals:
 
     async def _asked(self, run: Run, node: ApprovalNode) -> ApprovalRequest:
         """What was asked follows from the log, and is put together again."""
-        acting = await self._acts.acting()
-        cached = await acting.loader.load(run.namespace, run.id)
+        runs = await self._acts.runs()
+        cached = await runs.load(run.namespace, run.id)
         while True:
             try:
-                reading = Reading(cached.graph, cached.id, cached.state, cached.values)
-                return request_of(reading, node)
+                view = RunView(cached.graph, cached.id, cached.state, cached.values)
+                return view.approval_request(node)
             except ValueMissing as error:
-                await acting.loader.read_values(cached, error.numbers)
+                await runs.read_values(cached, error.numbers)
 
     async def _place(self, id: Any) -> tuple[Run, ApprovalNode]:
         """The run and the node that an id names."""
@@ -222,9 +221,9 @@ def checked_query(
 
 def checked_answer(
     decision: Any, data: Any, by: str | None, roles: Any, note: str | None, max_bytes: int
-) -> Answered:
+) -> DecideApproval:
     """An answer to an approval that is still to be named."""
-    return Answered(
+    return DecideApproval(
         node="",
         decision=check.name(decision, "decision"),
         data=to_json(data, "the data of the answer", max_bytes),

@@ -13,13 +13,13 @@ from perdure.client.run_acts import RunActs
 from perdure.client.waits import pages_of
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
-from perdure.engine.runs import Acting
+from perdure.engine.runs import Runs
 from perdure.errors import PerdureError
 from perdure.expr.condition import holds, parse_condition
 from perdure.model.event import NodeCompleted
 from perdure.model.ids import RunId
 from perdure.model.run import LiveKind, Wait, WaitFilter, WaitKind
-from perdure.model.trigger import Signalled
+from perdure.model.trigger import SendSignal
 from perdure.model.value import Value
 
 RUNS_AT_ONCE = 100
@@ -47,10 +47,10 @@ class Broadcasting:
         self._access = access
         self._acts = acts
 
-    async def broadcast(self, signal: Signalled, flow: str | None) -> BroadcastResult:
+    async def broadcast(self, signal: SendSignal, flow: str | None) -> BroadcastResult:
         namespace = self._access.own("runs.broadcast")
         store = await self._access.store.opened()
-        acting = await self._acts.acting()
+        runs = await self._acts.runs()
         # What opens from now on is not meant: a run that takes the signal may wait for another.
         until = await store.now()
         wanted = WaitFilter(namespace=namespace, kind=WaitKind.SIGNAL, name=signal.name)
@@ -64,7 +64,7 @@ class Broadcasting:
             waiting = await self._of_flow(namespace, waiting, flow)
             matching = [wait.run for wait in waiting if self._accepts(wait, payload)]
             new = [id for id in dict.fromkeys(matching) if id not in reached]
-            sent = await _send(acting, [(namespace, id) for id in new], signal)
+            sent = await _send(runs, [(namespace, id) for id in new], signal)
             reached |= dict.fromkeys(id for id in new if id in sent)
             refused.update(wait.run for wait in waiting if wait.run not in matching)
         unmatched = len(refused - reached.keys())
@@ -92,21 +92,22 @@ class Broadcasting:
         return holds(condition, payload if isinstance(payload, dict) else {})
 
 
-async def _send(acting: Acting, ids: Sequence[tuple[str, RunId]], signal: Signalled) -> set[RunId]:
+async def _send(runs: Runs, ids: Sequence[tuple[str, RunId]], signal: SendSignal) -> set[RunId]:
     """Let the signal happen to these runs, in one write; those that took it or will."""
-    loaded = await acting.loader.load_many(ids) if ids else []
+    loaded = await runs.load_many(ids)
     left = [run for run in loaded if isinstance(run, CachedRun)]
     sent: set[RunId] = set()
     while left:
         plans = [
             plan
             for run in left
-            if _waits_for(run, signal.name) and _is_taken(plan := await acting.planned(run, signal))
+            if _waits_for(run, signal.name)
+            and _is_taken(plan := await runs.plan(run, lambda plan: plan.apply(signal)))
         ]
-        written = await acting.commit_all(plans)
+        written = await runs.commit(plans)
         sent |= {plan.run.id for plan in written}
         others = [plan.run for plan in plans if plan not in written]
-        left = await acting.loader.catch_up(others) if others else []
+        left = await runs.catch_up(others)
     return sent
 
 

@@ -100,8 +100,8 @@ async def _pages(acts: RunActs, count: FlowCount) -> AsyncIterator[list[Run]]:
 async def _compared(acts: RunActs, runs: Sequence[Run], nearest: Graph | None) -> list[StrandedRun]:
     if nearest is None:
         return [StrandedRun(id=run.id, status=run.status) for run in runs]
-    acting = await acts.acting()
-    loaded = await acting.loader.load_many([(run.namespace, run.id) for run in runs])
+    in_store = await acts.runs()
+    loaded = await in_store.load_many([(run.namespace, run.id) for run in runs])
     return [
         StrandedRun(
             id=run.id,

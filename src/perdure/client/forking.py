@@ -13,7 +13,7 @@ from perdure.diagnostics import declare, safe_repr
 from perdure.engine import decide
 from perdure.engine.cached_run import RunValues, folded
 from perdure.engine.fold import fold_stored
-from perdure.engine.plan import Place, new_run
+from perdure.engine.plan import PlanContext, new_run
 from perdure.errors import InvalidInput, RunNotFound
 from perdure.model import check
 from perdure.model.event import NewEvent, Origin, StoredEvent, decode_event
@@ -59,8 +59,8 @@ async def fork(
     graph = await acts.graphs.load(store, namespace, f"{state.flow}@{state.version}")
     origin = Origin(run=point.run, number=number, by=point.by)
     decision, forked = decide.fork(graph, new_id, state, origin, dict(patch), values)
-    place = Place(namespace, acts.graphs, access.codec)
-    run = new_run(place, new_id, graph, decision, forked)
+    context = PlanContext(namespace, acts.graphs.known, access.codec)
+    run = new_run(context, new_id, graph, decision, forked)
     return await store.runs.submit(_with_past(run, copied))
 
 

@@ -11,7 +11,7 @@ from perdure.errors import MigrationRefused
 from perdure.flows.built import BuiltFlow
 from perdure.model.ids import RunId
 from perdure.model.job import HELD
-from perdure.model.trigger import MigrationAsked
+from perdure.model.trigger import MigrateRun
 from perdure.store.contract import Store
 
 NODE_RUNNING = declare(
@@ -23,18 +23,19 @@ NODE_RUNNING = declare(
 async def migrate(acts: RunActs, id: RunId, to: BuiltFlow, by: str | None) -> RunMoved:
     """Move the run; checked anew whenever it has gone on in the meantime."""
     before = await acts.found(id)
-    acting, store = await acts.acting(), await acts.store()
-    acts.graphs.add(to)
+    runs, store = await acts.runs(), await acts.store()
+    acts.graphs.add(to.graphs)
+    command = MigrateRun(to=to.graph.ref, by=by)
     while True:
-        run = await acting.loader.load(before.namespace, id)
+        run = await runs.load(before.namespace, id)
         # Planned first: an ended run is refused as such, whatever the versions are.
-        plan = await acting.planned(run, MigrationAsked(to=to.graph.ref, by=by))
+        plan = await runs.plan(run, lambda plan: plan.apply(command))
         if reasons := (*differences(run.graph, to.graph, run.state), *await _held(store, run)):
             raise MigrationRefused(*reasons, run_id=id, to=to.graph.text)
         if run.graph.version == to.version:
             return moved(before, run)
-        await acts.graphs.save(store, before.namespace, to)
-        if await acting.commit(plan):
+        await acts.graphs.save(store, before.namespace, to.graphs)
+        if await runs.commit([plan]):
             return moved(before, run)
 
 

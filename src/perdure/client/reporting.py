@@ -21,7 +21,7 @@ from perdure.model.graph import ORDINARY, Graph, LoopNode
 from perdure.model.ids import Key, RunId
 from perdure.model.payload import to_json
 from perdure.model.run import Run, RunStatus
-from perdure.model.trigger import Reported
+from perdure.model.trigger import ReportReceived
 from perdure.model.value import Value
 from perdure.model.wait import LAST, Report, ReportStatus
 
@@ -64,13 +64,13 @@ class Reporting:
         self._access = access
         self._acts = acts
 
-    async def report(self, id: RunId, node: str, reported: Reported) -> ReportAnswer:
+    async def report(self, id: RunId, node: str, reported: ReportReceived) -> ReportAnswer:
         """``node`` is the text of a key; ``reported`` has everything but that."""
         run = await self._acts.found(id)
         key = await self._key(run, node)
-        acting = await self._acts.acting()
+        runs = await self._acts.runs()
         try:
-            plan = await acting.acted(run.namespace, id, replace(reported, key=key))
+            plan = await runs.apply(run.namespace, id, replace(reported, key=key))
         except RunEnded:
             return await self._too_late(run, key, reported)
         status = plan.run.state.status
@@ -93,7 +93,7 @@ class Reporting:
         state = (await self._acts.load(run.id)).state.nodes.get(key.node)
         return replace(key, iteration=1 if state is None else max(1, state.iteration))
 
-    async def _too_late(self, run: Run, key: Key, reported: Reported) -> ReportAnswer:
+    async def _too_late(self, run: Run, key: Key, reported: ReportReceived) -> ReportAnswer:
         """The run has ended: a report that was there before is no news, nor one after the last."""
         has_last = False
         async for _, event in self._reports(run, key):
@@ -147,7 +147,7 @@ class ReportOptions(Value):
     by: Any
 
 
-def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
+def checked_report(options: ReportOptions, max_bytes: int) -> ReportReceived:
     """A report on a node that is still to be named."""
     status = check.choice(options.status, "status", ReportStatus)
     port = ORDINARY if options.port in (None, ORDINARY) else check.name(options.port, "port")
@@ -167,7 +167,7 @@ def checked_report(options: ReportOptions, max_bytes: int) -> Reported:
         progress=options.progress,
         port=port,
     )
-    return Reported(
+    return ReportReceived(
         key=Key(node=""),
         status=status,
         report=to_json(report, "the report", max_bytes),

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from perdure.client.access import Access
 from perdure.client.run_records import RunMoved
 from perdure.diagnostics import declare, near
-from perdure.engine.cached_run import CachedRun, Graphs
-from perdure.engine.runs import Acting
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.runs import Graphs, Runs
 from perdure.errors import AmbiguousRun, InvalidInput, RunEnded, RunNotFound
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import Job
 from perdure.model.payload import Codec
 from perdure.model.run import ENDED, Run, RunFilter
-from perdure.model.trigger import CancelAsked, Happening, RetryAsked, Signalled
+from perdure.model.trigger import CancelRun, RetryRun, SendSignal, Trigger
 from perdure.store.contract import Store
 
 CHILDREN_AT_ONCE = 50
@@ -42,8 +42,8 @@ class RunActs:
     async def store(self) -> Store:
         return await self._access.store.opened()
 
-    async def acting(self) -> Acting:
-        return Acting(await self.store(), self.graphs, self._access.codec)
+    async def runs(self) -> Runs:
+        return Runs(await self.store(), self.graphs, self._access.codec)
 
     async def found(self, id: RunId) -> Run:
         """The run of this id; an operator's client must not take one of several."""
@@ -67,17 +67,17 @@ class RunActs:
         return (await self.found(id)).namespace if visible is None else visible
 
     async def load(self, id: RunId) -> CachedRun:
-        acting = await self.acting()
-        return await acting.loader.load(await self.namespace_of(id), id)
+        runs = await self.runs()
+        return await runs.load(await self.namespace_of(id), id)
 
-    async def act(self, id: RunId, happening: Happening) -> RunMoved:
-        return await self.act_on(await self.found(id), happening)
+    async def act(self, id: RunId, trigger: Trigger) -> RunMoved:
+        return await self.act_on(await self.found(id), trigger)
 
-    async def act_on(self, before: Run, happening: Happening) -> RunMoved:
-        acting = await self.acting()
-        return moved(before, await acting.act(before.namespace, before.id, happening))
+    async def act_on(self, before: Run, trigger: Trigger) -> RunMoved:
+        runs = await self.runs()
+        return moved(before, (await runs.apply(before.namespace, before.id, trigger)).run)
 
-    async def signal(self, id: RunId, signal: Signalled) -> RunMoved:
+    async def signal(self, id: RunId, signal: SendSignal) -> RunMoved:
         """Deliver a signal, if some node of the run's flow waits for one of that name."""
         run = await self.found(id)
         store = await self.store()
@@ -95,35 +95,35 @@ class RunActs:
             )
         return await self.act_on(run, signal)
 
-    async def cancel(self, id: RunId, asked: CancelAsked) -> RunMoved:
+    async def cancel(self, id: RunId, asked: CancelRun) -> RunMoved:
         """Cancel a run, and then every live run below it."""
         before = await self.found(id)
-        acting = await self.acting()
-        after = await acting.act(before.namespace, id, asked)
-        await self._cancel_children(acting, after, asked)
+        runs = await self.runs()
+        after = (await runs.apply(before.namespace, id, asked)).run
+        await self._cancel_children(runs, after, asked)
         return moved(before, after)
 
-    async def retry(self, id: RunId, asked: RetryAsked) -> RunMoved:
+    async def retry(self, id: RunId, asked: RetryRun) -> RunMoved:
         """Start a run anew, once no run that it gave up is left: it starts others in their place.
 
         Workers cancel those too, but there may be none at work just now.
         """
         former = await self.load(id)
         if former.state.is_ended:
-            reason = CancelAsked(reason=f"its parent, run {id!r}, is started anew", by=asked.by)
-            await self._cancel_children(await self.acting(), former, reason)
+            reason = CancelRun(reason=f"its parent, run {id!r}, is started anew", by=asked.by)
+            await self._cancel_children(await self.runs(), former, reason)
         return await self.act(id, asked)
 
-    async def _cancel_children(self, acting: Acting, run: CachedRun, asked: CancelAsked) -> None:
+    async def _cancel_children(self, runs: Runs, run: CachedRun, asked: CancelRun) -> None:
         reason = asked.reason or f"its parent, run {run.id!r}, was cancelled"
-        of_child = CancelAsked(reason=reason, by=asked.by, compensates=asked.compensates)
+        of_child = CancelRun(reason=reason, by=asked.by, compensates=asked.compensates)
 
         async def cancel(child: RunId) -> None:
             try:
-                cancelled = await acting.act(run.namespace, child, of_child)
+                cancelled = (await runs.apply(run.namespace, child, of_child)).run
             except (RunEnded, RunNotFound):
                 return  # it was faster
-            await self._cancel_children(acting, cancelled, asked)
+            await self._cancel_children(runs, cancelled, asked)
 
         live = await self._live(run.namespace, run.state.children.values())
         for first in range(0, len(live), CHILDREN_AT_ONCE):

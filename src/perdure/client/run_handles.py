@@ -196,8 +196,8 @@ class AsyncRunHandle:
 
     async def _with_outputs(self) -> CachedRun:
         run = await self._client._acts.load(self.id)
-        acting = await self._client._acts.acting()
-        await acting.loader.read_values(run, sorted(set(completed_refs(run).values())))
+        runs = await self._client._acts.runs()
+        await runs.read_values(run, sorted(set(completed_refs(run).values())))
         return run
 
     async def _last_look(self) -> Run | None:

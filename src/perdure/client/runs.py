@@ -22,7 +22,7 @@ from perdure.model import check
 from perdure.model.ids import RunId
 from perdure.model.payload import to_json
 from perdure.model.run import OnExisting, RunFilter, RunStatus
-from perdure.model.trigger import CancelAsked, PauseAsked, RetryAsked, Signalled, UnpauseAsked
+from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, SendSignal
 from perdure.operations.insight.explain import Explanation
 
 RUNS_PAGE_MAX = 1_000
@@ -104,7 +104,7 @@ class AsyncRuns(AsyncAnswering):
         """
         what = f"the payload of signal {safe_repr(name)}"
         data = to_json(payload, what, self._access.storing.payload_max_bytes)
-        signal = Signalled(name=check.name(name, "signal"), payload=data, by=_by(by))
+        signal = SendSignal(name=check.name(name, "signal"), payload=data, by=_by(by))
         return await self._acts.signal(run_id(id), signal)
 
     async def pause(self, id: str, *, reason: str | None = None, by: str | None = None) -> RunMoved:
@@ -113,12 +113,12 @@ class AsyncRuns(AsyncAnswering):
         What is running is taken from its workers and starts again afterwards. Signals that come
         meanwhile are kept. Pausing a paused run changes nothing.
         """
-        asked = PauseAsked(reason=_reason(reason), by=_by(by))
+        asked = PauseRun(reason=_reason(reason), by=_by(by))
         return await self._acts.act(run_id(id), asked)
 
     async def unpause(self, id: str, *, by: str | None = None) -> RunMoved:
         """Let a paused run go on where it stood."""
-        return await self._acts.act(run_id(id), UnpauseAsked(by=_by(by)))
+        return await self._acts.act(run_id(id), ResumeRun(by=_by(by)))
 
     async def cancel(
         self,
@@ -133,7 +133,7 @@ class AsyncRuns(AsyncAnswering):
         With ``compensate`` what it completed is undone first, by the undo tasks of its nodes, in
         reverse order: it is ``compensating`` until then.
         """
-        asked = CancelAsked(reason=_reason(reason), by=_by(by), compensates=bool(compensate))
+        asked = CancelRun(reason=_reason(reason), by=_by(by), compensates=bool(compensate))
         return await self._acts.cancel(run_id(id), asked)
 
     async def fork(
@@ -182,7 +182,7 @@ class AsyncRuns(AsyncAnswering):
         return await stranded(self._acts, self._access.visible, meant)
 
     async def _retry_run(self, id: str, by: str | None) -> RunMoved:
-        return await self._acts.retry(run_id(id), RetryAsked(by=_by(by)))
+        return await self._acts.retry(run_id(id), RetryRun(by=_by(by)))
 
     async def _submit(self, submission: Submission) -> AsyncRunHandle:
         submitted = await self._submitting.submit(submission)

@@ -24,7 +24,7 @@ from perdure.engine.schedule import (
     resumed,
     triggered,
 )
-from perdure.engine.ticks import Start, Ticking, renewed
+from perdure.engine.ticks import ScheduleTicker, Start, renewed
 from perdure.errors import ScheduleNotFound, ScheduleUnreadable
 from perdure.model import check
 from perdure.model.schedule import (
@@ -138,7 +138,7 @@ class AsyncSchedules(AsyncRuns):
         who = check.optional(check.name, by, "by")
         reason = "triggered" if who is None else f"triggered by {who}"
         store = await self._access.store.opened()
-        ticking = Ticking(store, await self._acts.acting(), self._acts.graphs, self._access.codec)
+        ticking = ScheduleTicker(await self._acts.runs())
         while True:
             before = await self._schedule_named(name, "schedules.trigger")
             id = manual_run_id(before.name, clock.new_id()[-UNIQUE_LENGTH:])
@@ -158,7 +158,7 @@ class AsyncSchedules(AsyncRuns):
         namespace = self._access.own("schedules.save")
         store = await self._access.store.opened()
         if request.flow is not None:
-            await self._acts.graphs.save(store, namespace, request.flow)
+            await self._acts.graphs.save(store, namespace, request.flow.graphs)
         while True:
             before = await _find(store, namespace, request.name)
             # Not asked before: a time from before an outage would make ticks due that have been.

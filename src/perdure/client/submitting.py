@@ -14,9 +14,7 @@ from perdure.client.run_acts import RunActs
 from perdure.client.run_ids import new_run_id
 from perdure.client.run_input import check_input
 from perdure.diagnostics import declare, safe_repr
-from perdure.engine import decide
-from perdure.engine.cached_run import RunValues
-from perdure.engine.plan import INVALID_RUN_INPUT, Place, new_run
+from perdure.engine.plan import PlanContext, start_run
 from perdure.errors import (
     EventLogCorrupt,
     InvalidInput,
@@ -30,9 +28,8 @@ from perdure.model import check
 from perdure.model.ids import RunId
 from perdure.model.payload import from_json, to_json
 from perdure.model.run import NewRun, OnExisting, Submitted
-from perdure.model.trigger import CancelAsked
+from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
-from perdure.store.admission import with_cooldown
 
 AnyFlow = BuiltFlow | str
 
@@ -81,7 +78,7 @@ class Submitting:
         self._on_conflict = _on_conflict(on_conflict)
         self._aging_ms = round(aging / timedelta(milliseconds=1))
         for flow in self._flows.values():
-            acts.graphs.add(flow)
+            acts.graphs.add(flow.graphs)
 
     @property
     def aging_ms(self) -> int:
@@ -119,7 +116,7 @@ class Submitting:
     async def submit(self, submission: Submission) -> Submitted:
         namespace = self._access.own("runs.submit")
         store = await self._access.store.opened()
-        await self._acts.graphs.save(store, namespace, submission.flow)
+        await self._acts.graphs.save(store, namespace, submission.flow.graphs)
         if submission.on_conflict == "terminate_existing":
             return await self._replace(submission)
         run = replace(submission.run, on_existing=submission.on_conflict)
@@ -148,7 +145,7 @@ class Submitting:
                     continue  # somebody was faster, and is to be replaced
             try:
                 reason = "replaced by a new run of this id"
-                await self._acts.cancel(submission.id, CancelAsked(reason=reason))
+                await self._acts.cancel(submission.id, CancelRun(reason=reason))
             except (RunEnded, RunNotFound):
                 pass  # there is nothing left to end
             except (EventLogCorrupt, UnknownFlow) as error:
@@ -161,21 +158,9 @@ class Submitting:
         self, flow: BuiltFlow, id: RunId, input: bytes, *, replaced: bool = False
     ) -> NewRun:
         graphs, codec = self._acts.graphs, self._access.codec
-        graphs.add(flow)
-        decision, state = decide.submit(
-            flow.graph,
-            id,
-            input,
-            RunValues(codec),
-            aging_ms=self._aging_ms,
-            replaced=replaced,
-        )
-        if state.failure is not None:
-            raise InvalidInput(
-                INVALID_RUN_INPUT.fault(("input",), flow=flow.name, reason=state.failure.message)
-            )
-        place = Place(self._access.namespace, graphs, codec)
-        return with_cooldown(new_run(place, id, flow.graph, decision, state), flow.graph)
+        graphs.add(flow.graphs)
+        context = PlanContext(self._access.namespace, graphs.known, codec)
+        return start_run(context, id, flow.graph, input, aging_ms=self._aging_ms, replaced=replaced)
 
 
 def _on_conflict(given: Any) -> OnExisting:

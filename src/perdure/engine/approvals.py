@@ -1,22 +1,22 @@
-"""Approvals: who may answer what, when it is decided, and what follows from that or from nobody.
+"""Approvals: who may decide, when the answers decide, reminders and escalations.
 
 An answer counts for those of the deciders that the person is, by name or by role. The history of
-an approval is in the log; what is kept of an open one is who has answered so far.
+an approval is in the log; the state of an open one keeps who has answered so far.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.engine.approval_requests import notice_of, request_of, steps_of, with_edits
-from perdure.engine.completion import complete, fail
-from perdure.engine.decider import Deciding
-from perdure.engine.decision import Following, ms
+from perdure.engine.completion import complete, end_by_policy
+from perdure.engine.decider import Decider, reminder_steps
 from perdure.engine.failures import failure_of
+from perdure.engine.run_view import NULL
 from perdure.errors import (
     AlreadyAnswered,
     ApprovalDecided,
@@ -30,10 +30,10 @@ from perdure.errors import (
 from perdure.forms.schema import UNKNOWN_FIELD, faults_of, with_defaults
 from perdure.model.event import ApprovalAnswered, ApprovalReminded, NodeNotified
 from perdure.model.failure import Failure
-from perdure.model.graph import APPROVE, CONTINUE, FAIL, ORDINARY, REJECT, ApprovalNode, JsonSchema
+from perdure.model.graph import APPROVE, FAIL, ORDINARY, REJECT, ApprovalNode, JsonSchema
 from perdure.model.ids import Key
 from perdure.model.run import ApprovalState, LiveKind, NewWait, NodeStatus, WaitKind
-from perdure.model.trigger import Answered, WaitDue
+from perdure.model.trigger import DecideApproval, WaitDue
 from perdure.model.wait import approval_id
 
 ANONYMOUS_ANSWER = declare(
@@ -55,52 +55,49 @@ _OPEN_FORM = frozenset(
 """Keywords with which a form may have fields besides its properties."""
 
 
-def answer(deciding: Deciding, happening: Answered) -> None:
-    """Somebody answered: recorded, and if that decides it the run goes on."""
-    node = _open(deciding, happening)
-    stands_for = _checked_decider(deciding, node, happening)
-    data = _checked_data(deciding, node, happening)
+def answer(d: Decider, command: DecideApproval) -> None:
+    """Record an answer; if that decides the approval, the run continues."""
+    node = _open_approval(d, command)
+    stands_for = _checked_decider(d, node, command)
+    data = _checked_data(d, node, command)
     event = ApprovalAnswered(
         node=node.id,
-        decision=happening.decision,
-        by=happening.by,
+        decision=command.decision,
+        by=command.by,
         stands_for=stands_for,
-        note=happening.note,
+        note=command.note,
     )
-    deciding.emit(event, data)
-    if not deciding.state.is_paused:
-        _conclude(deciding, node)
+    d.emit(event, data)
+    if not d.state.is_paused:
+        _conclude(d, node)
 
 
-def conclude_all(deciding: Deciding) -> None:
-    """After a pause, in which answers were only recorded."""
-    for id in sorted(deciding.state.approvals):
-        node = deciding.graph.nodes[id]
+def conclude_all(d: Decider) -> None:
+    """After a pause of the run, in which answers were only recorded."""
+    for id in sorted(d.state.approvals):
+        node = d.graph.nodes[id]
         if isinstance(node, ApprovalNode):
-            _conclude(deciding, node)
+            _conclude(d, node)
 
 
-def approval_due(deciding: Deciding, node: ApprovalNode, happening: WaitDue) -> None:
-    """The time for an answer is over, or it is time to remind people."""
-    if happening.key.part == "remind":
-        _remind(deciding, node, happening.late_ms)
+def approval_due(d: Decider, node: ApprovalNode, due: WaitDue) -> None:
+    """The time for a decision is over, or it is time to remind people."""
+    if due.key.part == "remind":
+        _remind(d, node, due.late_ms)
     elif node.default_answer is not None:
         default = node.default_answer
-        _end(deciding, node, default.decision, "timeout", default.data)
-    elif node.on_timeout == FAIL:
-        _close(deciding, node)
-        failure = failure_of(NO_DECISION.fault(node=node.id), WaitTimedOut)
-        fail(deciding, Key(node=node.id), failure, "timeout")
+        _end(d, node, default.decision, "timeout", default.data)
     else:
-        port = ORDINARY if node.on_timeout == CONTINUE else node.on_timeout
-        output = _output(deciding, node, None, None, is_timed_out=True)
-        _close(deciding, node)
-        complete(deciding, node.id, port, output, cause="timeout")
+        is_failure = node.on_timeout == FAIL
+        output = NULL if is_failure else _output(d, node, None, None, is_timed_out=True)
+        _close(d, node)
+        failure = failure_of(NO_DECISION.fault(node=node.id), WaitTimedOut)
+        end_by_policy(d, Key(node=node.id), node.on_timeout, output, failure, cause="timeout")
 
 
-def notified(deciding: Deciding, key: Key, output: bytes, failure: Failure | None) -> None:
+def notified(d: Decider, key: Key, failure: Failure | None) -> None:
     """People were told, or could not be; either way the approval is open."""
-    deciding.emit(NodeNotified(key=key.text, failure=failure))
+    d.emit(NodeNotified(key=key.text, failure=failure))
 
 
 def decision_of(node: ApprovalNode, state: ApprovalState) -> str | None:
@@ -121,14 +118,14 @@ def decision_of(node: ApprovalNode, state: ApprovalState) -> str | None:
     return APPROVE if agreed.issuperset(node.deciders) else None
 
 
-def _open(deciding: Deciding, happening: Answered) -> ApprovalNode:
+def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
     """The approval, if it is still to be decided."""
-    state, id = deciding.state, approval_id(deciding.run, happening.node)
-    node = deciding.graph.nodes.get(happening.node)
+    state, id = d.state, approval_id(d.run, command.node)
+    node = d.graph.nodes.get(command.node)
     if not isinstance(node, ApprovalNode):
         known = ", ".join(
-            repr(approval_id(deciding.run, each.id))
-            for each in deciding.graph.nodes.values()
+            repr(approval_id(d.run, each.id))
+            for each in d.graph.nodes.values()
             if isinstance(each, ApprovalNode)
         )
         reason = f"its flow has {known}" if known else f"flow {state.flow!r} has no approvals"
@@ -137,8 +134,14 @@ def _open(deciding: Deciding, happening: Answered) -> ApprovalNode:
         reached = state.nodes.get(node.id)
         if reached is None:
             raise ApprovalNotFound(approval_id=id, reason="its run has not come to it yet")
-        raise ApprovalDecided(approval_id=id, outcome=_closing(deciding, reached.status))
-    if happening.is_late:
+        if reached.status is NodeStatus.COMPLETED:
+            outcome = "it was decided, or its time was over; client.approval(id) tells by whom"
+        elif state.is_ended:
+            outcome = f"its run is {state.status}"
+        else:
+            outcome = f"its node is {reached.status}"
+        raise ApprovalDecided(approval_id=id, outcome=outcome)
+    if command.is_late:
         raise ApprovalDecided(approval_id=id, outcome="the time for an answer is over")
     decided = decision_of(node, state.approvals.get(node.id, _NOBODY))
     if decided is not None:
@@ -148,50 +151,47 @@ def _open(deciding: Deciding, happening: Answered) -> ApprovalNode:
     return node
 
 
-def _closing(deciding: Deciding, status: NodeStatus) -> str:
-    if status is NodeStatus.COMPLETED:
-        return "it was decided, or its time was over; client.approval(id) tells by whom"
-    if deciding.state.is_ended:
-        return f"its run is {deciding.state.status}"
-    return f"its node is {status}"
-
-
-def _checked_decider(
-    deciding: Deciding, node: ApprovalNode, happening: Answered
-) -> tuple[str, ...]:
+def _checked_decider(d: Decider, node: ApprovalNode, command: DecideApproval) -> tuple[str, ...]:
     """Those of the deciders that this person is."""
-    id = approval_id(deciding.run, node.id)
-    state = deciding.state.approvals.get(node.id, _NOBODY)
+    id = approval_id(d.run, node.id)
+    state = d.state.approvals.get(node.id, _NOBODY)
     deciders = (*node.deciders, *state.deciders)
     stands_for = tuple(
-        dict.fromkeys(each for each in deciders if each in (happening.by, *happening.roles))
+        dict.fromkeys(each for each in deciders if each in (command.by, *command.roles))
     )
     if deciders and not stands_for:
-        raise NotADecider(approval_id=id, by=happening.by, deciders=deciders)
-    if happening.by is None and node.quorum != 1:
+        raise NotADecider(approval_id=id, by=command.by, deciders=deciders)
+    if command.by is None and node.quorum != 1:
         raise InvalidInput(ANONYMOUS_ANSWER.fault(("by",), approval_id=id))
     for each in state.answers:
-        if each.by == happening.by:
-            raise AlreadyAnswered(approval_id=id, by=happening.by, decision=each.decision)
+        if each.by == command.by:
+            raise AlreadyAnswered(approval_id=id, by=command.by, decision=each.decision)
     return stands_for
 
 
-def _checked_data(deciding: Deciding, node: ApprovalNode, happening: Answered) -> bytes:
+def _checked_data(d: Decider, node: ApprovalNode, command: DecideApproval) -> bytes:
     """The data of an answer as it is kept: defaults filled in, and checked against the form."""
-    id = approval_id(deciding.run, node.id)
-    if happening.decision not in node.answers:
-        fault = UNKNOWN_ANSWER.fault(decision=happening.decision, choices=node.answers)
+    id = approval_id(d.run, node.id)
+    if command.decision not in node.answers:
+        fault = UNKNOWN_ANSWER.fault(decision=command.decision, choices=node.answers)
         raise InvalidAnswer(fault, approval_id=id)
-    data = msgspec.json.decode(happening.data)
-    if node.form is None or (happening.decision == REJECT and data is None):
-        return happening.data
+    data = msgspec.json.decode(command.data)
+    form = node.form
+    if form is None or (command.decision == REJECT and data is None):
+        return command.data
     if data is not None and not isinstance(data, dict):
         raise InvalidAnswer(NOT_AN_OBJECT.fault(), approval_id=id)
-    if unknown := _beyond_form(node.form, data or {}):
+    given = data or {}
+    if unknown := _beyond_form(form, given):
         faults = [UNKNOWN_FIELD.fault((name,), field=name) for name in unknown]
         raise InvalidAnswer(*faults, approval_id=id)
-    filled = with_defaults(node.form, _prefilled(deciding, node) | (data or {}))
-    if faults := faults_of(node.form, filled):
+    # What the form has already: its fields in the data, with the answers so far over it.
+    data, properties = _data(d, node, None), _properties(form)
+    prefilled = {}
+    if isinstance(data, dict) and properties is not None:
+        prefilled = {name: value for name, value in data.items() if name in properties}
+    filled = with_defaults(form, prefilled | given)
+    if faults := faults_of(form, filled):
         raise InvalidAnswer(*faults, approval_id=id)
     return msgspec.json.encode(filled)
 
@@ -201,127 +201,114 @@ def _beyond_form(form: JsonSchema, data: dict[str, Any]) -> list[str]:
 
     JSON Schema lets any others pass; but an answer changes data, and only what was asked for.
     """
-    if not isinstance(form, dict) or not isinstance(form.get("properties"), dict):
+    properties = _properties(form)
+    if properties is None or (isinstance(form, dict) and _OPEN_FORM & form.keys()):
         return []
-    if _OPEN_FORM & form.keys():
-        return []
-    return [name for name in data if name not in form["properties"]]
+    return [name for name in data if name not in properties]
 
 
-def _prefilled(deciding: Deciding, node: ApprovalNode) -> dict[str, Any]:
-    """What the form has already: its fields in the data, with the answers so far over it."""
-    data = _data(deciding, node, None)
-    properties = node.form.get("properties", {}) if isinstance(node.form, dict) else {}
-    if not isinstance(data, dict) or not isinstance(properties, dict):
-        return {}
-    return {name: value for name, value in data.items() if name in properties}
+def _properties(form: JsonSchema) -> dict[str, Any] | None:
+    properties = form.get("properties") if isinstance(form, dict) else None
+    return properties if isinstance(properties, dict) else None
 
 
-def _data(deciding: Deciding, node: ApprovalNode, more: Any) -> Any:
-    """The data as the answers so far left it."""
-    data = request_of(deciding, node).data
-    for each in deciding.state.approvals.get(node.id, _NOBODY).answers:
-        data = with_edits(data, msgspec.json.decode(deciding.json(each.ref)))
-    return with_edits(data, more)
+def _data(d: Decider, node: ApprovalNode, more: Any) -> Any:
+    """The data as the answers so far left it, with ``more`` over it."""
+    data = d.view.approval_request(node).data
+    for each in d.state.approvals.get(node.id, _NOBODY).answers:
+        data = _with_edits(data, msgspec.json.decode(d.view.json(each.ref)))
+    return _with_edits(data, more)
 
 
-def _conclude(deciding: Deciding, node: ApprovalNode) -> None:
-    """Go on if enough people agree."""
-    decided = decision_of(node, deciding.state.approvals.get(node.id, _NOBODY))
-    if decided is not None and deciding.state.live.get(node.id) is LiveKind.WAIT:
-        _end(deciding, node, decided, "approval", None)
+def _with_edits(base: Any, edits: Any) -> Any:
+    """The data with the fields of an answer over it; an answer that is no object replaces it."""
+    if edits is None:
+        return base
+    if isinstance(base, dict) and isinstance(edits, dict):
+        return base | edits
+    return edits
 
 
-def _end(deciding: Deciding, node: ApprovalNode, decision: str, cause: str, data: Any) -> None:
-    is_timed_out = cause == "timeout"
-    output = _output(deciding, node, decision, data, is_timed_out=is_timed_out)
-    _close(deciding, node)
-    if decision == REJECT and node.on_reject == FAIL:
-        by = ", ".join(_names(deciding, node, decision)) or "nobody in particular"
+def _conclude(d: Decider, node: ApprovalNode) -> None:
+    """Continue if enough people agree."""
+    decided = decision_of(node, d.state.approvals.get(node.id, _NOBODY))
+    if decided is not None and d.state.live.get(node.id) is LiveKind.WAIT:
+        _end(d, node, decided, "approval", None)
+
+
+def _end(d: Decider, node: ApprovalNode, decision: str, cause: str, data: Any) -> None:
+    output = _output(d, node, decision, data, is_timed_out=cause == "timeout")
+    _close(d, node)
+    if decision == REJECT:
+        by = ", ".join(_names(d, node, decision)) or "nobody in particular"
         failure = failure_of(REJECTED.fault(node=node.id, by=by), Rejected)
-        fail(deciding, Key(node=node.id), failure, cause)
-        return
-    port = decision
-    if decision == APPROVE or (decision == REJECT and node.on_reject == CONTINUE):
-        port = ORDINARY
-    elif decision == REJECT:
-        port = node.on_reject
-    complete(deciding, node.id, port, output, cause=cause)
+        end_by_policy(d, Key(node=node.id), node.on_reject, output, failure, cause=cause)
+    else:
+        port = ORDINARY if decision == APPROVE else decision
+        complete(d, node.id, port, output, cause=cause)
 
 
 def _output(
-    deciding: Deciding,
-    node: ApprovalNode,
-    decision: str | None,
-    data: Any,
-    *,
-    is_timed_out: bool = False,
+    d: Decider, node: ApprovalNode, decision: str | None, data: Any, *, is_timed_out: bool
 ) -> bytes:
     answers = [
         {
             "by": each.by,
             "decision": each.decision,
             "note": each.note,
-            "data": msgspec.Raw(deciding.json(each.ref)),
+            "data": msgspec.Raw(d.view.json(each.ref)),
         }
-        for each in deciding.state.approvals.get(node.id, _NOBODY).answers
+        for each in d.state.approvals.get(node.id, _NOBODY).answers
     ]
     output = {
         "decision": decision,
-        "data": _data(deciding, node, data),
-        "by": _names(deciding, node, decision),
+        "data": _data(d, node, data),
+        "by": _names(d, node, decision),
         "answers": answers,
         "timed_out": is_timed_out,
     }
     return msgspec.json.encode(output)
 
 
-def _names(deciding: Deciding, node: ApprovalNode, decision: str | None) -> list[str]:
-    answers = deciding.state.approvals.get(node.id, _NOBODY).answers
+def _names(d: Decider, node: ApprovalNode, decision: str | None) -> list[str]:
+    answers = d.state.approvals.get(node.id, _NOBODY).answers
     return [each.by for each in answers if each.by and each.decision == decision]
 
 
-def _close(deciding: Deciding, node: ApprovalNode) -> None:
+def _close(d: Decider, node: ApprovalNode) -> None:
     """End the wait, and whatever stands beside it."""
-    deciding.decision.closes.append(node.id)
-    reminders = deciding.state.approvals.get(node.id, _NOBODY).reminders
+    d.decision.closes.append(node.id)
+    reminders = d.state.approvals.get(node.id, _NOBODY).reminders
     aside = [Key(node=node.id, part="remind"), Key(node=node.id, part="notify")]
     aside += [Key(node=node.id, part="notify", iteration=n + 1) for n in range(reminders)]
-    live = deciding.state.live
-    deciding.decision.drops.extend(key.text for key in aside if key.text in live)
+    d.decision.drops.extend(key.text for key in aside if key.text in d.state.live)
 
 
-def _remind(deciding: Deciding, node: ApprovalNode, late_ms: int) -> None:
+def _remind(d: Decider, node: ApprovalNode, late_ms: int) -> None:
     """Tell people once more, and let others decide too if it is time for that."""
-    state = deciding.state.approvals.get(node.id, _NOBODY)
-    steps = steps_of(node)
-    key = Key(node=node.id, part="remind")
-    deciding.decision.closes.append(key.text)
+    state, steps = d.state.approvals.get(node.id, _NOBODY), reminder_steps(node)
+    d.decision.closes.append(Key(node=node.id, part="remind").text)
     number = state.reminders + 1
     if number > len(steps):
         return
-    step, following = steps[number - 1], Following()
+    step = steps[number - 1]
     if number < len(steps):
-        deciding.remind_in(following, node.id, steps[number].at_ms - step.at_ms - late_ms)
+        d.remind_in(node, steps[number].at_ms - step.at_ms - late_ms)
     deciders = (*node.deciders, *state.deciders, *step.deciders)
-    request = request_of(deciding, node)
-    if step.deciders:
-        left = None if node.timeout_ms is None else node.timeout_ms - step.at_ms - late_ms
+    request = d.view.approval_request(node)
+    if step.deciders:  # the wait is opened again, in more inboxes, and due when it was
+        left_ms = None if node.timeout_ms is None else node.timeout_ms - step.at_ms - late_ms
         again = NewWait(
             key=node.id,
             kind=WaitKind.APPROVAL,
             name=request.title,
-            delay=None if left is None else ms(max(0, left)),
+            delay=None if left_ms is None else timedelta(milliseconds=max(0, left_ms)),
             deciders=deciders,
             detail=msgspec.json.encode(request),
         )
-        deciding.decision.waits.append(again)
-    if node.notify is not None:
-        why = "escalation" if step.deciders else "reminder"
-        told = notice_of(deciding.run, request, deciders, why, number)
-        notify = Key(node=node.id, part="notify", iteration=number)
-        deciding.schedule(following, notify, node.notify, told)
+        d.decision.waits.append(again)
+    d.notify(node, request, deciders, "escalation" if step.deciders else "reminder", number)
     event = ApprovalReminded(
-        node=node.id, number=number, deciders=step.deciders, then=following.then()
+        node=node.id, number=number, deciders=step.deciders, effects=d.take_effects()
     )
-    deciding.emit(event)
+    d.emit(event)

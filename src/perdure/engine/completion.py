@@ -1,4 +1,4 @@
-"""How nodes and runs end: completed, failed, given up, undone."""
+"""How nodes and runs end: completed, skipped, failed, cancelled, compensated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.decider import Deciding
-from perdure.engine.decision import NULL, Following
+from perdure.engine.decider import Decider
+from perdure.engine.run_view import NULL
 from perdure.model.event import (
     CompensationStarted,
     Event,
@@ -28,7 +28,7 @@ from perdure.model.run import NodeStatus, RunStatus
 
 
 def complete(
-    deciding: Deciding,
+    d: Decider,
     id: str,
     port: str,
     value: bytes | None,
@@ -38,123 +38,141 @@ def complete(
     iteration: int = 0,
     warnings: tuple[str, ...] = (),
 ) -> None:
-    """A node ends on a port; its output is ``value``, or the value of the event ``ref``."""
-    following = deciding.after_end(id, port, value, ref)
+    """End a node on a port; its output is ``value``, or the value of the event ``ref``."""
+    d.follow_edges(id, port, value, ref)
     event = NodeCompleted(
         node=id,
         port=port,
         iteration=iteration,
         cause=cause,
         ref=ref,
-        then=following.then(),
+        effects=d.take_effects(),
         warnings=warnings,
     )
-    deciding.emit(event, value)
+    d.emit(event, value)
 
 
-def skip(deciding: Deciding, id: str, reason: str) -> None:
-    """A node was reached and does not count."""
-    following = deciding.after_skip(id)
-    deciding.emit(NodeSkipped(node=id, reason=reason, then=following.then()))
-
-
-def pass_on(deciding: Deciding, id: str, port: str, cause: str) -> None:
+def pass_on(d: Decider, id: str, port: str, cause: str) -> None:
     """Complete a node whose output is its input."""
-    complete(deciding, id, port, None, cause=cause, ref=deciding.input_ref(id))
+    complete(d, id, port, None, cause=cause, ref=d.view.input_ref(id))
+
+
+def end_by_policy(
+    d: Decider,
+    key: Key,
+    policy: str,
+    value: bytes | None,
+    failure: Failure,
+    *,
+    cause: str = "",
+    ref: int = 0,
+) -> None:
+    """End a node as its on_timeout, on_max or on_reject says: fail, continue, or a port.
+
+    Unless it fails, its output is ``value``, or the value of the event ``ref``.
+    """
+    if policy == FAIL:
+        fail(d, key, failure, cause)  # which the node's on_error may still handle
+    else:
+        port = ORDINARY if policy == CONTINUE else policy
+        complete(d, key.node, port, value, cause=cause, ref=ref, iteration=key.iteration)
+
+
+def skip(d: Decider, id: str, reason: str) -> None:
+    """A node was reached and does not count."""
+    d.skip_edges(id, is_blocked=False)
+    d.emit(NodeSkipped(node=id, reason=reason, effects=d.take_effects()))
 
 
 def complete_item(
-    deciding: Deciding,
+    d: Decider,
     node: MapNode,
     key: Key,
-    kind: Callable[..., Event],
+    event_type: Callable[..., Event],
     output: bytes,
     **details: Any,
 ) -> None:
     """One more item is done: the next one starts, and after the last the map is completed."""
-    before = deciding.state.maps[node.id]
-    following = Following()
+    before = d.state.maps[node.id]
     if before.launched < before.count:
-        deciding.launch_next(following, node, before.launched)
-    deciding.emit(kind(key=key.text, then=following.then(), **details), output)
-    if len(deciding.state.maps[node.id].refs) == before.count:
-        complete_map(deciding, node.id)
+        d.launch_next(node, before.launched)
+    d.emit(event_type(key=key.text, effects=d.take_effects(), **details), output)
+    if len(d.state.maps[node.id].refs) == before.count:
+        complete_map(d, node.id)
 
 
-def complete_map(deciding: Deciding, id: str) -> None:
-    output = deciding.gathered_items(deciding.state.maps[id])
-    complete(deciding, id, ORDINARY, output, cause="items")
-    deciding.forget_items(id)
+def complete_map(d: Decider, id: str) -> None:
+    output = d.view.gathered_items(d.state.maps[id])
+    complete(d, id, ORDINARY, output, cause="items")
+    d.view.forget_items(id)
 
 
-def fail(deciding: Deciding, key: Key, failure: Failure, cause: str = "") -> None:
-    """A key failed for good: the run goes on as the node says, or ends."""
-    node = deciding.graph.nodes[key.node]
+def fail(d: Decider, key: Key, failure: Failure, cause: str = "") -> None:
+    """A key failed for good: the run continues as the node's on_error says, or ends."""
+    node = d.graph.nodes[key.node]
     handled = getattr(node, "on_error", FAIL)
-    if handled == CONTINUE and isinstance(node, MapNode) and key.item is not None:
-        details = {"failure": failure, "handled": CONTINUE, "cause": cause}
-        complete_item(deciding, node, key, NodeFailed, NULL, **details)
-        return
-    _drop_items(deciding, node, key)
+    if isinstance(node, MapNode) and key.item is not None:
+        if handled == CONTINUE:
+            details = {"failure": failure, "handled": CONTINUE, "cause": cause}
+            complete_item(d, node, key, NodeFailed, NULL, **details)
+            return
+        _drop_other_items(d, node, key.item)
     if handled != FAIL:
         error = msgspec.json.encode({"type": failure.type, "message": failure.message})
         port, value = (ORDINARY, NULL) if handled == CONTINUE else (handled, error)
-        following = deciding.after_end(key.node, port, value)
+        d.follow_edges(key.node, port, value)
         event = NodeFailed(
-            key=key.text, failure=failure, handled=handled, cause=cause, then=following.then()
+            key=key.text, failure=failure, handled=handled, cause=cause, effects=d.take_effects()
         )
-        deciding.emit(event, value)
-    elif deciding.graph.on_failure == "finish":
-        following = deciding.after_block(key.node)
-        then = following.then()
-        deciding.emit(NodeFailed(key=key.text, failure=failure, cause=cause, then=then))
+        d.emit(event, value)
+    elif d.graph.on_failure == "finish":
+        d.skip_edges(key.node, is_blocked=True)
+        d.emit(NodeFailed(key=key.text, failure=failure, cause=cause, effects=d.take_effects()))
     else:
-        deciding.emit(NodeFailed(key=key.text, failure=failure, cause=cause))
-        end(deciding, RunStatus.FAILED, failure=failure, node=key.node)
+        d.emit(NodeFailed(key=key.text, failure=failure, cause=cause))
+        end(d, RunStatus.FAILED, failure=failure, node=key.node)
 
 
-def _drop_items(deciding: Deciding, node: Node, key: Key) -> None:
+def _drop_other_items(d: Decider, node: MapNode, failed: int) -> None:
     """A map that failed at one item gives up the others."""
-    if key.item is None or not isinstance(node, MapNode):
-        return
-    progress = deciding.state.maps[node.id]
-    live = deciding.state.live
+    progress, live = d.state.maps[node.id], d.state.live
     for item in range(progress.launched):
-        if item not in progress.refs and item != key.item:
+        if item not in progress.refs and item != failed:
+            d.decision.drops.append(Key(node=node.id, item=item).text)
             poll = Key(node=node.id, item=item, part="poll").text
-            deciding.decision.drops.append(Key(node=node.id, item=item).text)
-            deciding.decision.drops.extend([poll] if poll in live else [])
-    deciding.forget_items(node.id)
+            if poll in live:
+                d.decision.drops.append(poll)
+    d.view.forget_items(node.id)
 
 
-def settle(deciding: Deciding) -> None:
+def settle(d: Decider) -> None:
     """Carry on with what needs nobody, until the run waits for something or ends."""
-    while deciding.unusable or deciding.skipping or deciding.instant or deciding.full:
-        if deciding.unusable:
-            error = deciding.unusable.pop(0)
-            fail(deciding, Key(node=error.node), error.failure)
-        elif deciding.skipping:
-            skips = deciding.skipping.pop(0)
-            skip(deciding, skips.node, skips.reason)
-        elif deciding.instant:
-            id, ref = deciding.instant.pop(0)
-            complete(deciding, id, ORDINARY, None, cause="signal", ref=ref)
+    while d.unusable or d.skipping or d.signaled or d.emptied:
+        if d.unusable:
+            error = d.unusable.pop(0)
+            fail(d, Key(node=error.node), error.failure)
+        elif d.skipping:
+            skips = d.skipping.pop(0)
+            skip(d, skips.node, skips.reason)
+        elif d.signaled:
+            id, ref = d.signaled.pop(0)
+            complete(d, id, ORDINARY, None, cause="signal", ref=ref)
         else:
-            complete_map(deciding, deciding.full.pop(0))
-        if deciding.state.is_ended or deciding.state.ends_as is not None:
+            complete_map(d, d.emptied.pop(0))
+        if d.state.is_ended or d.state.ends_as is not None:
             return
-    state = deciding.state
+    state = d.state
     if state.live or state.is_paused or state.is_ended or state.ends_as is not None:
         return
     if state.failure is not None:
-        end(deciding, RunStatus.FAILED, failure=state.failure, node=state.failed_node)
+        end(d, RunStatus.FAILED, failure=state.failure, node=state.failed_node)
     else:
-        ref, value = deciding.result()
-        deciding.emit(RunCompleted(ref=ref), value)
+        ref, value = d.view.result()
+        d.emit(RunCompleted(ref=ref), value)
 
 
 def end(
-    deciding: Deciding,
+    d: Decider,
     outcome: RunStatus,
     *,
     failure: Failure | None = None,
@@ -164,26 +182,39 @@ def end(
     compensates: bool = True,
 ) -> None:
     """End the run, or first undo what it completed."""
-    deciding.give_up()
-    if deciding.state.is_paused:
-        deciding.decision.holds = False
-    undoes = _to_undo(deciding) if compensates else ()
+    d.give_up()
+    if d.state.is_paused:
+        d.decision.holds = False
+    undoes = _to_undo(d) if compensates else ()
     if not undoes:
-        deciding.emit(_ending(outcome, failure, node, reason, by, compensates))
+        d.emit(_ending(outcome, failure, node, reason, by, compensates))
         return
-    following = Following()
-    _schedule_undo(deciding, following, undoes[0])
-    deciding.emit(
+    _schedule_undo(d, undoes[0])
+    d.emit(
         CompensationStarted(
             outcome=outcome,
             undoes=undoes,
-            then=following.then(),
+            effects=d.take_effects(),
             failure=failure,
             node=node,
             reason=reason,
             by=by,
         )
     )
+
+
+def undone(d: Decider, id: str, failure: Failure | None) -> None:
+    """An undo task ended, well or not; the next one starts, and after the last the run ends."""
+    left = d.state.undoes[d.state.undoes.index(id) + 1 :]
+    if left:
+        _schedule_undo(d, left[0])
+    if failure is None:
+        d.emit(NodeUndone(node=id, effects=d.take_effects()))
+    else:
+        d.emit(UndoFailed(node=id, failure=failure, effects=d.take_effects()))
+    state = d.state
+    if not left and state.ends_as is not None:
+        d.emit(_ending(state.ends_as, state.failure, state.failed_node, state.reason, state.by))
 
 
 def _ending(
@@ -200,42 +231,23 @@ def _ending(
     return RunCancelled(reason=reason, by=by, compensates=compensates)
 
 
-def undone(deciding: Deciding, id: str, failure: Failure | None) -> None:
-    """An undo task ended, well or not; the next one starts, and after the last the run ends."""
-    following = Following()
-    left = deciding.state.undoes[deciding.state.undoes.index(id) + 1 :]
-    if left:
-        _schedule_undo(deciding, following, left[0])
-    then = following.then()
-    if failure is None:
-        deciding.emit(NodeUndone(node=id, then=then))
-    else:
-        deciding.emit(UndoFailed(node=id, failure=failure, then=then))
-    state = deciding.state
-    if not left and state.ends_as is not None:
-        deciding.emit(
-            _ending(state.ends_as, state.failure, state.failed_node, state.reason, state.by)
-        )
-
-
-def _to_undo(deciding: Deciding) -> tuple[str, ...]:
+def _to_undo(d: Decider) -> tuple[str, ...]:
     """The completed nodes that have something to undo, the last one first."""
     undoable = [
         (state.end_number, id)
-        for id, state in deciding.state.nodes.items()
+        for id, state in d.state.nodes.items()
         if state.status is NodeStatus.COMPLETED
         and not state.has_failed
         and not state.is_undone
-        and undo_of(deciding.graph.nodes[id]) is not None
+        and undo_of(d.graph.nodes[id]) is not None
     ]
     return tuple(id for _, id in sorted(undoable, reverse=True))
 
 
-def _schedule_undo(deciding: Deciding, following: Following, id: str) -> None:
-    call = undo_of(deciding.graph.nodes[id])
+def _schedule_undo(d: Decider, id: str) -> None:
+    call = undo_of(d.graph.nodes[id])
     assert call is not None
-    output = deciding.json(deciding.state.nodes[id].ref)
-    deciding.schedule(following, Key(node=id, part="undo"), call, output)
+    d.schedule(Key(node=id, part="undo"), call, d.view.json(d.state.nodes[id].ref))
 
 
 def undo_of(node: Node) -> Call | None:

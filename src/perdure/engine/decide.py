@@ -1,8 +1,8 @@
-"""The engine: what follows from what happened to a run. Pure, and total over what can happen.
+"""What follows from a trigger. Pure, and total over the triggers.
 
-A first execution, a retry, a person's answer, a timer, a recovery after a crash and a replay all
-come through here. What no longer matters (a late outcome, a timer of a node that is done) decides
-nothing: the decision has no events.
+A first execution, a retry, a decision of a person, a timer, a recovery after a crash and a replay
+all come through here. A trigger that no longer matters (a late outcome, the timer of a node that is
+done) decides nothing: the decision has no events.
 """
 
 from __future__ import annotations
@@ -14,22 +14,31 @@ import msgspec
 
 from perdure.diagnostics import declare
 from perdure.engine.approvals import answer, approval_due, notified
-from perdure.engine.completion import complete, complete_item, fail, pass_on, settle, skip, undone
-from perdure.engine.decider import Deciding
-from perdure.engine.decision import NULL, Decision, Following, Values
-from perdure.engine.external_waits import failed_outside, pause, pause_due, polled, report
+from perdure.engine.completion import (
+    complete,
+    complete_item,
+    end_by_policy,
+    fail,
+    pass_on,
+    settle,
+    skip,
+    undone,
+)
+from perdure.engine.decider import Decider, Decision
+from perdure.engine.external_waits import failed_externally, pause, pause_due, polled, report
 from perdure.engine.failures import failure_of
 from perdure.engine.run_commands import (
-    cancel_asked,
+    cancel_run,
     deliver,
-    migration_asked,
-    pause_asked,
+    migrate_run,
+    pause_run,
     refuse_ended,
     reopen,
-    retry_asked,
-    unpause_asked,
+    resume_run,
+    retry_run,
 )
-from perdure.errors import InvalidInput, LoopExhausted, RunCancelled, WaitTimedOut
+from perdure.engine.run_view import NULL, Values
+from perdure.errors import InvalidInput, LoopExhausted, Permanent, RunCancelled, WaitTimedOut
 from perdure.model.event import (
     ItemCompleted,
     IterationCompleted,
@@ -43,9 +52,7 @@ from perdure.model.event import (
 )
 from perdure.model.failure import Failure
 from perdure.model.graph import (
-    CONTINUE,
     DEFAULT_PORT,
-    FAIL,
     ORDINARY,
     ApprovalNode,
     DelayNode,
@@ -58,23 +65,20 @@ from perdure.model.graph import (
     ports_of,
 )
 from perdure.model.ids import Key, RunId
+from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
 from perdure.model.run import LiveKind, NodeStatus, RunState, RunStatus
 from perdure.model.trigger import (
-    Answered,
-    AttemptFailed,
-    CancelAsked,
+    CancelRun,
     ChildEnded,
-    FailedForGood,
-    Finished,
-    Happening,
-    MigrationAsked,
-    PauseAsked,
-    Paused,
-    Reported,
-    RetryAsked,
-    Signalled,
-    Skipped,
-    UnpauseAsked,
+    DecideApproval,
+    JobEnded,
+    MigrateRun,
+    PauseRun,
+    ReportReceived,
+    ResumeRun,
+    RetryRun,
+    SendSignal,
+    Trigger,
     WaitDue,
 )
 
@@ -98,20 +102,20 @@ NO_BRANCH = declare(
 NOT_DONE = declare("node.loop_not_done", "loop {node!r} is not done after {count} iterations")
 CHILD_CANCELLED = declare("run.child_cancelled", "child run {run} was cancelled")
 NO_SIGNAL = declare("node.no_signal", "no signal {signal!r} came within {timeout_ms} ms")
+ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 
 
 def decide(
-    graph: Graph, run: RunId, state: RunState, happening: Happening, values: Values
+    graph: Graph, run: RunId, state: RunState, trigger: Trigger, values: Values
 ) -> tuple[Decision, RunState]:
-    """What is to be written because of ``happening``, and the state that it leads to.
+    """What is to be written because of ``trigger``, and the state that it leads to.
 
-    Raises ``RunEnded``, ``RunNotPaused`` or ``RunNotRetryable`` for what an operator asked and
-    cannot have, its like for what people and outside parties say, and ``ValueMissing`` for values
-    to be read first.
+    Raises ``RunEnded``, ``RunNotPaused``, ``ApprovalDecided`` and the like for commands that the
+    state of the run forbids, and ``ValueMissing`` for values to be read first.
     """
-    deciding = Deciding(graph, run, state, values)
-    _DECISIONS[type(happening)](deciding, happening)
-    return deciding.decision, deciding.state
+    d = Decider(graph, run, state, values)
+    _DECISIONS[type(trigger)](d, trigger)
+    return d.decision, d.state
 
 
 def submit(
@@ -124,23 +128,22 @@ def submit(
     parent: Parent | None = None,
     replaced: bool = False,
 ) -> tuple[Decision, RunState]:
-    """The beginning of a run."""
-    deciding = Deciding(graph, run, RunState(), values)
-    following = Following()
-    deciding.provide(input)
+    """The first decision about a new run."""
+    d = Decider(graph, run, RunState(), values)
+    d.view.provide(input)
     for id in graph.starts:
-        deciding.start(following, id)
+        d.start(id)
     event = RunSubmitted(
         flow=graph.name,
         version=graph.version,
         aging_ms=aging_ms,
-        then=following.then(),
+        effects=d.take_effects(),
         parent=parent,
         replaced=replaced,
     )
-    deciding.emit(event, input)
-    settle(deciding)
-    return deciding.decision, deciding.state
+    d.emit(event, input)
+    settle(d)
+    return d.decision, d.state
 
 
 def fork(
@@ -151,22 +154,11 @@ def fork(
     patch: dict[str, bytes],
     values: Values,
 ) -> tuple[Decision, RunState]:
-    """Go on from a state that was copied from another run, with some outputs changed.
+    """Continue from a state that was copied from another run, with some outputs changed.
 
-    What a changed output leads to starts from its beginning. Raises ``InvalidInput`` for an
+    Nodes behind a changed output start from their beginning. Raises ``InvalidInput`` for an
     output that is not there to be changed, and for a state in which something was undone.
     """
-    _check_fork(state, origin, patch)
-    deciding = Deciding(graph, run, state, values)
-    for node, output in patch.items():
-        deciding.emit(OutputChanged(node=node), output)
-    anew = {edge.target for node in patch for edge in graph.outgoing[node]}
-    reopen(deciding, lambda then: RunForked(origin=origin, then=then), anew)
-    settle(deciding)
-    return deciding.decision, deciding.state
-
-
-def _check_fork(state: RunState, origin: Origin, patch: dict[str, bytes]) -> None:
     if any(node.is_undone for node in state.nodes.values()):
         raise InvalidInput(FORK_AFTER_UNDO.fault(("after",), number=origin.number, run=origin.run))
     completed = {id for id, n in state.nodes.items() if n.status is NodeStatus.COMPLETED}
@@ -179,87 +171,90 @@ def _check_fork(state: RunState, origin: Origin, patch: dict[str, bytes]) -> Non
             completed=tuple(sorted(completed)),
         )
         raise InvalidInput(fault)
+    d = Decider(graph, run, state, values)
+    for node, output in patch.items():
+        d.emit(OutputChanged(node=node), output)
+    reopen(d, afresh={edge.target for node in patch for edge in graph.outgoing[node]})
+    d.emit(RunForked(origin=origin, effects=d.take_effects()))
+    settle(d)
+    return d.decision, d.state
 
 
-# What jobs lead to
+# Ends of jobs
 
 
-def _finished(deciding: Deciding, happening: Finished) -> None:
-    key, output = happening.key, happening.output
-    if not _is_live(deciding, key, LiveKind.JOB):
+def _job_ended(d: Decider, trigger: JobEnded) -> None:
+    key, outcome = trigger.key, trigger.outcome
+    if not _is_live(d, key, LiveKind.JOB):
         return
-    if key.part in _ASIDE:
-        _ASIDE[key.part](deciding, key, output, None)
+    match outcome:
+        case Completed():
+            _completed(d, trigger, outcome)
+        case Retried():
+            restarts = not outcome.is_postponed and failed_externally(d, key.text)
+            event = NodeRetried(
+                key=key.text, attempt=trigger.attempt, failure=outcome.failure, restarts=restarts
+            )
+            d.emit(event)
+        case Paused():
+            pause(d, key, outcome)
+            settle(d)
+        case Skipped() if isinstance(d.graph.nodes[key.node], TaskNode) and not key.part:
+            skip(d, key.node, outcome.reason)
+            settle(d)
+        case Skipped():  # of an item of a map, or within a loop: nothing came of it
+            _completed(d, trigger, Completed(output=NULL))
+        case _:
+            failure = outcome.failure
+            if failure is None:
+                assert isinstance(outcome, Cancelled)
+                failure = failure_of(ATTEMPT_ABORTED.fault(), Permanent)
+            if key.part in ASIDE:
+                _aside_ended(d, key, NULL, failure)
+            else:
+                fail(d, key, failure)
+                settle(d)
+
+
+def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
+    key = trigger.key
+    if key.part in ASIDE:
+        _aside_ended(d, key, outcome.output, None)
         return
-    node = deciding.graph.nodes[key.node]
+    node = d.graph.nodes[key.node]
     match node:
         case TaskNode():
-            _complete_task(deciding, node, happening)
+            if outcome.port in ports_of(node):
+                complete(d, node.id, outcome.port, outcome.output, warnings=outcome.warnings)
+            else:
+                fault = ENDED_ON_UNKNOWN_PORT.fault(
+                    ("port",), node=node.id, port=outcome.port, known=node.ports
+                )
+                fail(d, key, failure_of(fault))
         case RouteNode():
-            _route(deciding, node, output)
+            _route(d, node, outcome.output)
         case MapNode():
-            complete_item(deciding, node, key, ItemCompleted, output)
+            complete_item(d, node, key, ItemCompleted, outcome.output)
         case LoopNode():
-            _iterated(deciding, node, key, happening)
-    settle(deciding)
+            _iterated(d, node, key, outcome.output, trigger.is_done)
+    settle(d)
 
 
-def _failed_for_good(deciding: Deciding, happening: FailedForGood) -> None:
-    key, failure = happening.key, happening.failure
-    if not _is_live(deciding, key, LiveKind.JOB):
-        return
-    if key.part in _ASIDE:
-        _ASIDE[key.part](deciding, key, NULL, failure)
-        return
-    fail(deciding, key, failure)
-    settle(deciding)
+ASIDE = frozenset({"undo", "poll", "notify"})
+"""Parts of keys whose jobs stand beside their node: what they return is not its output."""
 
 
-def _undo_ended(deciding: Deciding, key: Key, output: bytes, failure: Failure | None) -> None:
-    undone(deciding, key.node, failure)
+def _aside_ended(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
+    match key.part:
+        case "undo":
+            undone(d, key.node, failure)
+        case "poll":
+            polled(d, key, output, failure)
+        case "notify":
+            notified(d, key, failure)
 
 
-_ASIDE: dict[str, Callable[[Deciding, Key, bytes, Failure | None], None]] = {
-    "undo": _undo_ended,
-    "poll": polled,
-    "notify": notified,
-}
-"""Jobs that stand beside their node: what their ends lead to."""
-
-
-def _skipped(deciding: Deciding, happening: Skipped) -> None:
-    key = happening.key
-    if not _is_live(deciding, key, LiveKind.JOB):
-        return
-    if isinstance(deciding.graph.nodes[key.node], TaskNode) and not key.part:
-        skip(deciding, key.node, happening.reason)
-        settle(deciding)
-    else:  # of the items of a map, and in a loop: nothing came of it
-        _finished(deciding, Finished(key=key, output=NULL))
-
-
-def _complete_task(deciding: Deciding, node: TaskNode, happening: Finished) -> None:
-    port = happening.port
-    if port not in ports_of(node):
-        fault = ENDED_ON_UNKNOWN_PORT.fault(("port",), node=node.id, port=port, known=node.ports)
-        fail(deciding, Key(node=node.id), failure_of(fault))
-        return
-    complete(deciding, node.id, port, happening.output, warnings=happening.warnings)
-
-
-def _attempt_failed(deciding: Deciding, happening: AttemptFailed) -> None:
-    key = happening.key
-    if _is_live(deciding, key, LiveKind.JOB):
-        event = NodeRetried(
-            key=key.text,
-            attempt=happening.attempt,
-            failure=happening.failure,
-            restarts=not happening.is_postponed and failed_outside(deciding, key.text),
-        )
-        deciding.emit(event)
-
-
-def _route(deciding: Deciding, node: RouteNode, output: bytes) -> None:
+def _route(d: Decider, node: RouteNode, output: bytes) -> None:
     key = msgspec.json.decode(output)
     if isinstance(key, bool):
         key = str(key).lower()
@@ -267,141 +262,119 @@ def _route(deciding: Deciding, node: RouteNode, output: bytes) -> None:
     if port is None or port not in node.ports:
         if DEFAULT_PORT not in node.ports:
             fault = NO_BRANCH.fault(node=node.id, key=key, known=node.ports)
-            fail(deciding, Key(node=node.id), failure_of(fault))
+            fail(d, Key(node=node.id), failure_of(fault))
             return
         port = DEFAULT_PORT
-    pass_on(deciding, node.id, port, "")
+    pass_on(d, node.id, port, "")
 
 
-def _iterated(deciding: Deciding, node: LoopNode, key: Key, happening: Finished) -> None:
-    """One iteration was executed, or the question answered whether it was the last."""
-    output, is_done = happening.output, happening.is_done
+def _iterated(d: Decider, node: LoopNode, key: Key, output: bytes, is_done: bool | None) -> None:
+    """One iteration was executed, or its check, which tells whether it was the last."""
     if key.part == "check":
-        ref = deciding.state.nodes[node.id].ref
-        _after_check(deciding, node, key, None, ref, bool(msgspec.json.decode(output)))
+        ref = d.state.nodes[node.id].ref
+        _after_check(d, node, key, None, ref, bool(msgspec.json.decode(output)))
     elif is_done is None:
-        _ask_whether_done(deciding, node, key, output)
+        _check_loop(d, node, key, output)
     else:
-        _after_check(deciding, node, key, output, 0, is_done)
+        _after_check(d, node, key, output, 0, is_done)
 
 
-def _ask_whether_done(deciding: Deciding, node: LoopNode, key: Key, output: bytes) -> None:
-    following = Following()
-    deciding.check(following, node, key.iteration, output)
-    deciding.emit(IterationCompleted(key=key.text, then=following.then()), output)
+def _check_loop(d: Decider, node: LoopNode, key: Key, output: bytes) -> None:
+    d.check_loop(node, key.iteration, output)
+    d.emit(IterationCompleted(key=key.text, effects=d.take_effects()), output)
 
 
 def _after_check(
-    deciding: Deciding, node: LoopNode, key: Key, output: bytes | None, ref: int, is_done: bool
+    d: Decider, node: LoopNode, key: Key, output: bytes | None, ref: int, is_done: bool
 ) -> None:
-    """Go round again or not; the iteration's output is ``output``, or the value of ``ref``."""
-    if not is_done and key.iteration < node.iterations_max:
-        following = Following()
+    """Iterate again or not; the iteration's output is ``output``, or the value of ``ref``."""
+    if is_done:
+        complete(d, node.id, ORDINARY, output, ref=ref, iteration=key.iteration)
+    elif key.iteration < node.iterations_max:
         again = Key(node=node.id, iteration=key.iteration + 1)
-        deciding.call(following, again, node.body, deciding.json(ref) if output is None else output)
-        deciding.emit(IterationCompleted(key=key.text, then=following.then()), output)
-    elif not is_done and node.on_max == FAIL:
+        d.call(again, node.body, d.view.json(ref) if output is None else output)
+        d.emit(IterationCompleted(key=key.text, effects=d.take_effects()), output)
+    else:
         fault = NOT_DONE.fault(node=node.id, count=node.iterations_max)
-        fail(deciding, key, failure_of(fault, LoopExhausted))
-    else:
-        port = ORDINARY if is_done or node.on_max == CONTINUE else node.on_max
-        complete(deciding, node.id, port, output, ref=ref, iteration=key.iteration)
+        failure = failure_of(fault, LoopExhausted)
+        end_by_policy(d, key, node.on_max, output, failure, ref=ref)
 
 
-# What waits lead to
+# Ends of waits, signals, reports and decisions
 
 
-def _child_ended(deciding: Deciding, happening: ChildEnded) -> None:
-    key, output = happening.key, happening.output
-    is_current = deciding.state.children.get(key.text) == happening.run
-    if not is_current or not _is_live(deciding, key, LiveKind.CHILD):
+def _child_ended(d: Decider, trigger: ChildEnded) -> None:
+    key, output = trigger.key, trigger.output
+    is_current = d.state.children.get(key.text) == trigger.run
+    if not is_current or not _is_live(d, key, LiveKind.CHILD):
         return
-    deciding.decision.closes.append(key.text)
-    node = deciding.graph.nodes[key.node]
-    if happening.status is not RunStatus.COMPLETED:
-        failure = happening.failure or failure_of(
-            CHILD_CANCELLED.fault(run=happening.run), RunCancelled
-        )
-        fail(deciding, key, failure, "child")
+    d.decision.closes.append(key.text)
+    node = d.graph.nodes[key.node]
+    if trigger.status is not RunStatus.COMPLETED:
+        fault = CHILD_CANCELLED.fault(run=trigger.run)
+        fail(d, key, trigger.failure or failure_of(fault, RunCancelled), "child")
     elif isinstance(node, MapNode):
-        complete_item(deciding, node, key, ItemCompleted, output)
+        complete_item(d, node, key, ItemCompleted, output)
     elif isinstance(node, LoopNode):
-        _ask_whether_done(deciding, node, key, output)
+        _check_loop(d, node, key, output)
     else:
-        complete(deciding, key.node, ORDINARY, output, cause="child")
-    settle(deciding)
+        complete(d, key.node, ORDINARY, output, cause="child")
+    settle(d)
 
 
-def _wait_due(deciding: Deciding, happening: WaitDue) -> None:
-    key = happening.key
-    if not _is_live(deciding, key, LiveKind.WAIT):
+def _wait_due(d: Decider, trigger: WaitDue) -> None:
+    key = trigger.key
+    if not _is_live(d, key, LiveKind.WAIT):
         return
-    node = deciding.graph.nodes[key.node]
+    node = d.graph.nodes[key.node]
     if isinstance(node, ApprovalNode):
-        approval_due(deciding, node, happening)
-    elif key.text in deciding.state.pauses or key.part == "poll":
-        pause_due(deciding, key)
+        approval_due(d, node, trigger)
+    elif key.text in d.state.pauses or key.part == "poll":
+        pause_due(d, key)
     elif isinstance(node, DelayNode):
-        deciding.decision.closes.append(key.text)
-        pass_on(deciding, node.id, ORDINARY, "timer")
+        d.decision.closes.append(key.text)
+        pass_on(d, node.id, ORDINARY, "timer")
     elif isinstance(node, SignalNode) and node.timeout_ms is not None:
-        deciding.decision.closes.append(key.text)
-        _time_out(deciding, node)
-    settle(deciding)
-
-
-def _time_out(deciding: Deciding, node: SignalNode) -> None:
-    if node.on_timeout == FAIL:
+        d.decision.closes.append(key.text)
         fault = NO_SIGNAL.fault(signal=node.signal, timeout_ms=node.timeout_ms)
-        fail(deciding, Key(node=node.id), failure_of(fault, WaitTimedOut), "timeout")
-    else:
-        port = ORDINARY if node.on_timeout == CONTINUE else node.on_timeout
-        complete(deciding, node.id, port, NULL, cause="timeout")
+        failure = failure_of(fault, WaitTimedOut)
+        end_by_policy(d, key, node.on_timeout, NULL, failure, cause="timeout")
+    settle(d)
 
 
-def _signalled(deciding: Deciding, happening: Signalled) -> None:
-    refuse_ended(deciding, "signal")
-    deciding.emit(SignalReceived(name=happening.name, by=happening.by), happening.payload)
-    if not deciding.state.is_paused:
-        deliver(deciding, [happening.name])
-        settle(deciding)
+def _send_signal(d: Decider, command: SendSignal) -> None:
+    refuse_ended(d, "signal")
+    d.emit(SignalReceived(name=command.name, by=command.by), command.payload)
+    if not d.state.is_paused:
+        deliver(d, [command.name])
+        settle(d)
 
 
-def _answered(deciding: Deciding, happening: Answered) -> None:
-    answer(deciding, happening)
-    settle(deciding)
+def _decide_approval(d: Decider, command: DecideApproval) -> None:
+    answer(d, command)
+    settle(d)
 
 
-def _reported(deciding: Deciding, happening: Reported) -> None:
-    report(deciding, happening)
-    settle(deciding)
+def _report_received(d: Decider, trigger: ReportReceived) -> None:
+    report(d, trigger)
+    settle(d)
 
 
-def _paused(deciding: Deciding, happening: Paused) -> None:
-    if _is_live(deciding, happening.key, LiveKind.JOB):
-        pause(deciding, happening)
-        settle(deciding)
+def _is_live(d: Decider, key: Key, kind: LiveKind) -> bool:
+    """Whether the end of a job, a wait or a child matters; while the run is paused none does."""
+    return not d.state.is_paused and d.state.live.get(key.text) is kind
 
 
-def _is_live(deciding: Deciding, key: Key, kind: LiveKind) -> bool:
-    """Whether an outcome of this kind matters; in a pause none does."""
-    return not deciding.state.is_paused and deciding.state.live.get(key.text) is kind
-
-
-_DECISIONS: dict[type, Callable[[Deciding, Any], None]] = {
-    Finished: _finished,
-    FailedForGood: _failed_for_good,
-    AttemptFailed: _attempt_failed,
-    Skipped: _skipped,
-    Paused: _paused,
-    Reported: _reported,
-    Answered: _answered,
+_DECISIONS: dict[type, Callable[[Decider, Any], None]] = {
+    JobEnded: _job_ended,
     WaitDue: _wait_due,
     ChildEnded: _child_ended,
-    Signalled: _signalled,
-    PauseAsked: pause_asked,
-    UnpauseAsked: unpause_asked,
-    CancelAsked: cancel_asked,
-    RetryAsked: retry_asked,
-    MigrationAsked: migration_asked,
+    ReportReceived: _report_received,
+    DecideApproval: _decide_approval,
+    SendSignal: _send_signal,
+    PauseRun: pause_run,
+    ResumeRun: resume_run,
+    CancelRun: cancel_run,
+    RetryRun: retry_run,
+    MigrateRun: migrate_run,
 }

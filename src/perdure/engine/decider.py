@@ -1,24 +1,24 @@
-"""One decision about one run: which edges fire, which nodes start, and what is written with it."""
+"""One decision about one run: which edges are taken, which nodes start, and what is written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from perdure.diagnostics import declare
-from perdure.engine.approval_requests import notice_of, request_of, steps_of
-from perdure.engine.decision import Following, Schedule, Skips, StartChild, Unusable, ms
 from perdure.engine.readiness import Counts, Standing
-from perdure.engine.run_view import Reading
+from perdure.engine.run_view import RunView, SkipsNode, UnusableInput, Values, items_in
 from perdure.model import check
+from perdure.model.event import NOTHING, EdgeCounts, Effects, Event
 from perdure.model.graph import (
     ApprovalNode,
     Call,
     DelayNode,
     FlowNode,
     FlowRef,
+    Graph,
     LoopNode,
     MapNode,
     Node,
@@ -27,233 +27,131 @@ from perdure.model.graph import (
     TaskNode,
 )
 from perdure.model.ids import Key, RunId
-from perdure.model.run import NewWait, WaitKind
-from perdure.model.wait import PastPause, Report, ReportStatus, Resumption
-
-
-def resumption_of(reading: Reading, text: str) -> bytes | None:
-    """The pauses of a key, and how far its work came; None if there is nothing of either."""
-    pauses = reading.state.pauses.get(text, ())
-    progress = reading.state.progress.get(text)
-    failures = reading.state.retried.get(text, 0)
-    if not pauses and progress is None and not failures:
-        return None
-    partial = None if progress is None else _report(reading, progress).progress
-    past = tuple(
-        PastPause(
-            name=pause.name,
-            checkpoint=msgspec.Raw(reading.json(pause.checkpoint)),
-            report=_report(reading, pause.report or reading.state.early.get(text, 0)),
-        )
-        for pause in pauses
-    )
-    return msgspec.json.encode(Resumption(pauses=past, progress=partial, failures=failures))
-
-
-def _report(reading: Reading, number: int) -> Report:
-    if not number:  # it is only asked after
-        return Report(status=ReportStatus.PROGRESS)
-    return msgspec.json.decode(reading.json(number), type=Report)
-
+from perdure.model.run import NewWait, RunState, WaitKind
+from perdure.model.value import Value
+from perdure.model.wait import ApprovalRequest, Notice, approval_id
 
 INVALID_TIME = declare(
     "node.invalid_time", "delay {node!r}: {value!r} is not a valid time: {reason}"
 )
-NOT_AN_OBJECT = declare(
-    "node.input_not_an_object", "map {node!r}: its input must be an object with the key {key!r}"
-)
-NO_SUCH_KEY = declare(
-    "node.no_such_key", "map {node!r}: its input has no key {key!r}[; it has {known}]"
-)
-NOT_A_LIST = declare("node.not_a_list", "map {node!r}: {what} must be a list")
 
 
-class Starting(Reading):
-    def start(self, following: Following, id: str) -> None:
-        try:
-            self._start(following, self.graph.nodes[id])
-        except Unusable as error:
-            self.unusable.append(error)
-            following.waiting.append(id)
-        except Skips as skips:
-            self.skipping.append(skips)
-            following.waiting.append(id)
+class Schedule(Value):
+    """A job to insert."""
 
-    def _start(self, following: Following, node: Node) -> None:
-        match node:
-            case TaskNode() | RouteNode():
-                self.schedule(following, Key(node=node.id), node.call, self.input_of(node.id))
-            case MapNode():
-                items = _items(node, self.input_of(node.id))
-                following.mapped.append((node.id, len(items)))
-                launched = min(len(items), node.concurrency or len(items))
-                self._launch(following, node, items, range(launched))
-            case LoopNode():
-                self.call(
-                    following, Key(node=node.id, iteration=1), node.body, self.input_of(node.id)
-                )
-            case FlowNode():
-                self.call(following, Key(node=node.id), node.body, self.input_of(node.id))
-            case DelayNode():
-                self._delay(following, node)
-            case SignalNode():
-                self._await_signal(following, node)
-            case ApprovalNode():
-                self._ask(following, node)
+    key: Key
+    call: Call
+    input: bytes
+    resumption: bytes | None = None
+    """A ``model.wait.Resumption``, if the task paused before or an earlier attempt got some way."""
 
-    def _delay(self, following: Following, node: DelayNode) -> None:
-        if not node.until:
-            self.wait(following, NewWait(key=node.id, kind=WaitKind.TIMER, delay=ms(node.delay_ms)))
-            return
-        when = self.rendered(node, node.until)
-        try:
-            due_at = check.moment(datetime.fromisoformat(when), "until")
-        except (TypeError, ValueError) as error:
-            fault = INVALID_TIME.fault(
-                ("nodes", node.id, "until"), node=node.id, value=when, reason=str(error)
-            )
-            raise Unusable(node.id, fault) from None
-        self.wait(following, NewWait(key=node.id, kind=WaitKind.TIMER, due_at=due_at))
 
-    def _await_signal(self, following: Following, node: SignalNode) -> None:
-        where = None if node.where is None else self.rendered(node, node.where)
-        for number in self.unread(node.signal):
-            if self.accepts(where, number):
-                following.waiting.append(node.id)
-                self.instant.append((node.id, self.take(number)))
-                return
-        detail = b"" if where is None else msgspec.json.encode({"where": where})
-        wait = NewWait(
-            key=node.id,
-            kind=WaitKind.SIGNAL,
-            name=node.signal,
-            delay=None if node.timeout_ms is None else ms(node.timeout_ms),
-            detail=detail,
-        )
-        self.wait(following, wait)
+class StartChild(Value):
+    """A run to start for a key."""
 
-    def _ask(self, following: Following, node: ApprovalNode) -> None:
-        """Open an approval: in the inboxes of its deciders until one of them, or time, ends it."""
-        request = request_of(self, node)
-        wait = NewWait(
-            key=node.id,
-            kind=WaitKind.APPROVAL,
-            name=request.title,
-            delay=None if node.timeout_ms is None else ms(node.timeout_ms),
-            deciders=node.deciders,
-            detail=msgspec.json.encode(request),
-        )
-        self.wait(following, wait)
-        if steps := steps_of(node):
-            self.remind_in(following, node.id, steps[0].at_ms)
-        if node.notify is not None:
-            notice = notice_of(self.run, request, node.deciders, "opened")
-            self.schedule(following, Key(node=node.id, part="notify"), node.notify, notice)
+    key: Key
+    id: RunId
+    flow: FlowRef
+    input: bytes
 
-    def remind_in(self, following: Following, id: str, delay_ms: int) -> None:
-        key = Key(node=id, part="remind").text
-        self.wait(following, NewWait(key=key, kind=WaitKind.TIMER, delay=ms(max(0, delay_ms))))
 
-    def resume(self, following: Following, id: str) -> None:
-        """Start a node again where it stood, keeping what it has done."""
-        node, state = self.graph.nodes[id], self.state.nodes[id]
-        if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
-            left = [item for item in range(progress.launched) if item not in progress.refs]
-            self._launch(following, node, _items(node, self.input_of(id)), left)
-        elif isinstance(node, LoopNode) and state.part == "check":
-            self.check(following, node, state.iteration, self.json(state.ref))
-        elif isinstance(node, LoopNode) and state.iteration > 1:
-            key = Key(node=id, iteration=state.iteration)
-            self.call(following, key, node.body, self.json(state.ref))
-        else:
-            self.start(following, id)
+class Decision:
+    """Events, and what is to be written with them."""
 
-    def launch_next(self, following: Following, node: MapNode, item: int) -> None:
-        """Start one more item of a map that is under way."""
-        self._launch(following, node, self.items_of(node), [item])
+    __slots__ = (
+        "children",
+        "clears",
+        "closes",
+        "drops",
+        "events",
+        "holds",
+        "schedules",
+        "version",
+        "waits",
+    )
 
-    def items_of(self, node: MapNode) -> list[bytes]:
-        """The items of a map that is under way."""
-        # Its input is in the log by now. Remembered earlier, what a decision read that then came
-        # to nothing could be mistaken for it.
-        lists = self._values.lists
-        if node.id not in lists:
-            lists[node.id] = _items(node, self.input_of(node.id))
-        return lists[node.id]
+    def __init__(self) -> None:
+        self.events: list[tuple[Event, bytes | None]] = []
+        self.schedules: list[Schedule] = []
+        self.waits: list[NewWait] = []
+        self.closes: list[str] = []
+        self.drops: list[str] = []
+        """Keys that are given up: their jobs are taken away, their children cancelled."""
+        self.children: list[StartChild] = []
+        self.clears = False
+        """Everything that is live is given up, but for what this decision starts."""
+        self.holds: bool | None = None
+        self.version: str | None = None
 
-    def forget_items(self, id: str) -> None:
-        self._values.lists.pop(id, None)
 
-    def _launch(
-        self, following: Following, node: MapNode, items: list[bytes], which: Sequence[int]
-    ) -> None:
-        for item in which:
-            self.call(following, Key(node=node.id, item=item), node.body, items[item])
-        if not which:
-            following.waiting.append(node.id)
-            self.full.append(node.id)
+class GatheredEffects:
+    """The effects of the next event, while they are put together."""
 
-    def call(self, following: Following, key: Key, body: Call | FlowRef, input: bytes) -> None:
-        """Start a job, or a child run, for a key."""
-        if isinstance(body, Call):
-            self.schedule(following, key, body, input)
-            return
-        child = RunId(f"{self.run}/{key.text}")
-        if key.text in self.state.children:  # started anew by a retry
-            child = RunId(f"{self.run}/{key.text}~{self.next_number}")
-        following.children.append((key.text, child))
-        self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
-        self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
+    __slots__ = ("blocked", "children", "edge_counts", "mapped", "skipped", "started", "waiting")
 
-    def check(self, following: Following, node: LoopNode, iteration: int, output: bytes) -> None:
-        """Ask whether a loop is done."""
-        key = Key(node=node.id, iteration=iteration, part="check")
-        self.schedule(following, key, node.check, output)
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.waiting: list[str] = []
+        self.children: list[tuple[str, RunId]] = []
+        self.mapped: list[tuple[str, int]] = []
+        self.skipped: list[str] = []
+        self.blocked: list[str] = []
+        self.edge_counts: dict[str, Counts] = {}
 
-    def schedule(
-        self,
-        following: Following,
-        key: Key,
-        call: Call,
-        input: bytes,
-        resumption: bytes | None = None,
-    ) -> None:
-        if resumption is None and self.state.progress:  # an earlier try came some way
-            resumption = resumption_of(self, key.text)
-        following.started.append(key.text)
-        self.decision.schedules.append(
-            Schedule(key=key, call=call, input=input, resumption=resumption)
+    def freeze(self) -> Effects:
+        rest = self.waiting or self.children or self.mapped or self.skipped or self.blocked
+        if not rest and not self.edge_counts:  # as nearly always
+            return Effects(started=tuple(self.started)) if self.started else NOTHING
+        return Effects(
+            started=tuple(self.started),
+            waiting=tuple(self.waiting),
+            children=tuple(self.children),
+            mapped=tuple(self.mapped),
+            skipped=tuple(self.skipped),
+            blocked=tuple(self.blocked),
+            edge_counts=tuple(
+                EdgeCounts(node=node, decided=counts[0], active=counts[1], blocked=counts[2])
+                for node, counts in self.edge_counts.items()
+            ),
         )
 
-    def wait(self, following: Following, wait: NewWait) -> None:
-        following.waiting.append(wait.key)
-        self.decision.waits.append(wait)
 
+class Decider:
+    """One decision about one run: events in order, and what is written with them.
 
-def _items(node: MapNode, input: bytes) -> list[bytes]:
-    found: bytes = input
-    if node.over is not None:
-        try:
-            fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
-        except msgspec.ValidationError:
-            fault = NOT_AN_OBJECT.fault(("nodes", node.id), node=node.id, key=node.over)
-            raise Unusable(node.id, fault) from None
-        if node.over not in fields:
-            fault = NO_SUCH_KEY.fault(
-                ("nodes", node.id), node=node.id, key=node.over, known=tuple(fields)
-            )
-            raise Unusable(node.id, fault)
-        found = bytes(fields[node.over])
-    try:
-        return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
-    except msgspec.ValidationError:
-        what = "its input" if node.over is None else f"{node.over!r} of its input"
-        fault = NOT_A_LIST.fault(("nodes", node.id), node=node.id, what=what)
-        raise Unusable(node.id, fault) from None
+    Effects gather until the event that causes them is emitted. The event carries them, so
+    folding a log needs no graph, no code and no version of these rules.
+    """
 
+    def __init__(self, graph: Graph, run: RunId, state: RunState, values: Values) -> None:
+        self.graph = graph
+        self.run = run
+        self.view = RunView(graph, run, state, values)
+        self.decision = Decision()
+        self._gathered = GatheredEffects()
+        # What needs nobody, and follows once the events so far are emitted: see ``settle``.
+        self.unusable: list[UnusableInput] = []
+        """Nodes that were reached with an input that does not fit."""
+        self.skipping: list[SkipsNode] = []
+        """Nodes that were reached, lack an input, and are skipped then."""
+        self.signaled: list[tuple[str, int]] = []
+        """Nodes that wait for a signal that is there already, and the event it came with."""
+        self.emptied: list[str] = []
+        """Maps that were started with no item left to execute."""
 
-class Deciding(Starting):
-    """Collects one decision about one run."""
+    @property
+    def state(self) -> RunState:
+        return self.view.state
+
+    def emit(self, event: Event, value: bytes | None = None) -> None:
+        """Add an event; what is decided next sees the state after it."""
+        self.view.apply(event, value)
+        self.decision.events.append((event, value))
+
+    def take_effects(self) -> Effects:
+        """What has gathered since the last event, for the event that is about to be emitted."""
+        gathered, self._gathered = self._gathered, GatheredEffects()
+        return gathered.freeze()
 
     def give_up(self) -> None:
         """Everything that is live ends here, and so does what this decision was to start."""
@@ -263,82 +161,259 @@ class Deciding(Starting):
             planned.clear()
         decision.children.clear()
 
-    # What follows when a node ends
+    # Edges
 
-    def after_end(self, node: str, port: str, value: bytes | None, ref: int = 0) -> Following:
-        """What follows when ``node`` ends on ``port``, with the value of the event to come."""
-        following = Following()
+    def follow_edges(self, node: str, port: str, value: bytes | None, ref: int = 0) -> None:
+        """Decide the edges that leave ``node``, which the next event completes on ``port``."""
         if not self.graph.outgoing[node]:
-            return following
-        if value is not None:
-            self.provide(value)
-        self._ending = (node, port, ref or self.next_number)
-        for ready in self._decide_edges(following, node, port):
-            self.start(following, ready)
-        return following
+            return
+        self.view.completing(node, port, value, ref)
+        for ready in self._decide_edges(node, port, is_blocked=False):
+            self.start(ready)
 
-    def after_skip(self, node: str) -> Following:
-        """What follows when ``node`` was reached and does not count."""
-        following = Following()
-        for ready in self._decide_edges(following, node, None, is_blocked=False):
-            self.start(following, ready)
-        return following
+    def skip_edges(self, node: str, *, is_blocked: bool) -> None:
+        """Decide the edges that leave ``node`` when none is taken: it was skipped, or it failed.
 
-    def after_block(self, node: str) -> Following:
-        """What follows when ``node`` failed and others are to be finished."""
-        following = Following()
-        for ready in self._decide_edges(following, node, None):
-            self.start(following, ready)
-        return following
-
-    def after_recount(self, standing: Standing) -> Following:
-        """What follows for the nodes that are not reached, when they were counted anew."""
-        following = Following()
-        following.arrived = dict(standing.arrived)
-        following.skipped = list(standing.skipped)
-        following.blocked = list(standing.blocked)
-        for ready in standing.ready:
-            self.start(following, ready)
-        return following
-
-    def _decide_edges(
-        self, following: Following, node: str, port: str | None, *, is_blocked: bool | None = None
-    ) -> list[str]:
-        """Decide the edges that leave a node; the nodes that are ready by it.
-
-        ``port`` None: it failed, and nothing behind it can run; or it was skipped.
+        ``is_blocked``: it failed, and nothing behind it can run.
         """
-        blocks = port is None if is_blocked is None else is_blocked
+        for ready in self._decide_edges(node, None, is_blocked=is_blocked):
+            self.start(ready)
+
+    def follow_standing(self, standing: Standing) -> None:
+        """Take over where the nodes stand that are not reached, when all edges were recounted."""
+        self._gathered.edge_counts = dict(standing.edge_counts)
+        self._gathered.skipped = list(standing.skipped)
+        self._gathered.blocked = list(standing.blocked)
+        for ready in standing.ready:
+            self.start(ready)
+
+    def _decide_edges(self, node: str, port: str | None, *, is_blocked: bool) -> list[str]:
+        """Decide the edges that leave a node, all but those of ``port`` not taken.
+
+        Returns the nodes that become ready; others are skipped or blocked, and their edges decided.
+        """
+        gathered = self._gathered
         ready: list[str] = []
-        ended: list[tuple[str, str | None, bool]] = [(node, port, blocks)]
+        ended: list[tuple[str, str | None, bool]] = [(node, port, is_blocked)]
         while ended:
             source, taken, is_blocked = ended.pop()
             for edge in self.graph.outgoing[source]:
                 is_active = taken is not None and edge.port == taken
-                counts = self._arrive(following, edge.target, is_active, is_blocked)
+                counts = self._count_edge(edge.target, is_active, is_blocked)
                 if counts is None:
                     continue
                 if counts[2]:
-                    following.blocked.append(edge.target)
+                    gathered.blocked.append(edge.target)
                     ended.append((edge.target, None, True))
                 elif counts[1]:
                     ready.append(edge.target)
                 else:
-                    following.skipped.append(edge.target)
+                    gathered.skipped.append(edge.target)
                     ended.append((edge.target, None, False))
         return ready
 
-    def _arrive(
-        self, following: Following, target: str, is_active: bool, is_blocked: bool
-    ) -> Counts | None:
+    def _count_edge(self, target: str, is_active: bool, is_blocked: bool) -> Counts | None:
         """Count one more decided edge; the counts once all of the target's are."""
         degree = len(self.graph.incoming[target])
         if degree == 1:
             return 1, is_active, is_blocked
-        known = following.arrived.get(target) or self.state.arrived.get(target) or (0, 0, 0)
+        gathered = self._gathered.edge_counts
+        known = gathered.get(target) or self.state.edge_counts.get(target) or (0, 0, 0)
         counts = (known[0] + 1, known[1] + is_active, known[2] + is_blocked)
         if counts[0] < degree:
-            following.arrived[target] = counts
+            gathered[target] = counts
             return None
-        following.arrived.pop(target, None)
+        gathered.pop(target, None)
         return counts
+
+    # Starting nodes
+
+    def start(self, id: str) -> None:
+        """Start a node from its beginning."""
+        try:
+            self._start(self.graph.nodes[id])
+        except UnusableInput as error:
+            self.unusable.append(error)
+            self._gathered.waiting.append(id)
+        except SkipsNode as skips:
+            self.skipping.append(skips)
+            self._gathered.waiting.append(id)
+
+    def _start(self, node: Node) -> None:
+        view = self.view
+        match node:
+            case TaskNode() | RouteNode():
+                self.schedule(Key(node=node.id), node.call, view.input_of(node.id))
+            case MapNode():
+                items = items_in(node, view.input_of(node.id))
+                self._gathered.mapped.append((node.id, len(items)))
+                launched = min(len(items), node.concurrency or len(items))
+                self._launch(node, items, range(launched))
+            case LoopNode():
+                self.call(Key(node=node.id, iteration=1), node.body, view.input_of(node.id))
+            case FlowNode():
+                self.call(Key(node=node.id), node.body, view.input_of(node.id))
+            case DelayNode(until=""):
+                delay = timedelta(milliseconds=node.delay_ms)
+                self.wait(NewWait(key=node.id, kind=WaitKind.TIMER, delay=delay))
+            case DelayNode():
+                when = view.rendered(node, node.until)
+                try:
+                    due_at = check.moment(datetime.fromisoformat(when), "until")
+                except (TypeError, ValueError) as error:
+                    fault = INVALID_TIME.fault(
+                        ("nodes", node.id, "until"), node=node.id, value=when, reason=str(error)
+                    )
+                    raise UnusableInput(node.id, fault) from None
+                self.wait(NewWait(key=node.id, kind=WaitKind.TIMER, due_at=due_at))
+            case SignalNode():
+                self._await_signal(node)
+            case ApprovalNode():
+                self._open_approval(node)
+
+    def _await_signal(self, node: SignalNode) -> None:
+        where = None if node.where is None else self.view.rendered(node, node.where)
+        for number in self.view.unread(node.signal):
+            if self.view.accepts(where, number):
+                self._gathered.waiting.append(node.id)
+                self.signaled.append((node.id, self.view.take(number)))
+                return
+        wait = NewWait(
+            key=node.id,
+            kind=WaitKind.SIGNAL,
+            name=node.signal,
+            delay=milliseconds(node.timeout_ms),
+            detail=b"" if where is None else msgspec.json.encode({"where": where}),
+        )
+        self.wait(wait)
+
+    def _open_approval(self, node: ApprovalNode) -> None:
+        """Open an approval: in the inboxes of its deciders until one of them, or time, ends it."""
+        request = self.view.approval_request(node)
+        wait = NewWait(
+            key=node.id,
+            kind=WaitKind.APPROVAL,
+            name=request.title,
+            delay=milliseconds(node.timeout_ms),
+            deciders=node.deciders,
+            detail=msgspec.json.encode(request),
+        )
+        self.wait(wait)
+        if steps := reminder_steps(node):
+            self.remind_in(node, steps[0].at_ms)
+        self.notify(node, request, node.deciders, "opened")
+
+    def remind_in(self, node: ApprovalNode, delay_ms: int) -> None:
+        key = Key(node=node.id, part="remind").text
+        delay = timedelta(milliseconds=max(0, delay_ms))
+        self.wait(NewWait(key=key, kind=WaitKind.TIMER, delay=delay))
+
+    def notify(
+        self,
+        node: ApprovalNode,
+        request: ApprovalRequest,
+        deciders: tuple[str, ...],
+        why: str,
+        number: int = 0,
+    ) -> None:
+        """Execute the approval's ``notify`` task, if it has one."""
+        if node.notify is None:
+            return
+        notice = Notice(
+            approval=approval_id(self.run, node.id),
+            why=why,
+            title=request.title,
+            message=request.message,
+            deciders=deciders,
+            number=number,
+        )
+        key = Key(node=node.id, part="notify", iteration=number)
+        self.schedule(key, node.notify, msgspec.json.encode(notice))
+
+    def restart(self, id: str) -> None:
+        """Start a node again where it stood, keeping what it has done."""
+        node, state = self.graph.nodes[id], self.state.nodes[id]
+        if isinstance(node, MapNode) and (progress := self.state.maps.get(id)) is not None:
+            left = [item for item in range(progress.launched) if item not in progress.refs]
+            self._launch(node, items_in(node, self.view.input_of(id)), left)
+        elif isinstance(node, LoopNode) and state.part == "check":
+            self.check_loop(node, state.iteration, self.view.json(state.ref))
+        elif isinstance(node, LoopNode) and state.iteration > 1:
+            key = Key(node=id, iteration=state.iteration)
+            self.call(key, node.body, self.view.json(state.ref))
+        else:
+            self.start(id)
+
+    def launch_next(self, node: MapNode, item: int) -> None:
+        """Start one more item of a map that is under way."""
+        self._launch(node, self.view.items_of(node), [item])
+
+    def _launch(self, node: MapNode, items: list[bytes], which: Sequence[int]) -> None:
+        for item in which:
+            self.call(Key(node=node.id, item=item), node.body, items[item])
+        if not which:
+            self._gathered.waiting.append(node.id)
+            self.emptied.append(node.id)
+
+    # Jobs, child runs and waits
+
+    def call(self, key: Key, body: Call | FlowRef, input: bytes) -> None:
+        """Start a job, or a child run, for a key."""
+        if isinstance(body, Call):
+            self.schedule(key, body, input)
+            return
+        child = RunId(f"{self.run}/{key.text}")
+        if key.text in self.state.children:  # restarted by a retry
+            child = RunId(f"{self.run}/{key.text}~{self.view.next_number}")
+        self._gathered.children.append((key.text, child))
+        self.decision.children.append(StartChild(key=key, id=child, flow=body, input=input))
+        self.decision.waits.append(NewWait(key=key.text, kind=WaitKind.CHILD, name=child))
+
+    def check_loop(self, node: LoopNode, iteration: int, output: bytes) -> None:
+        """Execute the task that tells whether a loop is done."""
+        key = Key(node=node.id, iteration=iteration, part="check")
+        self.schedule(key, node.check, output)
+
+    def schedule(self, key: Key, call: Call, input: bytes, resumption: bytes | None = None) -> None:
+        """Start a job for a key."""
+        self.note_started(key.text)
+        self.insert_job(key, call, input, resumption)
+
+    def note_started(self, text: str) -> None:
+        """Let the next event say that a job of this key starts."""
+        self._gathered.started.append(text)
+
+    def insert_job(
+        self, key: Key, call: Call, input: bytes, resumption: bytes | None = None
+    ) -> None:
+        """Insert the job of a key that an event starts: this one, or one that was emitted."""
+        if resumption is None and self.state.progress:  # an earlier attempt made progress
+            resumption = self.view.resumption_of(key.text)
+        self.decision.schedules.append(
+            Schedule(key=key, call=call, input=input, resumption=resumption)
+        )
+
+    def wait(self, wait: NewWait) -> None:
+        self._gathered.waiting.append(wait.key)
+        self.decision.waits.append(wait)
+
+
+class ReminderStep(Value):
+    """A reminder, or an escalation, which lets others decide too."""
+
+    at_ms: int
+    """From the opening on."""
+    deciders: tuple[str, ...] = ()
+
+
+def reminder_steps(node: ApprovalNode) -> list[ReminderStep]:
+    """Reminders and escalations in the order of their times."""
+    steps = [ReminderStep(at_ms=at) for at in node.reminders_ms]
+    steps += [
+        ReminderStep(at_ms=each.after_ms, deciders=each.deciders) for each in node.escalations
+    ]
+    return sorted(steps, key=lambda step: step.at_ms)
+
+
+def milliseconds(count: int | None) -> timedelta | None:
+    return None if count is None else timedelta(milliseconds=count)

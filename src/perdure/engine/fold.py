@@ -18,6 +18,7 @@ from perdure.model.event import (
     ApprovalAnswered,
     ApprovalReminded,
     CompensationStarted,
+    Effects,
     Event,
     ItemCompleted,
     IterationCompleted,
@@ -44,7 +45,6 @@ from perdure.model.event import (
     RunSubmitted,
     RunUnpaused,
     SignalReceived,
-    Then,
     UndoFailed,
 )
 from perdure.model.graph import CONTINUE, ORDINARY
@@ -68,9 +68,9 @@ Changes = dict[str, Any]
 
 NOTHING_OPEN: Changes = {
     "pauses": Map(),
-    "early": Map(),
+    "early_reports": Map(),
     "approvals": Map(),
-    "retried": Map(),
+    "external_failures": Map(),
 }
 """How far a node came with people and outside parties does not outlive its end by force."""
 _LIVE = NodeState(status=NodeStatus.LIVE)
@@ -78,29 +78,31 @@ _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
 _BLOCKED = NodeState(status=NodeStatus.BLOCKED)
 
 
-def follow(state: RunState, changes: Changes, then: Then) -> None:
+def follow(state: RunState, changes: Changes, effects: Effects) -> None:
     """What an event led to at once."""
-    if then.mapped:
-        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in then.mapped}
+    if effects.mapped:
+        begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in effects.mapped}
         changes["maps"] = changes.get("maps", state.maps).update(begun)
-    if then.started:
-        changes["jobs"] = changes.get("jobs", state.jobs) + len(then.started)
-        _go_live(state, changes, then.started, LiveKind.JOB)
-        if changes.get("early", state.early):
-            _end_pauses(state, changes, then.started)
-    if then.waiting:
-        _go_live(state, changes, then.waiting, LiveKind.WAIT)
-    if then.children:
-        children = dict(then.children)
+    if effects.started:
+        changes["jobs"] = changes.get("jobs", state.jobs) + len(effects.started)
+        _go_live(state, changes, effects.started, LiveKind.JOB)
+        if changes.get("early_reports", state.early_reports):
+            _end_pauses(state, changes, effects.started)
+    if effects.waiting:
+        _go_live(state, changes, effects.waiting, LiveKind.WAIT)
+    if effects.children:
+        children = dict(effects.children)
         changes["children"] = changes.get("children", state.children).update(children)
         _go_live(state, changes, children, LiveKind.CHILD)
-    if then.skipped or then.blocked:
-        ended = dict.fromkeys(then.skipped, _SKIPPED) | dict.fromkeys(then.blocked, _BLOCKED)
+    if effects.skipped or effects.blocked:
+        ended = dict.fromkeys(effects.skipped, _SKIPPED) | dict.fromkeys(effects.blocked, _BLOCKED)
         changes["nodes"] = changes.get("nodes", state.nodes).update(ended)
-        _forget_arrivals(state, changes, ended)
-    if then.arrived:
-        counts = {each.node: (each.decided, each.active, each.blocked) for each in then.arrived}
-        changes["arrived"] = changes.get("arrived", state.arrived).update(counts)
+        _forget_edge_counts(state, changes, ended)
+    if effects.edge_counts:
+        counts = {
+            each.node: (each.decided, each.active, each.blocked) for each in effects.edge_counts
+        }
+        changes["edge_counts"] = changes.get("edge_counts", state.edge_counts).update(counts)
 
 
 def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: LiveKind) -> None:
@@ -124,7 +126,7 @@ def _go_live(state: RunState, changes: Changes, texts: Iterable[str], kind: Live
         reached.append(id)
     changes["live"] = live
     changes["nodes"] = nodes
-    _forget_arrivals(state, changes, reached)
+    _forget_edge_counts(state, changes, reached)
 
 
 def _live_node(before: NodeState | None, key: Key) -> NodeState:
@@ -134,13 +136,13 @@ def _live_node(before: NodeState | None, key: Key) -> NodeState:
     return NodeState(status=NodeStatus.LIVE, ref=ref, iteration=key.iteration, part=key.part)
 
 
-def _forget_arrivals(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
+def _forget_edge_counts(state: RunState, changes: Changes, reached: Iterable[str]) -> None:
     """The edges of a node count until it is reached."""
-    arrived = changes.get("arrived", state.arrived)
-    if arrived:
+    counts = changes.get("edge_counts", state.edge_counts)
+    if counts:
         for id in reached:
-            if id in arrived:
-                changes["arrived"] = arrived = arrived.delete(id)
+            if id in counts:
+                changes["edge_counts"] = counts = counts.delete(id)
 
 
 def leave(state: RunState, changes: Changes, text: str) -> None:
@@ -168,18 +170,21 @@ def leave_all(state: RunState, changes: Changes) -> None:
 
 def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
     """Bodies that have been reported on are executed again."""
-    early, pauses = changes.get("early", state.early), changes.get("pauses", state.pauses)
+    early, pauses = (
+        changes.get("early_reports", state.early_reports),
+        changes.get("pauses", state.pauses),
+    )
     for text in texts:
         if (ref := early.get(text)) is not None and (former := pauses.get(text)):
             pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
             early = early.delete(text)
             leave(state, changes, f"poll:{text}")
-    changes.update(early=early, pauses=pauses)
+    changes.update(early_reports=early, pauses=pauses)
 
 
 def forget_pauses(state: RunState, changes: Changes, text: str) -> None:
     """A key is completed: how it came there does not matter any more."""
-    for name in ("pauses", "progress", "early", "retried"):
+    for name in ("pauses", "progress", "early_reports", "external_failures"):
         known = changes.get(name, getattr(state, name))
         if text in known:
             changes[name] = known.delete(text)
@@ -224,8 +229,8 @@ def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> No
     if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
         leave(state, changes, f"poll:{text}")
     if ReportStatus(event.status) in LAST:
-        changes["early"] = state.early.set(text, number)
-        if text in event.then.started:
+        changes["early_reports"] = state.early_reports.set(text, number)
+        if text in event.effects.started:
             leave(state, changes, text)
 
 
@@ -266,26 +271,13 @@ def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> No
     leave(state, changes, event.key)
 
 
-FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
-    NodeSkipped: _node_skipped,
-    NodePaused: _node_paused,
-    NodeReported: _node_reported,
-    NodeAsked: _node_asked,
-    NodePolled: _node_polled,
-    ReportIgnored: _report_ignored,
-    ApprovalAnswered: _approval_answered,
-    ApprovalReminded: _approval_reminded,
-    NodeNotified: _node_notified,
-}
-
-
 def fold(state: RunState, event: Event) -> RunState:
     """The state after one more event."""
     changes: Changes = {"number": state.number + 1}
     _FOLDS[type(event)](state, event, changes)
-    then: Then = getattr(event, "then", NOTHING)
-    if then is not NOTHING:
-        follow(state, changes, then)
+    effects: Effects = getattr(event, "effects", NOTHING)
+    if effects is not NOTHING:
+        follow(state, changes, effects)
     changes["status"] = _status(state, changes)
     return replace(state, **changes)
 
@@ -331,7 +323,7 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
         text = f"{id}#{event.iteration}"
         leave(state, changes, f"check:{text}")
     leave(state, changes, text)
-    if state.pauses or state.progress or state.early:
+    if state.pauses or state.progress or state.early_reports:
         leave(state, changes, f"poll:{text}")
         forget_pauses(state, changes, text)
     done = NodeState(
@@ -343,19 +335,19 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     )
     changes["nodes"] = state.nodes.set(id, done)
     if event.cause == "signal":
-        changes["mail"] = _taken(state.mail, event.ref)
+        changes["signals"] = _taken(state.signals, event.ref)
     elif event.cause == "items":
         changes["maps"] = state.maps.delete(id)
     elif event.cause in ("approval", "timeout"):
         forget_approval(state, changes, id)
 
 
-def _taken(mail: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
-    for name, refs in mail.items():
+def _taken(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
+    for name, refs in signals.items():
         if ref in refs:
             left = tuple(each for each in refs if each != ref)
-            return mail.set(name, left) if left else mail.delete(name)
-    return mail
+            return signals.set(name, left) if left else signals.delete(name)
+    return signals
 
 
 def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> None:
@@ -386,8 +378,10 @@ def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None
     text = event.key
     if event.restarts:  # the outside work is begun again, as if it had not been reported on
         changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
-    if event.restarts or text in state.retried:
-        changes["retried"] = state.retried.set(text, state.retried.get(text, 0) + 1)
+    if event.restarts or text in state.external_failures:
+        changes["external_failures"] = state.external_failures.set(
+            text, state.external_failures.get(text, 0) + 1
+        )
 
 
 def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
@@ -431,8 +425,8 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
-    waiting = state.mail.get(event.name, ())
-    changes["mail"] = state.mail.set(event.name, (*waiting, changes["number"]))
+    waiting = state.signals.get(event.name, ())
+    changes["signals"] = state.signals.set(event.name, (*waiting, changes["number"]))
 
 
 def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
@@ -516,7 +510,7 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
     changes.update(
         status=RunStatus.RUNNING,
         nodes=nodes,
-        arrived=Map(),
+        edge_counts=Map(),
         failure=None,
         failed_node="",
         reason=None,
@@ -538,7 +532,7 @@ def _run_forked(state: RunState, event: RunForked, changes: Changes) -> None:
 
 
 def _run_migrated(state: RunState, event: RunMigrated, changes: Changes) -> None:
-    changes.update(version=event.version, arrived=Map())
+    changes.update(version=event.version, edge_counts=Map())
 
 
 def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> None:
@@ -567,5 +561,13 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunForked: _run_forked,
     RunMigrated: _run_migrated,
     OutputChanged: _output_changed,
-    **FOLDS,
+    NodeSkipped: _node_skipped,
+    NodePaused: _node_paused,
+    NodeReported: _node_reported,
+    NodeAsked: _node_asked,
+    NodePolled: _node_polled,
+    ReportIgnored: _report_ignored,
+    ApprovalAnswered: _approval_answered,
+    ApprovalReminded: _approval_reminded,
+    NodeNotified: _node_notified,
 }

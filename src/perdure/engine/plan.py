@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.diagnostics import declare
 from perdure.engine import snapshot
-from perdure.engine.cached_run import CachedRun, Graphs, RunValues
+from perdure.engine.cached_run import CachedRun, RunValues
 from perdure.engine.decide import decide, submit
-from perdure.engine.decision import Decision, Schedule, StartChild
+from perdure.engine.decider import Decision, Schedule, StartChild
+from perdure.errors import InvalidInput
 from perdure.model.event import Event, NewEvent, Parent, decode_event, encode_event
 from perdure.model.graph import Graph
 from perdure.model.ids import JobId, RunId
@@ -34,24 +35,26 @@ from perdure.model.run import (
     RunSummary,
     WaitKind,
 )
-from perdure.model.trigger import AttemptFailed, Happening, MigrationAsked
+from perdure.model.trigger import JobEnded, MigrateRun, Trigger
+from perdure.store.admission import with_cooldown
 
 INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start with it: {reason}")
 
 
-class Place:
-    """Where something new belongs, and how its values are written."""
+class PlanContext:
+    """Where jobs and child runs of a plan belong, and how values are written."""
 
-    __slots__ = ("codec", "graphs", "namespace")
+    __slots__ = ("codec", "graph_of", "namespace")
 
-    def __init__(self, namespace: str, graphs: Graphs, codec: Codec) -> None:
+    def __init__(self, namespace: str, graph_of: Callable[[str], Graph], codec: Codec) -> None:
         self.namespace = namespace
-        self.graphs = graphs
+        self.graph_of = graph_of
+        """Graphs by ``name@version``, of the flows that nodes start or that runs migrate to."""
         self.codec = codec
 
 
 def node_job(
-    place: Place,
+    context: PlanContext,
     run: RunId,
     graph: Graph,
     aging: timedelta,
@@ -60,16 +63,16 @@ def node_job(
 ) -> NewJob:
     """The job that executes one key; its input is the call of the task.
 
-    ``id`` is that of the job that goes on with it, if one does.
+    ``id`` is that of the job that continues with it, if one does.
     """
     call = schedule.call
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
-        namespace=place.namespace,
+        namespace=context.namespace,
         lane=graph.lane_of(call),
         priority=call.priority,
         aging=aging,
-        input=place.codec.encode(call_of(schedule)),
+        input=context.codec.encode(call_of(schedule)),
         input_hash=0,
         policy=None if call.policy is None else call.policy.encode(),
         node=NodeRef(run=run, key=schedule.key.text),
@@ -91,36 +94,56 @@ def new_events(decision: Decision, codec: Codec) -> tuple[NewEvent, ...]:
     )
 
 
-def new_run(place: Place, id: RunId, graph: Graph, decision: Decision, state: RunState) -> NewRun:
+def new_run(
+    context: PlanContext, id: RunId, graph: Graph, decision: Decision, state: RunState
+) -> NewRun:
     """A run as its first decision left it."""
     aging = timedelta(milliseconds=state.aging_ms)
-    children = [child_run(place, id, aging, child) for child in decision.children]
+    children = [child_run(context, id, aging, child) for child in decision.children]
     return NewRun(
         id=id,
-        namespace=place.namespace,
+        namespace=context.namespace,
         flow=graph.name,
         version=graph.version,
         status=state.status,
-        events=new_events(decision, place.codec),
-        jobs=tuple(node_job(place, id, graph, aging, each) for each in decision.schedules),
-        waits=new_waits(decision.waits, children, place.codec),
+        events=new_events(decision, context.codec),
+        jobs=tuple(node_job(context, id, graph, aging, each) for each in decision.schedules),
+        waits=new_waits(decision.waits, children, context.codec),
         children=tuple(children),
         parent=state.parent,
         summary=summary_of(state),
     )
 
 
-def child_run(place: Place, parent: RunId, aging: timedelta, child: StartChild) -> NewRun:
-    graph = place.graphs[child.flow.text]
+def start_run(
+    context: PlanContext,
+    id: RunId,
+    graph: Graph,
+    input: bytes,
+    *,
+    aging_ms: int,
+    replaced: bool = False,
+) -> NewRun:
+    """A new run of a flow; refuses an input that it fails with at once."""
+    values = RunValues(context.codec)
+    decision, state = submit(graph, id, input, values, aging_ms=aging_ms, replaced=replaced)
+    if state.failure is not None:
+        reason = state.failure.message
+        raise InvalidInput(INVALID_RUN_INPUT.fault(("input",), flow=graph.name, reason=reason))
+    return with_cooldown(new_run(context, id, graph, decision, state), graph)
+
+
+def child_run(context: PlanContext, parent: RunId, aging: timedelta, child: StartChild) -> NewRun:
+    graph = context.graph_of(child.flow.text)
     decision, state = submit(
         graph,
         child.id,
         child.input,
-        RunValues(place.codec),
+        RunValues(context.codec),
         aging_ms=round(aging / timedelta(milliseconds=1)),
         parent=Parent(run=parent, key=child.key.text),
     )
-    return new_run(place, child.id, graph, decision, state)
+    return new_run(context, child.id, graph, decision, state)
 
 
 def new_waits(waits: list[NewWait], children: list[NewRun], codec: Codec) -> tuple[NewWait, ...]:
@@ -146,24 +169,29 @@ def summary_of(state: RunState) -> bytes:
     )
 
 
-Picks = Callable[[Schedule], bool]
-"""Whether a schedule may be gone on with in place."""
-
-_SUMMARISED = frozenset(
+_SUMMARIZED = frozenset(
     {RunStatus.PAUSED, RunStatus.COMPENSATING, RunStatus.FAILED, RunStatus.CANCELLED}
 )
 _ENDS = Ends()
 
 
 class Plan:
-    """Starts from a cached run, which it leaves as it is until :meth:`done`."""
+    """Decisions about one run, and the commit that writes them.
 
-    def __init__(self, run: CachedRun, place: Place) -> None:
+    Starts from a cached run, which it leaves as it is until :meth:`done`.
+    """
+
+    commit: RunCommit
+    """What to write, once it is built."""
+    next_jobs: dict[Claim, NewJob]
+    """What each settled job continues with, once it is built."""
+
+    def __init__(self, run: CachedRun, context: PlanContext) -> None:
         self.run = run
         self.state = run.state
         self.lists = run.values.lists
         self.token = random.getrandbits(62)
-        self._place = place
+        self._context = context
         self._graph = run.graph
         self._events: list[NewEvent] = []
         self._fresh: dict[int, bytes] = {}
@@ -193,31 +221,32 @@ class Plan:
             for number, event in enumerate(self._events, start=first)
         ]
 
-    def happen(self, happening: Happening) -> None:
-        """Decide about something that no job of the run brought."""
-        self._add(self._decide(happening))
+    def apply(self, trigger: Trigger) -> None:
+        """Decide about a trigger that is not the end of a held job."""
+        self._add(self._decide(trigger))
 
     def settle(
-        self, claim: Claim, happening: Happening, *, repeats: Retried | None, picks: Picks
+        self, claim: Claim, ended: JobEnded, can_continue: Callable[[Schedule], bool]
     ) -> None:
-        """Decide about the outcome of a job, and let the job go on if it can.
+        """Decide about the end of a held job, and let the job continue with what it can.
 
         An outcome that leads to nothing leaves the job alone: it was taken away, or this outcome
-        was written before, and the job has gone on since.
+        was written before, and the job has continued since.
         """
-        decision = self._decide(happening)
+        decision = self._decide(ended)
         if not decision.events:
             return
-        then: Schedule | Retried | None = repeats
-        if repeats is None:
+        following: Schedule | Retried | None = None
+        if isinstance(ended.outcome, Retried):
+            following = ended.outcome
+            self._repeated[claim] = ended.key.text
+        else:
             for place, each in enumerate(decision.schedules):
-                if picks(each):
-                    then = decision.schedules.pop(place)
+                if can_continue(each):
+                    following = decision.schedules.pop(place)
                     break
         self._add(decision)
-        self._settled[claim] = then
-        if isinstance(happening, AttemptFailed):
-            self._repeated[claim] = happening.key.text
+        self._settled[claim] = following
 
     def settles(self, claim: Claim) -> bool:
         return claim in self._settled
@@ -226,24 +255,24 @@ class Plan:
         """End a wait that nothing depends on any more."""
         self._closes.append(key)
 
-    def commit(self) -> tuple[RunCommit, dict[Claim, NewJob]]:
-        """What to write, and with what each settled job goes on."""
+    def build(self) -> None:
+        """Make the commit."""
         run, state = self.run, self.state
         aging = timedelta(milliseconds=state.aging_ms)
         jobs = [self._job(aging, each) for each in self._schedules]
-        going_on: dict[Claim, NewJob] = {}
+        self.next_jobs = {}
         settlements: list[NodeSettlement] = []
-        for claim, what in self._settled.items():
+        for claim, following in self._settled.items():
             then: Ends | Continues | Repeats = _ENDS
-            if isinstance(what, Schedule):
-                job = going_on[claim] = self._job(aging, what, claim.id)
+            if isinstance(following, Schedule):
+                job = self.next_jobs[claim] = self._job(aging, following, claim.id)
                 then = Continues(job=job)
-            elif what is not None:
-                then = Repeats(outcome=what)
+            elif following is not None:
+                then = Repeats(outcome=following)
             settlements.append(NodeSettlement(claim=claim, then=then))
-        children = [child_run(self._place, run.id, aging, each) for each in self._children]
+        children = [child_run(self._context, run.id, aging, each) for each in self._children]
         is_snapshot_due = snapshot.is_due(state, run.snapshot_number) and not state.is_ended
-        commit = RunCommit(
+        self.commit = RunCommit(
             namespace=run.namespace,
             run=run.id,
             expected=run.state.number,
@@ -252,7 +281,7 @@ class Plan:
             status=state.status,
             settlements=tuple(settlements),
             jobs=tuple(jobs),
-            waits=new_waits(self._waits, children, self._place.codec),
+            waits=new_waits(self._waits, children, self._context.codec),
             closes=tuple(self._closes),
             children=tuple(children),
             drops=tuple(self._drops),
@@ -262,7 +291,6 @@ class Plan:
             summary=self._summary(),
             snapshot=snapshot.take(state) if is_snapshot_due else None,
         )
-        return commit, going_on
 
     def done(self) -> None:
         """It was written: the cached run is what the plan made of it."""
@@ -275,21 +303,21 @@ class Plan:
         run.values.trim()
         run.graph = self._graph
 
-    def _decide(self, happening: Happening) -> Decision:
-        if isinstance(happening, MigrationAsked):  # from here on the new version decides
-            self._graph = self._place.graphs[happening.to.text]
-        decision, self.state = decide(self._graph, self.run.id, self.state, happening, self)
+    def _decide(self, trigger: Trigger) -> Decision:
+        if isinstance(trigger, MigrateRun):  # from here on the new version decides
+            self._graph = self._context.graph_of(trigger.to.text)
+        decision, self.state = decide(self._graph, self.run.id, self.state, trigger, self)
         return decision
 
     def json(self, number: int) -> bytes:
-        """What a decision may look up: see ``rules.deciding.Values``."""
+        """What a decision may read: see ``engine.run_view.Values``."""
         fresh = self._fresh.get(number)
         return self.run.values.json(number) if fresh is None else fresh
 
     def _add(self, decision: Decision) -> None:
         first = self.run.state.number + len(self._events) + 1
         for number, (event, value) in enumerate(decision.events, start=first):
-            stored = None if value is None else self._place.codec.encode(value)
+            stored = None if value is None else self._context.codec.encode(value)
             self._events.append(NewEvent(data=encode_event(event), value=stored))
             if value is not None:
                 self._fresh[number] = value
@@ -318,10 +346,10 @@ class Plan:
                 self._settled[claim] = None if is_meant(key) else what
 
     def _job(self, aging: timedelta, schedule: Schedule, id: JobId | None = None) -> NewJob:
-        return node_job(self._place, self.run.id, self._graph, aging, schedule, id)
+        return node_job(self._context, self.run.id, self._graph, aging, schedule, id)
 
     def _summary(self) -> bytes | None:
         before, after = self.run.state.status, self.state.status
-        if before is after or not {before, after} & _SUMMARISED:
+        if before is after or not {before, after} & _SUMMARIZED:
             return None
         return summary_of(self.state)

@@ -29,7 +29,7 @@ class Standing:
         self.ready: list[str] = []
         self.skipped: list[str] = []
         self.blocked: list[str] = []
-        self.arrived: dict[str, Counts] = {}
+        self.edge_counts: dict[str, Counts] = {}
         """Those that wait for more, and some of whose edges are decided."""
 
 
@@ -78,7 +78,7 @@ def recount(graph: Graph, nodes: Mapping[str, NodeState]) -> Standing:
             counts[edge.target] = (known[0] + 1, known[1], known[2] + is_blocked)
             if verdict(graph, edge.target, counts[edge.target]) is not None:
                 complete.append(edge.target)
-    standing.arrived = {
+    standing.edge_counts = {
         id: each for id, each in counts.items() if each[0] and verdict(graph, id, each) is None
     }
     return standing

@@ -1,171 +1,158 @@
-"""What operators ask of a run: pause it, cancel it, start it anew, move it to another version."""
+"""Commands of operators: pause, resume, cancel, retry or migrate a run, and send it a signal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from perdure.engine.approvals import conclude_all
 from perdure.engine.completion import complete, end, settle
-from perdure.engine.decider import Deciding
-from perdure.engine.decision import Following
-from perdure.engine.external_waits import reported_in_pause, resume
+from perdure.engine.decider import Decider
+from perdure.engine.external_waits import resume_reported
 from perdure.engine.readiness import recount
 from perdure.errors import RunEnded, RunNotPaused, RunNotRetryable
-from perdure.model.event import Event, RunMigrated, RunPaused, RunRetried, RunUnpaused, Then
+from perdure.model.event import RunMigrated, RunPaused, RunRetried, RunUnpaused
 from perdure.model.graph import ORDINARY, SignalNode
 from perdure.model.run import LiveKind, NodeState, NodeStatus, RunStatus
-from perdure.model.trigger import CancelAsked, MigrationAsked, PauseAsked, RetryAsked, UnpauseAsked
+from perdure.model.trigger import CancelRun, MigrateRun, PauseRun, ResumeRun, RetryRun
 
 
-def pause_asked(deciding: Deciding, happening: PauseAsked) -> None:
-    refuse_ended(deciding, "pause")
-    if not deciding.state.is_paused:
-        deciding.decision.holds = True
-        deciding.emit(RunPaused(reason=happening.reason, by=happening.by))
+def pause_run(d: Decider, command: PauseRun) -> None:
+    refuse_ended(d, "pause")
+    if not d.state.is_paused:
+        d.decision.holds = True
+        d.emit(RunPaused(reason=command.reason, by=command.by))
 
 
-def unpause_asked(deciding: Deciding, happening: UnpauseAsked) -> None:
-    refuse_ended(deciding, "unpause")
-    if not deciding.state.is_paused:
-        raise RunNotPaused(run_id=deciding.run, status=deciding.state.status)
-    _unpause(deciding, happening.by)
-    deliver(deciding, deciding.state.mail)
-    conclude_all(deciding)
-    settle(deciding)
+def resume_run(d: Decider, command: ResumeRun) -> None:
+    refuse_ended(d, "unpause")
+    if not d.state.is_paused:
+        raise RunNotPaused(run_id=d.run, status=d.state.status)
+    _resume(d, command.by)
+    deliver(d, d.state.signals)
+    conclude_all(d)
+    settle(d)
 
 
-def _unpause(deciding: Deciding, by: str | None) -> None:
-    deciding.decision.holds = False
-    following = Following()
-    for id in _kept_back(deciding):
-        deciding.start(following, id)
-    for text in reported_in_pause(deciding):
-        resume(deciding, following, text)
-    deciding.emit(RunUnpaused(by=by, then=following.then()))
+def _resume(d: Decider, by: str | None) -> None:
+    d.decision.holds = False
+    counts = d.state.edge_counts
+    if counts and d.state.ends_as is None:
+        # Nodes that became ready while the run was paused, by its migration.
+        for id, edges in d.graph.incoming.items():
+            if id in counts and counts[id][0] == len(edges):
+                d.start(id)
+    resume_reported(d)
+    d.emit(RunUnpaused(by=by, effects=d.take_effects()))
 
 
-def _kept_back(deciding: Deciding) -> list[str]:
-    """Nodes that became ready in the pause, by a move to another version."""
-    arrived, graph = deciding.state.arrived, deciding.graph
-    if not arrived or deciding.state.ends_as is not None:
-        return []
-    return [
-        id
-        for id, edges in graph.incoming.items()
-        if (counts := arrived.get(id)) is not None and counts[0] == len(edges)
-    ]
-
-
-def deliver(deciding: Deciding, names: Collection[str]) -> None:
+def deliver(d: Decider, names: Collection[str]) -> None:
     """Hand signals of these names to the nodes that wait for them, in the order of the graph."""
-    live = deciding.state.live
+    live = d.state.live
     matches = [
         (ref, id)
         for name in names
-        for id in deciding.graph.signals.get(name, ())
-        if live.get(id) is LiveKind.WAIT and (ref := _signal_for(deciding, id, name))
+        for id in d.graph.signals.get(name, ())
+        if live.get(id) is LiveKind.WAIT and (ref := _signal_for(d, id, name))
     ]
     for ref, id in sorted(matches):
-        deciding.decision.closes.append(id)
-        complete(deciding, id, ORDINARY, None, cause="signal", ref=ref)
+        d.decision.closes.append(id)
+        complete(d, id, ORDINARY, None, cause="signal", ref=ref)
 
 
-def _signal_for(deciding: Deciding, id: str, name: str) -> int:
-    """The oldest signal that nobody takes and this node is for; 0 if there is none."""
-    unread = deciding.unread(name)
+def _signal_for(d: Decider, id: str, name: str) -> int:
+    """The oldest signal that no node takes and this node accepts; 0 if there is none."""
+    unread = d.view.unread(name)
     if not unread:
         return 0
-    node = deciding.graph.nodes[id]
+    node = d.graph.nodes[id]
     assert isinstance(node, SignalNode)
-    where = None if node.where is None else deciding.rendered(node, node.where)
+    where = None if node.where is None else d.view.rendered(node, node.where)
     for number in unread:
-        if deciding.accepts(where, number):
-            return deciding.take(number)
+        if d.view.accepts(where, number):
+            return d.view.take(number)
     return 0
 
 
-def cancel_asked(deciding: Deciding, happening: CancelAsked) -> None:
-    refuse_ended(deciding, "cancel")
-    if happening.compensates and deciding.state.ends_as is not None:
-        if deciding.state.is_paused:
-            _unpause(deciding, happening.by)
+def cancel_run(d: Decider, command: CancelRun) -> None:
+    refuse_ended(d, "cancel")
+    if command.compensates and d.state.ends_as is not None:
+        if d.state.is_paused:
+            _resume(d, command.by)
         return  # it is being undone already
     end(
-        deciding,
+        d,
         RunStatus.CANCELLED,
-        reason=happening.reason,
-        by=happening.by,
-        compensates=happening.compensates,
+        reason=command.reason,
+        by=command.by,
+        compensates=command.compensates,
     )
 
 
-def retry_asked(deciding: Deciding, happening: RetryAsked) -> None:
-    state = deciding.state
+def retry_run(d: Decider, command: RetryRun) -> None:
+    state = d.state
     if state.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
-        raise RunNotRetryable(run_id=deciding.run, reason=f"it is {state.status}")
+        raise RunNotRetryable(run_id=d.run, reason=f"it is {state.status}")
     if any(node.is_undone for node in state.nodes.values()):
         raise RunNotRetryable(
-            run_id=deciding.run,
+            run_id=d.run,
             reason="what it had completed was undone; submit it anew, or fork it",
         )
-    reopen(deciding, lambda then: RunRetried(then=then, by=happening.by))
-    settle(deciding)
+    reopen(d)
+    d.emit(RunRetried(effects=d.take_effects(), by=command.by))
+    settle(d)
 
 
-def reopen(deciding: Deciding, event: Callable[[Then], Event], anew: Collection[str] = ()) -> None:
+def reopen(d: Decider, afresh: Collection[str] = ()) -> None:
     """Start everything again that was live, failed or blocked; keep what is completed.
 
-    Nodes of ``anew`` start from their beginning, others where they stood.
+    Nodes of ``afresh`` start from their beginning, others where they stood.
     """
     kept: dict[str, NodeState] = {}
-    resumed: list[str] = []
-    for id in deciding.graph.nodes:
-        node = deciding.state.nodes.get(id)
+    restarted: list[str] = []
+    for id in d.graph.nodes:
+        node = d.state.nodes.get(id)
         if node is None or node.status is NodeStatus.BLOCKED:
             continue
         if node.status in (NodeStatus.COMPLETED, NodeStatus.SKIPPED):
             kept[id] = node
         else:
             kept[id] = _LIVE
-            resumed.append(id)
-    following = deciding.after_recount(recount(deciding.graph, kept))
-    for id in resumed:
-        if id in anew:
-            deciding.start(following, id)
+            restarted.append(id)
+    d.follow_standing(recount(d.graph, kept))
+    for id in restarted:
+        if id in afresh:
+            d.start(id)
         else:
-            deciding.resume(following, id)
-    deciding.emit(event(following.then()))
+            d.restart(id)
 
 
 _LIVE = NodeState(status=NodeStatus.LIVE)
 
 
-def migration_asked(deciding: Deciding, happening: MigrationAsked) -> None:
-    """Go on in another version, whose graph this decision is made with.
+def migrate_run(d: Decider, command: MigrateRun) -> None:
+    """Continue in another version, whose graph this decision is made with.
 
-    Whether the run can is for ``rules.migration`` to say, before.
+    Whether that is possible is for ``engine.migration`` to say, before.
     """
-    refuse_ended(deciding, "migrate")
-    state = deciding.state
-    if happening.to.version == state.version:
+    refuse_ended(d, "migrate")
+    state = d.state
+    if command.to.version == state.version:
         return
-    deciding.decision.version = happening.to.version
-    following = Following()
+    d.decision.version = command.to.version
     if state.ends_as is None:
-        standing = recount(deciding.graph, state.nodes)
+        standing = recount(d.graph, state.nodes)
         if state.is_paused:  # what is ready stays where it is until the pause ends
             for id in standing.ready:
-                count = len(deciding.graph.incoming[id])
-                standing.arrived[id] = (count, count, 0)
+                count = len(d.graph.incoming[id])
+                standing.edge_counts[id] = (count, count, 0)
             standing.ready.clear()
-        following = deciding.after_recount(standing)
+        d.follow_standing(standing)
     for id in state.maps:
-        deciding.forget_items(id)
-    then = following.then()
-    deciding.emit(RunMigrated(version=happening.to.version, by=happening.by, then=then))
-    settle(deciding)
+        d.view.forget_items(id)
+    d.emit(RunMigrated(version=command.to.version, by=command.by, effects=d.take_effects()))
+    settle(d)
 
 
-def refuse_ended(deciding: Deciding, act: str) -> None:
-    if deciding.state.is_ended:
-        raise RunEnded(run_id=deciding.run, operation=act, status=deciding.state.status)
+def refuse_ended(d: Decider, operation: str) -> None:
+    if d.state.is_ended:
+        raise RunEnded(run_id=d.run, operation=operation, status=d.state.status)

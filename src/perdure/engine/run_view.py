@@ -1,62 +1,111 @@
-"""What a decision can look up: the values of a run's events, and from them the inputs of nodes."""
+"""One run as a decision reads it: its state, the values of its events, the inputs of its nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from perdure.diagnostics import declare, message
-from perdure.engine.decision import NULL, Decision, Skips, Unusable, Values
+from perdure.diagnostics import Fault, declare, message
+from perdure.engine.failures import failure_of
 from perdure.engine.fold import fold
 from perdure.errors import InvalidInput, ValueMissing
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.path import MissingKey, look_up
 from perdure.expr.template import TemplateSkips, render, template_names
 from perdure.model.event import Event
-from perdure.model.graph import Edge, Graph, Input, Node, RouteNode, TaskNode, inputs_of
+from perdure.model.graph import (
+    ApprovalNode,
+    Edge,
+    Graph,
+    Input,
+    MapNode,
+    Node,
+    RouteNode,
+    TaskNode,
+    inputs_of,
+)
 from perdure.model.ids import RunId
 from perdure.model.run import MapState, NodeStatus, RunState
+from perdure.model.wait import ApprovalRequest, PastPause, Report, ReportStatus, Resumption
 
 TEMPLATE_FAILED = declare("node.invalid_template", "node {node!r}: {reason}")
 INPUT_MISSING = declare(
     "node.input_missing", "node {node!r}: its input {input!r} is missing: {reason}"
 )
+NOT_AN_OBJECT = declare(
+    "node.input_not_an_object", "map {node!r}: its input must be an object with the key {key!r}"
+)
+NO_SUCH_KEY = declare(
+    "node.no_such_key", "map {node!r}: its input has no key {key!r}[; it has {known}]"
+)
+NOT_A_LIST = declare("node.not_a_list", "map {node!r}: {what} must be a list")
+
+NULL = b"null"
 
 
-class Reading:
-    """One run as a decision sees it; ``state`` is always what its events add up to."""
+class Values(Protocol):
+    """The values of a run's events, as JSON."""
+
+    lists: dict[str, list[bytes]]
+    """Items of live maps by node, remembered so that a long list is not read again for each."""
+
+    def json(self, number: int) -> bytes:
+        """The value kept with an event; raises ``ValueMissing`` if it has to be read first."""
+
+
+class UnusableInput(Exception):
+    """An input does not fit its node; ``failure`` is what the node fails with."""
+
+    def __init__(self, node: str, fault: Fault) -> None:
+        super().__init__(fault)
+        self.node = node
+        self.failure = failure_of(fault)
+
+
+class SkipsNode(Exception):
+    """A node lacks an input, and its ``on_missing`` says to skip it then."""
+
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+        self.reason = reason
+
+
+class RunView:
+    """One run while it is decided about; ``state`` is always what its events add up to."""
 
     def __init__(self, graph: Graph, run: RunId, state: RunState, values: Values) -> None:
         self.graph = graph
         self.run = run
         self.state = state
-        self.decision = Decision()
-        self.instant: list[tuple[str, int]] = []
-        """Waits for a signal that is there already: node and the event it came with."""
-        self.full: list[str] = []
-        """Maps that have been started with no item left to do."""
-        self.unusable: list[Unusable] = []
-        """Nodes that were reached with an input they cannot take."""
-        self.skipping: list[Skips] = []
-        """Nodes that were reached, lack an input, and rather do not run."""
         self._values = values
         self._fresh: dict[int, bytes] = {}
-        self._ending: tuple[str, str, int] | None = None
-        """The node that the event to come completes, its port, and the event of its output."""
+        self._completing: tuple[str, str, int] | None = None
+        """The node that the next event completes, its port, and the event of its output."""
         self._taken: set[int] = set()
 
     @property
     def next_number(self) -> int:
         return self.state.number + 1
 
-    def emit(self, event: Event, value: bytes | None = None) -> None:
+    def apply(self, event: Event, value: bytes | None = None) -> None:
+        """Fold the next event: from here on its state and value are what is read."""
         self.state = fold(self.state, event)
-        self.decision.events.append((event, value))
         if value is not None:
             self._fresh[self.state.number] = value
-        self._ending = None
+        self._completing = None
+
+    def completing(self, node: str, port: str, value: bytes | None, ref: int) -> None:
+        """Let the output of a node be read that the next event completes."""
+        if value is not None:
+            self.provide(value)
+        self._completing = (node, port, ref or self.next_number)
+
+    def provide(self, value: bytes) -> None:
+        """Let the value of the next event be read before the event is there."""
+        self._fresh[self.next_number] = value
 
     def json(self, number: int) -> bytes:
         """The value of an event, old or new."""
@@ -76,15 +125,13 @@ class Reading:
             raise ValueMissing(numbers=tuple(missing))
         return found
 
-    def provide(self, value: bytes) -> None:
-        """Let the value of the event to come be used before it is emitted."""
-        self._fresh[self.next_number] = value
-
     # Signals
 
     def unread(self, signal: str) -> list[int]:
         """The signals of a name that nobody takes, oldest first."""
-        return [number for number in self.state.mail.get(signal, ()) if number not in self._taken]
+        return [
+            number for number in self.state.signals.get(signal, ()) if number not in self._taken
+        ]
 
     def take(self, number: int) -> int:
         """Keep a signal from being taken twice before the event that takes it is emitted."""
@@ -111,10 +158,10 @@ class Reading:
                 scope["input"] = msgspec.json.decode(self.json(1))
             return render(config, scope, on_missing)
         except TemplateSkips as error:
-            raise Skips(node.id, str(error)) from None
+            raise SkipsNode(node.id, str(error)) from None
         except InvalidInput as error:
             fault = TEMPLATE_FAILED.fault(("nodes", node.id), node=node.id, reason=str(error))
-            raise Unusable(node.id, fault) from None
+            raise UnusableInput(node.id, fault) from None
 
     def input_of(self, id: str) -> bytes:
         """The input of a node whose incoming edges are all decided."""
@@ -140,26 +187,33 @@ class Reading:
             if each.secret:
                 continue
             ref = refs[each.source]
-            try:
-                if ref is None:
-                    raise InputMissing(f"node {each.source!r} has no output in this run")
-                taken[each.name] = taken_from(outputs[ref], each.path)
-            except InputMissing as error:
-                place = ("nodes", node.id, "inputs", each.name)
-                fault = INPUT_MISSING.fault(place, node=node.id, input=each.name, reason=str(error))
-                if node.on_missing == "error":
-                    raise Unusable(node.id, fault) from None
-                if node.on_missing == "skip":
-                    raise Skips(node.id, message(fault)) from None
-                taken[each.name] = each.default
+            reason = ""
+            if ref is None:
+                reason = f"node {each.source!r} has no output in this run"
+            elif not each.path:
+                taken[each.name] = outputs[ref]
+            else:
+                try:
+                    taken[each.name] = look_up(msgspec.json.decode(outputs[ref]), each.path)
+                except MissingKey as error:
+                    reason = str(error)
+            if not reason:
+                continue
+            place = ("nodes", node.id, "inputs", each.name)
+            fault = INPUT_MISSING.fault(place, node=node.id, input=each.name, reason=reason)
+            if node.on_missing == "error":
+                raise UnusableInput(node.id, fault)
+            if node.on_missing == "skip":
+                raise SkipsNode(node.id, message(fault))
+            taken[each.name] = each.default
         return msgspec.json.encode(taken)
 
     def _output_ref(self, id: str) -> int | None:
         """The event whose value is the output of a node, or the run's input; None if not there."""
         if not id:
             return 1
-        if self._ending is not None and self._ending[0] == id:
-            return self._ending[2]
+        if self._completing is not None and self._completing[0] == id:
+            return self._completing[2]
         node = self.state.nodes.get(id)
         return node.ref if node is not None and node.status is NodeStatus.COMPLETED else None
 
@@ -173,6 +227,18 @@ class Reading:
             if ref is not None:
                 return ref
         raise AssertionError(f"node {id!r} was started though no edge to it was taken")
+
+    def items_of(self, node: MapNode) -> list[bytes]:
+        """The items of a map that is under way."""
+        # Its input is in the log by now. Remembered earlier, what a decision read that then came
+        # to nothing could be mistaken for it.
+        lists = self._values.lists
+        if node.id not in lists:
+            lists[node.id] = items_in(node, self.input_of(node.id))
+        return lists[node.id]
+
+    def forget_items(self, id: str) -> None:
+        self._values.lists.pop(id, None)
 
     def gathered_items(self, progress: MapState) -> bytes:
         """The outputs of all items in their order."""
@@ -194,33 +260,61 @@ class Reading:
             return 0, NULL
         return reached[0][1], None
 
+    def resumption_of(self, text: str) -> bytes | None:
+        """The pauses of a key, and how far its work came; None if there is nothing of either."""
+        pauses = self.state.pauses.get(text, ())
+        progress = self.state.progress.get(text)
+        failures = self.state.external_failures.get(text, 0)
+        if not pauses and progress is None and not failures:
+            return None
+        partial = None if progress is None else self._report(progress).progress
+        past = tuple(
+            PastPause(
+                name=pause.name,
+                checkpoint=msgspec.Raw(self.json(pause.checkpoint)),
+                report=self._report(pause.report or self.state.early_reports.get(text, 0)),
+            )
+            for pause in pauses
+        )
+        return msgspec.json.encode(Resumption(pauses=past, progress=partial, failures=failures))
+
+    def _report(self, number: int) -> Report:
+        if not number:  # a poll, before anybody reported
+            return Report(status=ReportStatus.PROGRESS)
+        return msgspec.json.decode(self.json(number), type=Report)
+
+    def approval_request(self, node: ApprovalNode) -> ApprovalRequest:
+        """What deciders are asked, with all templates rendered."""
+        input = self.input_of(node.id)
+        texts = {"title": node.title, "message": node.message, "data": node.data}
+        rendered = self.rendered(node, texts, input)
+        scope = scope_of(self.run, self.graph, node, input)
+        given = msgspec.json.decode(input)
+        return ApprovalRequest(
+            node=node.id,
+            flow=self.graph.name,
+            title=str(rendered["title"]),
+            message=str(rendered["message"]),
+            form=node.form,
+            show=given if node.shows is None else {name: scope.get(name) for name in node.shows},
+            data=given if node.data is None else rendered["data"],
+            answers=node.answers,
+            quorum=node.quorum,
+        )
+
     def _object(self, refs: list[tuple[str, int]]) -> bytes:
         values = self.json_of(ref for _, ref in refs)
         return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
     def _ref_along(self, edge: Edge) -> int | None:
         """The event whose value an edge hands on, if the edge was taken."""
-        ending = self._ending
-        if ending is not None and ending[0] == edge.source:
-            return ending[2] if ending[1] == edge.port else None
+        completing = self._completing
+        if completing is not None and completing[0] == edge.source:
+            return completing[2] if completing[1] == edge.port else None
         node = self.state.nodes.get(edge.source)
         if node is None or node.status is not NodeStatus.COMPLETED or node.port != edge.port:
             return None
         return node.ref
-
-
-class InputMissing(Exception):
-    """What a node wants to take is not there."""
-
-
-def taken_from(output: bytes, path: tuple[str, ...]) -> Any:
-    """The part of an output that a path leads to."""
-    if not path:
-        return msgspec.Raw(output)
-    try:
-        return look_up(msgspec.json.decode(output), path)
-    except MissingKey as error:
-        raise InputMissing(str(error)) from None
 
 
 def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, Any]:
@@ -231,3 +325,26 @@ def scope_of(run: RunId, graph: Graph, node: Node, input: bytes) -> dict[str, An
         "run": {"id": run, "flow": graph.name, "version": graph.version},
         "node": {"id": node.id},
     }
+
+
+def items_in(node: MapNode, input: bytes) -> list[bytes]:
+    """The items that a map gets with its input."""
+    found: bytes = input
+    if node.over is not None:
+        try:
+            fields = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            fault = NOT_AN_OBJECT.fault(("nodes", node.id), node=node.id, key=node.over)
+            raise UnusableInput(node.id, fault) from None
+        if node.over not in fields:
+            fault = NO_SUCH_KEY.fault(
+                ("nodes", node.id), node=node.id, key=node.over, known=tuple(fields)
+            )
+            raise UnusableInput(node.id, fault)
+        found = bytes(fields[node.over])
+    try:
+        return [bytes(item) for item in msgspec.json.decode(found, type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        what = "its input" if node.over is None else f"{node.over!r} of its input"
+        fault = NOT_A_LIST.fault(("nodes", node.id), node=node.id, what=what)
+        raise UnusableInput(node.id, fault) from None

@@ -1,31 +1,94 @@
-"""Load runs, apply commands to them, and commit until the commit fits."""
+"""Runs and their store: load and cache them, plan until values are there, commit until it fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
 import msgspec
 
-from perdure.engine.cached_run import CachedRun, Graphs, restored
-from perdure.engine.plan import Place, Plan
-from perdure.errors import EventLogCorrupt, RunNotFound, UnknownEvent, UnknownFlow, ValueMissing
+from perdure.engine.cached_run import CachedRun, restored
+from perdure.engine.plan import Plan, PlanContext
+from perdure.errors import (
+    EventLogCorrupt,
+    InvalidInput,
+    RunNotFound,
+    UnknownEvent,
+    UnknownFlow,
+    ValueMissing,
+)
+from perdure.model.graph import Graph
 from perdure.model.ids import RunId
 from perdure.model.payload import Codec
 from perdure.model.run import CommitState, LoadedRun
-from perdure.model.trigger import Happening
+from perdure.model.trigger import Trigger
 from perdure.store.contract import EventsAfter, Store
 
-Unusable = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
+CACHED_RUNS_MAX = 20_000
+CACHED_BYTES_MAX = 256 * 1024 * 1024
+
+RunKey = tuple[str, RunId]
+"""Namespace and id."""
+UnusableRun = EventLogCorrupt | RunNotFound | UnknownEvent | UnknownFlow
 """Why nothing can be decided about a run."""
 
 
-class Loader:
-    """Reads runs from one store."""
+class Graphs:
+    """Graphs by ``name@version``. A version is a hash of its content, so what is known stays."""
+
+    def __init__(self, graphs: Iterable[Graph] = ()) -> None:
+        self._known: dict[str, Graph] = {}
+        self._saved: set[tuple[str, str]] = set()
+        self.add(graphs)
+
+    def add(self, graphs: Iterable[Graph]) -> None:
+        for graph in graphs:
+            self._known.setdefault(graph.text, graph)
+
+    def known(self, text: str) -> Graph:
+        """A graph that was added or loaded before."""
+        try:
+            return self._known[text]
+        except KeyError:
+            raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from None
+
+    async def load(self, store: Store, namespace: str, text: str) -> Graph:
+        """A graph, with those of the flows that its nodes start."""
+        graph = self._known.get(text)
+        if graph is None:
+            name, _, version = text.rpartition("@")
+            data = await store.runs.get_definition(namespace, name, version)
+            if data is None:
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known)))
+            try:
+                graph = Graph.parse(data)
+            except (msgspec.DecodeError, RecursionError, InvalidInput) as error:
+                raise UnknownFlow(flow=text, known=tuple(sorted(self._known))) from error
+            for child in graph.children:
+                await self.load(store, namespace, child.text)
+            self._known[text] = graph
+        return graph
+
+    async def save(self, store: Store, namespace: str, graphs: Iterable[Graph]) -> None:
+        """Store these definitions, unless they are: a run keeps the version that it has."""
+        for graph in graphs:
+            if (namespace, graph.text) not in self._saved:
+                await store.runs.save_definition(namespace, graph.name, graph.version, graph.data)
+                self._saved.add((namespace, graph.text))
+            self._known.setdefault(graph.text, graph)
+
+
+class Runs:
+    """The runs of one store: what is decided about them, and how it is written."""
 
     def __init__(self, store: Store, graphs: Graphs, codec: Codec) -> None:
-        self._store = store
-        self._graphs = graphs
-        self._codec = codec
+        self.store = store
+        self.graphs = graphs
+        self.codec = codec
+
+    # Loading
 
     async def load(self, namespace: str, id: RunId) -> CachedRun:
         [run] = await self.load_many([(namespace, id)])
@@ -33,28 +96,60 @@ class Loader:
             return run
         raise run
 
-    async def load_many(self, ids: Sequence[tuple[str, RunId]]) -> list[CachedRun | Unusable]:
+    async def load_many(self, ids: Sequence[RunKey]) -> list[CachedRun | UnusableRun]:
         """These runs in their order, with the error of each that cannot be used."""
+        if not ids:
+            return []
         asked = [EventsAfter(namespace=namespace, id=id) for namespace, id in ids]
-        found = await self._store.runs.load(asked)
+        found = await self.store.runs.load(asked)
         return [
             await self._opened(namespace, id, loaded)
             for (namespace, id), loaded in zip(ids, found, strict=True)
         ]
 
+    async def _opened(
+        self, namespace: str, id: RunId, loaded: LoadedRun | None
+    ) -> CachedRun | UnusableRun:
+        if loaded is None:
+            return RunNotFound(run_id=id)
+        try:
+            found = restored(loaded, self.codec)
+            if found is None:  # a snapshot is a cache: without it, fold the log
+                whole = EventsAfter(namespace=namespace, id=id, number=0)
+                [loaded] = await self.store.runs.load([whole])
+                if loaded is None:
+                    return RunNotFound(run_id=id)
+                found = restored(loaded, self.codec)
+                assert found is not None
+            state, values, snapshot_number = found
+            if state.number != loaded.run.number:
+                reason = f"it ends with event {state.number} instead of {loaded.run.number}"
+                return EventLogCorrupt(run_id=id, reason=reason)
+            text = f"{state.flow}@{state.version}"
+            graph = await self.graphs.load(self.store, namespace, text)
+        except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
+            return error
+        run = CachedRun(loaded.run, graph, state, values)
+        run.snapshot_number = snapshot_number
+        return run
+
     async def catch_up(self, runs: Sequence[CachedRun]) -> list[CachedRun]:
-        """Take in what others wrote to these runs; those that are still there."""
+        """Fold what others wrote to these runs; returns those that are still there."""
+        if not runs:
+            return []
         asked = [
             EventsAfter(namespace=run.namespace, id=run.id, number=run.state.number) for run in runs
         ]
-        found = await self._store.runs.load(asked)
+        found = await self.store.runs.load(asked)
         there = []
         for run, loaded in zip(runs, found, strict=True):
             if loaded is None or loaded.run.created_at != run.created_at:
                 continue  # removed, or replaced by another of its id
             run.catch_up(loaded.events)
-            run.as_of = loaded.run.updated_at
-            await self._follow_version(run)
+            if run.state.version != run.graph.version:
+                text = f"{run.state.flow}@{run.state.version}"
+                run.graph = await self.graphs.load(self.store, run.namespace, text)
+            run.as_of = loaded.run.updated_at  # last: repeated, it completes what was cut short
             there.append(run)
         return there
 
@@ -62,7 +157,7 @@ class Loader:
         missing = run.values.missing(numbers)
         if not missing:
             return
-        stored = await self._store.runs.event_values(run.namespace, run.id, missing)
+        stored = await self.store.runs.event_values(run.namespace, run.id, missing)
         for number in missing:
             if number not in stored:
                 raise EventLogCorrupt(
@@ -70,83 +165,22 @@ class Loader:
                 )
             run.values.put_stored(number, stored[number])
 
-    async def _opened(
-        self, namespace: str, id: RunId, loaded: LoadedRun | None
-    ) -> CachedRun | Unusable:
-        if loaded is None:
-            return RunNotFound(run_id=id)
-        try:
-            found = restored(loaded, self._codec)
-            if found is None:  # a snapshot is a cache: without it, fold the log
-                whole = EventsAfter(namespace=namespace, id=id, number=0)
-                [loaded] = await self._store.runs.load([whole])
-                if loaded is None:
-                    return RunNotFound(run_id=id)
-                found = restored(loaded, self._codec)
-                assert found is not None
-            state, values, snapshot_number = found
-            if state.number != loaded.run.number:
-                reason = f"it ends with event {state.number} instead of {loaded.run.number}"
-                return EventLogCorrupt(run_id=id, reason=reason)
-            text = f"{state.flow}@{state.version}"
-            graph = await self._graphs.load(self._store, namespace, text)
-        except (EventLogCorrupt, UnknownEvent, UnknownFlow) as error:
-            return error
-        run = CachedRun(loaded.run, graph, state, values)
-        run.snapshot_number = snapshot_number
-        return run
+    # Planning and committing
 
-    async def _follow_version(self, run: CachedRun) -> None:
-        if run.state.version != run.graph.version:
-            text = f"{run.state.flow}@{run.state.version}"
-            run.graph = await self._graphs.load(self._store, run.namespace, text)
+    async def plan(self, run: CachedRun, decide: Callable[[Plan], None]) -> Plan:
+        """A plan with what ``decide`` adds to it, built and ready to be committed.
 
-
-Ended = tuple[CachedRun, Mapping[str, Happening]]
-"""A run, and what ended its waits, by their keys."""
-
-
-class Acting:
-    """What clients ask of runs, and what happens to runs by itself."""
-
-    def __init__(self, store: Store, graphs: Graphs, codec: Codec) -> None:
-        self.loader = Loader(store, graphs, codec)
-        self._store = store
-        self._graphs = graphs
-        self._codec = codec
-
-    async def act(self, namespace: str, id: RunId, happening: Happening) -> CachedRun:
-        """Let something happen to a run; the run as it is afterwards."""
-        return (await self.acted(namespace, id, happening)).run
-
-    async def acted(self, namespace: str, id: RunId, happening: Happening) -> Plan:
-        """The same; what was written for it, which may be nothing."""
-        run = await self.loader.load(namespace, id)
-        while True:
-            plan = await self.planned(run, happening)
-            if plan.is_empty or await self.commit(plan):
-                return plan
-            if not await self.loader.catch_up([run]):
-                raise RunNotFound(run_id=id)
-
-    async def end_waits(self, ended: Sequence[Ended]) -> None:
-        """Let waits of several runs end, in one commit for each, all written together.
-
-        A wait that its run does not care about any more is closed all the same. Of a run that has
-        moved on meanwhile nothing is written: it may wait for something else by now under the same
-        key, so whoever calls this has to look again.
+        A plan leaves no trace until it is written, so one that lacks values starts over once they
+        are read; ``decide`` may be called several times.
         """
-        plans = [await self._ending(run, happenings) for run, happenings in ended]
-        await self.commit_all([plan for plan in plans if not plan.is_empty])
-
-    async def planned(self, run: CachedRun, *happenings: Happening) -> Plan:
+        context = PlanContext(run.namespace, self.graphs.known, self.codec)
         while True:
-            plan = Plan(run, Place(run.namespace, self._graphs, self._codec))
+            plan = Plan(run, context)
             try:
-                for happening in happenings:
-                    plan.happen(happening)
+                decide(plan)
+                plan.build()
             except ValueMissing as error:
-                await self.loader.read_values(run, error.numbers)
+                await self.read_values(run, error.numbers)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise EventLogCorrupt(
                     run_id=run.id, reason=f"a value of it cannot be read: {error}"
@@ -154,16 +188,11 @@ class Acting:
             else:
                 return plan
 
-    async def commit(self, plan: Plan) -> bool:
-        """Write a plan; False if the run has moved on since."""
-        return bool(await self.commit_all([plan]))
-
-    async def commit_all(self, plans: Sequence[Plan]) -> set[Plan]:
-        """Write plans together; those whose runs had not moved on."""
+    async def commit(self, plans: Sequence[Plan]) -> set[Plan]:
+        """Write plans together; returns those whose runs had not moved on."""
         if not plans:
             return set()
-        commits = [plan.commit()[0] for plan in plans]
-        answer = await self._store.runs.commit(commits)
+        answer = await self.store.runs.commit([plan.commit for plan in plans])
         written = {
             plan
             for plan, result in zip(plans, answer.results, strict=True)
@@ -173,10 +202,116 @@ class Acting:
             plan.done()
         return written
 
-    async def _ending(self, run: CachedRun, happenings: Mapping[str, Happening]) -> Plan:
-        plan = await self.planned(run, *happenings.values())
-        for key in happenings:
-            # A run that is paused still waits for it, and so does one that waits anew.
-            if key not in plan.state.live:
-                plan.close(key)
-        return plan
+    async def apply(self, namespace: str, id: RunId, trigger: Trigger) -> Plan:
+        """Apply a trigger to a run, however often others write to it in between.
+
+        ``plan.run`` is the run afterwards; the plan is empty if there was nothing to write.
+        """
+        run = await self.load(namespace, id)
+        while True:
+            plan = await self.plan(run, lambda plan: plan.apply(trigger))
+            if plan.is_empty or await self.commit([plan]):
+                return plan
+            if not await self.catch_up([run]):
+                raise RunNotFound(run_id=id)
+
+    async def end_waits(self, ended: Sequence[tuple[CachedRun, Mapping[str, Trigger]]]) -> None:
+        """End waits of several runs, given by their keys: one commit for each run, all at once.
+
+        A wait that its run does not care about any more is closed all the same. Of a run that has
+        moved on meanwhile nothing is written: it may wait for something else by now under the same
+        key, so the caller has to look again.
+        """
+        plans = []
+        for run, triggers in ended:
+
+            def end(plan: Plan, triggers: Mapping[str, Trigger] = triggers) -> None:
+                for trigger in triggers.values():
+                    plan.apply(trigger)
+                for key in triggers:
+                    # A run that is paused still waits for it, and so does one that waits again.
+                    if key not in plan.state.live:
+                        plan.close(key)
+
+            plan = await self.plan(run, end)
+            if not plan.is_empty:
+                plans.append(plan)
+        await self.commit(plans)
+
+
+class RunCache:
+    """Runs that a worker works on: with them at hand, a step costs one commit and no read."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._loading = runs
+        self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
+        self._sizes: dict[RunKey, int] = {}
+        """Bytes of each run as they are counted in ``_size_bytes``; its values may grow since."""
+        self._size_bytes = 0
+
+    async def current(
+        self, newest_jobs: Mapping[RunKey, datetime]
+    ) -> dict[RunKey, CachedRun | UnusableRun]:
+        """The runs of these jobs, read if necessary, with the error of each that cannot be used.
+
+        A job that was created after the last write that is known says that others have written to
+        its run, or replaced it.
+        """
+        outdated = [
+            run
+            for key, created_at in newest_jobs.items()
+            if (run := self._runs.get(key)) is not None and created_at > run.as_of
+        ]
+        if outdated:
+            await self.catch_up(outdated)
+        found: dict[RunKey, CachedRun | UnusableRun] = {
+            key: run for key in newest_jobs if (run := self._runs.get(key)) is not None
+        }
+        missing = [key for key in newest_jobs if key not in found]
+        if missing:
+            loaded = await self._loading.load_many(missing)
+            for key, each in zip(missing, loaded, strict=True):
+                found[key] = each
+                if isinstance(each, CachedRun):
+                    self._runs[key] = each
+                    self._count(key, each)
+            self._evict()
+        return found
+
+    async def catch_up(self, runs: Sequence[CachedRun]) -> None:
+        """Fold what others wrote; a run for which that is impossible is loaded again next time."""
+        there: list[CachedRun] = []
+        with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
+            there = await self._loading.catch_up(runs)
+        for run in runs:
+            if run not in there:
+                self._forget((run.namespace, run.id))
+
+    def committed(self, plan: Plan, now: datetime | None) -> None:
+        """A plan was written, at this time of the store."""
+        run = plan.run
+        plan.done()
+        key = (run.namespace, run.id)
+        if key in self._runs:
+            self._count(key, run)
+            self._evict()
+        if now is not None:
+            run.as_of = now
+        if run.state.is_ended or not run.state.jobs:
+            self._forget(key)  # no worker works on it until something else happens
+
+    def _count(self, key: RunKey, run: CachedRun) -> None:
+        size = run.values.size_bytes
+        self._size_bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+
+    def _evict(self) -> None:
+        """Forget the runs that were loaded first, if there are too many, or they are too large."""
+        while len(self._runs) > CACHED_RUNS_MAX or (
+            self._size_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
+        ):
+            self._forget(next(iter(self._runs)))
+
+    def _forget(self, key: RunKey) -> None:
+        if self._runs.pop(key, None) is not None:
+            self._size_bytes -= self._sizes.pop(key)

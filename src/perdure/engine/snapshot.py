@@ -25,7 +25,7 @@ from perdure.model.run import (
 )
 from perdure.model.value import Value
 
-FORMAT = 2
+FORMAT = 3
 SPACING = 200
 """Events between snapshots at least."""
 SHARE = 4
@@ -44,16 +44,16 @@ class _Plain(Value):
 
     nodes: dict[str, NodeState]
     maps: dict[str, _Map]
-    arrived: dict[str, tuple[int, int, int]]
+    edge_counts: dict[str, tuple[int, int, int]]
     live: dict[str, LiveKind]
-    mail: dict[str, tuple[int, ...]]
+    signals: dict[str, tuple[int, ...]]
     children: dict[str, RunId]
     pauses: dict[str, tuple[PauseState, ...]]
     progress: dict[str, int]
-    early: dict[str, int]
+    early_reports: dict[str, int]
     reports: dict[str, tuple[str, ...]]
     approvals: dict[str, ApprovalState]
-    retried: dict[str, int]
+    external_failures: dict[str, int]
 
 
 _MAPS = _Plain.__struct_fields__

@@ -11,16 +11,14 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.diagnostics import declare
-from perdure.engine import decide
-from perdure.engine.cached_run import Graphs, RunValues
 from perdure.engine.failures import describe
-from perdure.engine.plan import INVALID_RUN_INPUT, Place, new_run
-from perdure.engine.runs import Acting
+from perdure.engine.plan import PlanContext, start_run
+from perdure.engine.runs import Runs
 from perdure.engine.schedule import Step, cancelled, ended, next_step, tick_run_id
 from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, NewJob
-from perdure.model.payload import Codec, from_json
+from perdure.model.payload import from_json
 from perdure.model.run import ENDED, NewRun, RunStatus
 from perdure.model.schedule import (
     FlowCall,
@@ -32,10 +30,8 @@ from perdure.model.schedule import (
     TickRecord,
     TickResult,
 )
-from perdure.model.trigger import CancelAsked
+from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
-from perdure.store.admission import with_cooldown
-from perdure.store.contract import Store
 from perdure.store.lifecycle import Operation
 
 UNREADABLE_INPUT = declare(
@@ -69,14 +65,12 @@ class Start(Value):
         return TickRecord(at=at, result=TickResult.SKIPPED, run=self.run.id, reason=reason)
 
 
-class Ticking:
-    """Takes schedules on, step by step. Any number of workers may do so at once."""
+class ScheduleTicker:
+    """Advances schedules step by step. Any number of workers may do so at once."""
 
-    def __init__(self, store: Store, acting: Acting, graphs: Graphs, codec: Codec) -> None:
-        self._store = store
-        self._acting = acting
-        self._graphs = graphs
-        self._codec = codec
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._store = runs.store
 
     async def advance(self, schedule: Schedule, now: datetime) -> Schedule | None:
         """Do the next thing that is due; the schedule as it is then.
@@ -104,24 +98,14 @@ class Ticking:
         call = schedule.definition.call
         if not isinstance(call, FlowCall):
             return Start(job=replace(call.job, id=JobId(clock.new_id())))
-        namespace, input = schedule.namespace, self._codec.decode(call.input)
+        namespace, input = schedule.namespace, self._runs.codec.decode(call.input)
         try:
             from_json(input)
         except (ValueError, UnicodeDecodeError):
             raise InvalidInput(UNREADABLE_INPUT.fault(("input",), schedule=schedule.name)) from None
-        graph = await self._graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
-        decision, state = decide.submit(
-            graph,
-            id,
-            input,
-            RunValues(self._codec),
-            aging_ms=call.aging_ms,
-        )
-        if state.failure is not None:
-            reason = state.failure.message
-            raise InvalidInput(INVALID_RUN_INPUT.fault(("input",), flow=call.flow, reason=reason))
-        place = Place(namespace, self._graphs, self._codec)
-        return Start(run=with_cooldown(new_run(place, id, graph, decision, state), graph))
+        graph = await self._runs.graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
+        context = PlanContext(namespace, self._runs.graphs.known, self._runs.codec)
+        return Start(run=start_run(context, id, graph, input, aging_ms=call.aging_ms))
 
     async def _begin(self, step: Step, before: Schedule, start: Start) -> Schedule | None:
         assert step.start is not None
@@ -175,10 +159,10 @@ class Ticking:
     async def _cancel(self, schedule: Schedule, replaced: Started) -> None:
         """Cancel what the next one took the place of. Who was killed before is repeated here."""
         if replaced.run is not None:
-            asked = CancelAsked(reason=f"schedule {schedule.name!r} starts the next one")
+            asked = CancelRun(reason=f"schedule {schedule.name!r} starts the next one")
             with suppress(RunEnded, RunNotFound):  # it was faster
                 # Runs that it started are cancelled by whoever sees to its waits.
-                await self._acting.act(schedule.namespace, replaced.run, asked)
+                await self._runs.apply(schedule.namespace, replaced.run, asked)
         elif replaced.job is not None:
             await self._store.admin.change_jobs(Operation.ABORT, schedule.namespace, [replaced.job])
 

@@ -62,6 +62,11 @@ class BuiltFlow:
 
         return dumped(self.to_dict())
 
+    @property
+    def graphs(self) -> list[Graph]:
+        """Its graph, and those of all flows below it."""
+        return [flow.graph for flow in self.with_children().values()]
+
     def with_children(self) -> dict[str, BuiltFlow]:
         """This flow and all below it, by ``name@version``."""
         found: dict[str, BuiltFlow] = {}

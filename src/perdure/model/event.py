@@ -1,8 +1,8 @@
 """Events: what happened in a run, append-only and numbered from 1 without gaps.
 
-An event says what followed from it at once, so that folding events needs nothing but them. Values
-(inputs, outputs, payloads of signals) are kept beside the event; ``ref`` is the number of the event
-whose value is meant where it is not the event's own.
+An event carries its effects, so that folding events needs nothing but them. Values (inputs,
+outputs, payloads of signals) are kept beside the event; ``ref`` is the number of the event whose
+value is meant where it is not the event's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perdure.model.ids import RunId
 from perdure.model.value import Value
 
 
-class Arrival(Value, array_like=True):
+class EdgeCounts(Value, array_like=True):
     """How many of a node's incoming edges are decided by now, while others are not."""
 
     node: str
@@ -26,7 +26,7 @@ class Arrival(Value, array_like=True):
     blocked: int = 0
 
 
-class Then(Value, omit_defaults=True):
+class Effects(Value, omit_defaults=True):
     """What follows from an event at once. All are texts of keys, or ids of nodes."""
 
     started: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ class Then(Value, omit_defaults=True):
     skipped: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     """Will not run, because something before them failed."""
-    arrived: tuple[Arrival, ...] = ()
+    edge_counts: tuple[EdgeCounts, ...] = msgspec.field(default=(), name="arrived")
 
 
-NOTHING = Then()
+NOTHING = Effects()
 
 
 class Origin(Value, omit_defaults=True):
@@ -60,19 +60,23 @@ class Parent(Value):
     key: str
 
 
-class RunSubmitted(Value, omit_defaults=True, tag=True):
+class _Event(Value, omit_defaults=True, tag=True, rename={"effects": "then"}):
+    """Stored under its class name as ``type``; its effects under ``then``."""
+
+
+class RunSubmitted(_Event):
     """Its value is the run's input."""
 
     flow: str
     version: str
     aging_ms: int
-    then: Then = NOTHING
+    effects: Effects = NOTHING
     parent: Parent | None = None
     replaced: bool = False
     """An earlier run of this id was ended to make room for it."""
 
 
-class NodeCompleted(Value, omit_defaults=True, tag=True):
+class NodeCompleted(_Event):
     node: str
     port: str = ""
     iteration: int = 0
@@ -80,24 +84,24 @@ class NodeCompleted(Value, omit_defaults=True, tag=True):
     """Empty for a job; else timer, timeout, signal, child, items, approval."""
     ref: int = 0
     """0: the value is the event's own."""
-    then: Then = NOTHING
+    effects: Effects = NOTHING
     warnings: tuple[str, ...] = ()
     """What an advisory check found."""
 
 
-class ItemCompleted(Value, omit_defaults=True, tag=True):
+class ItemCompleted(_Event):
     key: str
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class IterationCompleted(Value, omit_defaults=True, tag=True):
+class IterationCompleted(_Event):
     """A loop goes round again, or asks whether it should."""
 
     key: str
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodeRetried(Value, omit_defaults=True, tag=True):
+class NodeRetried(_Event):
     """One attempt failed, and another will be made."""
 
     key: str
@@ -107,25 +111,25 @@ class NodeRetried(Value, omit_defaults=True, tag=True):
     """It failed because of what was reported: the outside work is begun again."""
 
 
-class NodeFailed(Value, omit_defaults=True, tag=True):
+class NodeFailed(_Event):
     """``handled`` says how the run goes on: "continue", or the port; empty if it does not."""
 
     key: str
     failure: Failure
     handled: str = ""
     cause: str = ""
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodeSkipped(Value, omit_defaults=True, tag=True):
+class NodeSkipped(_Event):
     """It was reached and did not want to run, or lacked an input: as if no edge had led to it."""
 
     node: str
     reason: str = ""
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodePaused(Value, omit_defaults=True, tag=True):
+class NodePaused(_Event):
     """A body stopped to wait for somebody outside; its value is the checkpoint."""
 
     key: str
@@ -133,10 +137,10 @@ class NodePaused(Value, omit_defaults=True, tag=True):
     """Of the pause, where a body has several."""
     poll_ms: int | None = None
     """How often the outside party is asked if it does not report."""
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodeReported(Value, omit_defaults=True, tag=True):
+class NodeReported(_Event):
     """The outside party spoke; its value is the report. ``status`` progress is not the last one."""
 
     key: str
@@ -146,25 +150,25 @@ class NodeReported(Value, omit_defaults=True, tag=True):
     by: str | None = None
     has_progress: bool = False
     """It says how far the work has come, for another try to go on from."""
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodeAsked(Value, tag=True):
+class NodeAsked(_Event):
     """The outside party has been silent: a job asks it how the work is going."""
 
     key: str
-    then: Then
+    effects: Effects
 
 
-class NodePolled(Value, omit_defaults=True, tag=True):
+class NodePolled(_Event):
     """The outside party was asked, and had nothing new; ``failure``: it could not be asked."""
 
     key: str
     failure: Failure | None = None
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class ReportIgnored(Value, omit_defaults=True, tag=True):
+class ReportIgnored(_Event):
     """A last report that came after another one: the first counts, this one is only noted."""
 
     key: str
@@ -173,7 +177,7 @@ class ReportIgnored(Value, omit_defaults=True, tag=True):
     by: str | None = None
 
 
-class ApprovalAnswered(Value, omit_defaults=True, tag=True):
+class ApprovalAnswered(_Event):
     """One decider answered; its value is the data of the answer."""
 
     node: str
@@ -184,81 +188,81 @@ class ApprovalAnswered(Value, omit_defaults=True, tag=True):
     note: str | None = None
 
 
-class ApprovalReminded(Value, omit_defaults=True, tag=True):
+class ApprovalReminded(_Event):
     """It has been open for long; ``deciders`` may decide from now on too."""
 
     node: str
     number: int
     """Of this reminder or escalation, from 1."""
     deciders: tuple[str, ...] = ()
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class NodeNotified(Value, omit_defaults=True, tag=True):
+class NodeNotified(_Event):
     """People were told of an approval, or could not be."""
 
     key: str
     failure: Failure | None = None
 
 
-class SignalReceived(Value, omit_defaults=True, tag=True):
+class SignalReceived(_Event):
     """Its value is the payload. Kept until a node takes it."""
 
     name: str
     by: str | None = None
 
 
-class RunPaused(Value, omit_defaults=True, tag=True):
+class RunPaused(_Event):
     reason: str | None = None
     by: str | None = None
 
 
-class RunUnpaused(Value, omit_defaults=True, tag=True):
+class RunUnpaused(_Event):
     by: str | None = None
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class CompensationStarted(Value, omit_defaults=True, tag=True):
+class CompensationStarted(_Event):
     """The run ends as ``outcome`` once everything completed is undone."""
 
     outcome: str
     undoes: tuple[str, ...]
     """The nodes to undo, in this order."""
-    then: Then
+    effects: Effects
     failure: Failure | None = None
     node: str = ""
     reason: str | None = None
     by: str | None = None
 
 
-class NodeUndone(Value, omit_defaults=True, tag=True):
+class NodeUndone(_Event):
     node: str
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class UndoFailed(Value, omit_defaults=True, tag=True):
+class UndoFailed(_Event):
     node: str
     failure: Failure
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class RunCompleted(Value, omit_defaults=True, tag=True):
+class RunCompleted(_Event):
     ref: int = 0
 
 
-class RunFailed(Value, omit_defaults=True, tag=True):
+class RunFailed(_Event):
     failure: Failure
     node: str = ""
 
 
-class RunCancelled(Value, omit_defaults=True, tag=True):
+class RunCancelled(_Event):
     reason: str | None = None
     by: str | None = None
     compensates: bool = False
     """What was completed is undone: by now in this run, and in the runs that it had started."""
 
 
-class RunSkipped(Value, tag=True):
+class RunSkipped(_Event):
     """It never began: ``last`` is the run of its flow that began or ended too short ago."""
 
     reason: str
@@ -267,27 +271,27 @@ class RunSkipped(Value, tag=True):
     """From when on a run of the flow begins again."""
 
 
-class RunRetried(Value, omit_defaults=True, tag=True):
-    then: Then
+class RunRetried(_Event):
+    effects: Effects
     by: str | None = None
 
 
-class RunForked(Value, omit_defaults=True, tag=True):
+class RunForked(_Event):
     """From here on the run is its own; the events before were copied."""
 
     origin: Origin
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class RunMigrated(Value, omit_defaults=True, tag=True):
-    """``then`` has all arrivals anew, because they are counted by the edges of a version."""
+class RunMigrated(_Event):
+    """``effects`` has all edge counts, because they are of the edges of one version."""
 
     version: str
     by: str | None = None
-    then: Then = NOTHING
+    effects: Effects = NOTHING
 
 
-class OutputChanged(Value, tag=True):
+class OutputChanged(_Event):
     """In a fork: its value is the output that a completed node has from here on."""
 
     node: str

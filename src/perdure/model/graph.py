@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from perdure.diagnostics import declare
 from perdure.model.partition import Lane
 from perdure.model.value import Value
 
@@ -21,6 +22,8 @@ DEFAULT_PORT = "default"
 """The port of a route that takes every key without a branch of its own."""
 ORDINARY = ""
 """The port on which a node ends that has nothing to choose."""
+
+UNKNOWN_PORT = declare("node.unknown_port", "node {node!r} has no port {port!r}[; it has {known}]")
 
 APPROVE, REJECT = "approve", "reject"
 """The answers to an approval that are there unless it names others."""

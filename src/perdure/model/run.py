@@ -122,13 +122,13 @@ class RunState(Value):
     parent: Parent | None = None
     nodes: Map[str, NodeState] = Map()
     maps: Map[str, MapState] = Map()
-    arrived: Map[str, tuple[int, int, int]] = Map()
+    edge_counts: Map[str, tuple[int, int, int]] = Map()
     """Of nodes with some incoming edges decided: how many, of those active, of those blocked."""
     live: Map[str, LiveKind] = Map()
     """Keys that have a job, a wait or a child run."""
     jobs: int = 0
     """How many of them have a job."""
-    mail: Map[str, tuple[int, ...]] = Map()
+    signals: Map[str, tuple[int, ...]] = Map()
     """Signals by name that no node has taken yet: the events they came with."""
     children: Map[str, RunId] = Map()
     """The latest child run of each key that has had one."""
@@ -136,9 +136,9 @@ class RunState(Value):
     """Of keys that are not completed: their pauses, the last one open if it has no report."""
     progress: Map[str, int] = Map()
     """Of keys that are not completed: the event of the last report with progress."""
-    retried: Map[str, int] = Map()
+    external_failures: Map[str, int] = Map()
     """Of keys whose outside work was begun again: how many attempts failed so far."""
-    early: Map[str, int] = Map()
+    early_reports: Map[str, int] = Map()
     """Last reports that came before the body paused, or in a pause of the run: their events."""
     reports: Map[str, tuple[str, ...]] = Map()
     """By key, the tokens of reports, so that none counts twice."""

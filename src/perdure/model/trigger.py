@@ -1,91 +1,32 @@
-"""Happenings: what comes to a run from outside, and makes it decide. A closed union."""
+"""Triggers: what makes a run decide. Ends of jobs, waits and children, and commands of people."""
 
 from __future__ import annotations
 
 from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef
 from perdure.model.ids import Key, RunId
+from perdure.model.outcome import Buried, Cancelled, Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import RunStatus
 from perdure.model.value import Value
 from perdure.model.wait import ReportStatus
 
 
-class Finished(Value):
-    """A job of the run returned ``output``, as JSON."""
-
-    key: Key
-    output: bytes
-    is_done: bool | None = None
-    """Of a loop's body: whether the loop is done, if that was asked along with it."""
-    port: str = ORDINARY
-    """That the result chose."""
-    warnings: tuple[str, ...] = ()
-
-
-class Skipped(Value):
-    """A job of the run does not want its node to count."""
-
-    key: Key
-    reason: str = ""
-
-
-class Paused(Value):
-    """A job of the run ended to wait for somebody outside, who reports."""
-
-    key: Key
-    checkpoint: bytes
-    name: str = ""
-    deadline_ms: int | None = None
-    poll_ms: int | None = None
-    """When to ask how it is going, and how often, if nobody reports."""
-
-
-class FailedForGood(Value):
-    key: Key
-    failure: Failure
-
-
-class AttemptFailed(Value):
-    """Another attempt will be made."""
+class JobEnded(Value):
+    """An attempt of one of the run's jobs ended. Payloads of ``outcome`` are JSON, not encoded."""
 
     key: Key
     attempt: int
-    failure: Failure
-    is_postponed: bool = False
-    """It only asked for another time."""
+    outcome: Completed | Skipped | Paused | Retried | Failed | Buried | Cancelled
+    is_done: bool | None = None
+    """Of a loop's body: whether the loop is done, if the worker evaluated that along with it."""
 
 
 class WaitDue(Value):
-    """A timer ran out, or the time for a signal, an answer or a report did."""
+    """A timer fired, or a signal, a decision or a report did not come in time."""
 
     key: Key
     late_ms: int = 0
     """How long ago that was."""
-
-
-class Reported(Value):
-    """The outside party that a node waits for spoke. ``report`` is a ``model.report.Report``."""
-
-    key: Key
-    status: ReportStatus
-    report: bytes
-    token: str = ""
-    by: str | None = None
-    port: str = ORDINARY
-    has_progress: bool = False
-
-
-class Answered(Value):
-    """Somebody decided on an approval."""
-
-    node: str
-    decision: str
-    data: bytes = b"null"
-    by: str | None = None
-    roles: tuple[str, ...] = ()
-    note: str | None = None
-    is_late: bool = False
-    """The time for it is over, though nobody has seen to that yet."""
 
 
 class ChildEnded(Value):
@@ -96,50 +37,70 @@ class ChildEnded(Value):
     failure: Failure | None = None
 
 
-class Signalled(Value):
+class ReportReceived(Value):
+    """The external party that a node waits for reported. ``report`` is a ``model.wait.Report``."""
+
+    key: Key
+    status: ReportStatus
+    report: bytes
+    token: str = ""
+    by: str | None = None
+    port: str = ORDINARY
+    has_progress: bool = False
+
+
+class DecideApproval(Value):
+    node: str
+    decision: str
+    data: bytes = b"null"
+    by: str | None = None
+    roles: tuple[str, ...] = ()
+    note: str | None = None
+    is_late: bool = False
+    """The time for a decision is over, though no worker has ended the wait yet."""
+
+
+class SendSignal(Value):
     name: str
     payload: bytes
     by: str | None = None
 
 
-class PauseAsked(Value):
+class PauseRun(Value):
     reason: str | None = None
     by: str | None = None
 
 
-class UnpauseAsked(Value):
+class ResumeRun(Value):
     by: str | None = None
 
 
-class CancelAsked(Value):
+class CancelRun(Value):
     reason: str | None = None
     by: str | None = None
     compensates: bool = False
 
 
-class RetryAsked(Value):
+class RetryRun(Value):
     by: str | None = None
 
 
-class MigrationAsked(Value):
+class MigrateRun(Value):
     to: FlowRef
     by: str | None = None
 
 
-Happening = (
-    Finished
-    | FailedForGood
-    | AttemptFailed
+Trigger = (
+    JobEnded
     | WaitDue
-    | Skipped
-    | Paused
-    | Reported
-    | Answered
     | ChildEnded
-    | Signalled
-    | PauseAsked
-    | UnpauseAsked
-    | CancelAsked
-    | RetryAsked
-    | MigrationAsked
+    | ReportReceived
+    | DecideApproval
+    | SendSignal
+    | PauseRun
+    | ResumeRun
+    | CancelRun
+    | RetryRun
+    | MigrateRun
 )
+"""A closed union."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from perdure.diagnostics import declare
 from perdure.model.graph import JsonSchema
 from perdure.model.ids import RunId
 from perdure.model.value import Value
+
+CANNOT_PAUSE = declare(
+    "node.cannot_pause", "{key!r} cannot pause: only the work of a node itself can"
+)
 
 
 class ApprovalRequest(Value, omit_defaults=True):

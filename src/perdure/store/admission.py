@@ -269,7 +269,7 @@ def _skipped(run: NewRun, last: LastRun, cooldown: timedelta) -> NewRun:
         run,
         status=RunStatus.SKIPPED,
         events=(
-            replace(run.events[0], data=encode_event(replace(submitted, then=NOTHING))),
+            replace(run.events[0], data=encode_event(replace(submitted, effects=NOTHING))),
             NewEvent(data=encode_event(end)),
         ),
         jobs=(),

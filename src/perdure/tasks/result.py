@@ -8,15 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from perdure.diagnostics import declare
 from perdure.model import check
 from perdure.model.times import Duration
 from perdure.model.value import Value
-
-UNKNOWN_PORT = declare("node.unknown_port", "node {node!r} has no port {port!r}[; it has {known}]")
-CANNOT_PAUSE = declare(
-    "node.cannot_pause", "{key!r} cannot pause: only the work of a node itself can"
-)
 
 
 class Complete(Value):

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from perdure.clock import ManualClock
 from perdure.diagnostics import declare
-from perdure.engine.cached_run import Graphs
-from perdure.engine.runs import Acting
-from perdure.engine.ticks import Ticking
+from perdure.engine.runs import Graphs, Runs
+from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import InvalidInput, NotSettled
 from perdure.flows.built import BuiltFlow
 from perdure.inline import working
@@ -318,11 +317,11 @@ class Crew:
         if not self._tasks and not self._flows:
             return
         store, flows = self._place.store, list(self._flows.values())
-        graphs, codec = Graphs(flows), PlainCodec()
-        acting = Acting(store, graphs, codec)
+        graphs = Graphs(graph for flow in flows for graph in flow.graphs)
+        runs = Runs(store, graphs, PlainCodec())
         self._duties = (
-            DueWaits(store, acting, DEFAULT_NAMESPACE),
-            DueSchedules(store, Ticking(store, acting, graphs, codec), DEFAULT_NAMESPACE),
+            DueWaits(store, runs, DEFAULT_NAMESPACE),
+            DueSchedules(store, ScheduleTicker(runs), DEFAULT_NAMESPACE),
         )
         await self._worker.enter_async_context(working(self._new_worker(flows)))
 

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from perdure.diagnostics import Code, declare
 from perdure.engine.decide import decide, fork, submit
-from perdure.engine.decision import Decision, Schedule
+from perdure.engine.decider import Decision, Schedule
 from perdure.errors import ValueMissing
 from perdure.model import event as events
-from perdure.model.event import Event, StoredEvent, Then
+from perdure.model.event import Effects, Event, StoredEvent
 from perdure.model.failure import Failure
 from perdure.model.graph import Graph
 from perdure.model.ids import RunId
@@ -152,13 +152,13 @@ class Redeciding:
         """
         first = self._steps[0].event
         second = self._steps[1].event if len(self._steps) > 1 else None
-        is_cut = self._ends_at(1) and getattr(first, "then", None) == events.NOTHING
+        is_cut = self._ends_at(1) and getattr(first, "effects", None) == events.NOTHING
         if not is_cut and not isinstance(second, events.RunSkipped):
             return decision
         skipped = Decision()
         event, value = decision.events[0]
         assert isinstance(event, events.RunSubmitted)
-        skipped.events = [(replace(event, then=events.NOTHING), value)]
+        skipped.events = [(replace(event, effects=events.NOTHING), value)]
         if isinstance(second, events.RunSkipped):
             skipped.events.append((second, None))
         return skipped
@@ -248,7 +248,7 @@ def _plain(event: Event) -> Event:
     changes: dict[str, Any] = {}
     for name in event.__struct_fields__:
         value = getattr(event, name)
-        if isinstance(value, Then):
+        if isinstance(value, Effects):
             changes[name] = _in_order(value)
         elif isinstance(value, Failure):
             changes[name] = Failure(type=value.type, message="")
@@ -257,18 +257,18 @@ def _plain(event: Event) -> Event:
     return replace(event, **changes) if changes else event
 
 
-def _in_order(then: Then) -> Then:
-    parts = {name: getattr(then, name) for name in then.__struct_fields__}
-    return Then(**{name: tuple(sorted(each, key=repr)) for name, each in parts.items()})
+def _in_order(effects: Effects) -> Effects:
+    parts = {name: getattr(effects, name) for name in effects.__struct_fields__}
+    return Effects(**{name: tuple(sorted(each, key=repr)) for name, each in parts.items()})
 
 
 def _told(event: Event) -> str:
     """An event in a few words."""
     place = getattr(event, "key", "") or getattr(event, "node", "")
-    then = getattr(event, "then", events.NOTHING)
+    effects = getattr(event, "effects", events.NOTHING)
     what = f"{type(event).__name__}{f' of {place!r}' if place else ''}"
     if ref := getattr(event, "ref", 0):
         what += f" with the value of event {ref}"
-    if started := [*then.started, *then.waiting, *(key for key, _ in then.children)]:
+    if started := [*effects.started, *effects.waiting, *(key for key, _ in effects.children)]:
         what += f", then {', '.join(started[:5])}"
     return what

@@ -1,43 +1,41 @@
-"""What happened to a run, told from the event that it led to first.
+"""The trigger of a decision, found from the first event that it led to.
 
-A log has what was decided, and not what came to the run from outside. Nearly all of that can be
-told from the event, its value, and what was live before it; what cannot is said where it matters.
+A log has what was decided, and not the triggers. Nearly all of a trigger can be told from the
+event, its value, and what was live before it; what cannot is said where it matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from perdure.engine.decide import ASIDE
 from perdure.model import event as events
+from perdure.model.failure import Failure
 from perdure.model.graph import ORDINARY, FlowRef, Graph, RouteNode
 from perdure.model.ids import Key
+from perdure.model.outcome import Completed, Failed, Paused, Retried, Skipped
 from perdure.model.run import LiveKind, RunState, RunStatus
 from perdure.model.trigger import (
-    Answered,
-    AttemptFailed,
-    CancelAsked,
+    CancelRun,
     ChildEnded,
-    FailedForGood,
-    Finished,
-    Happening,
-    MigrationAsked,
-    PauseAsked,
-    Paused,
-    Reported,
-    RetryAsked,
-    Signalled,
-    Skipped,
-    UnpauseAsked,
+    DecideApproval,
+    JobEnded,
+    MigrateRun,
+    PauseRun,
+    ReportReceived,
+    ResumeRun,
+    RetryRun,
+    SendSignal,
+    Trigger,
     WaitDue,
 )
 from perdure.model.wait import ReportStatus
 from perdure.verify.replay import Step
 
 NULL = b"null"
-_BESIDE = ("undo", "poll", "notify")
 
 
 class EventInContext:
@@ -54,53 +52,116 @@ class EventInContext:
         return self.before.live.get(key) is kind
 
 
-def trigger_of(context: EventInContext) -> Happening | None:
+def trigger_of(context: EventInContext) -> Trigger | None:
     """What made the run decide; None for an event that only ever follows another."""
-    find = _FINDS.get(type(context.event))
-    return None if find is None else find(context, context.event)
+    event, value = context.event, context.value
+    match event:
+        case events.NodeCompleted():
+            return _completed(context, event)
+        case events.ItemCompleted():
+            if context.is_live(event.key, LiveKind.CHILD):
+                return _child_completed(context, event.key)
+            return _ended(event.key, Completed(output=value))
+        case events.IterationCompleted():
+            if Key.parse(event.key).part == "check":
+                return _ended(event.key, Completed(output=_json(False)))
+            if context.is_live(event.key, LiveKind.CHILD):
+                return _child_completed(context, event.key)
+            is_asked = any(text.startswith("check:") for text in event.effects.started)
+            return _ended(event.key, Completed(output=value), None if is_asked else False)
+        case events.NodeFailed():
+            return _failed(context, event)
+        case events.NodeSkipped():
+            if not context.is_live(event.node, LiveKind.JOB):
+                return None
+            return _ended(event.node, Skipped(reason=event.reason))
+        case events.NodePaused():  # without the deadline, which is kept with its wait only
+            poll = None if event.poll_ms is None else timedelta(milliseconds=event.poll_ms)
+            return _ended(event.key, Paused(checkpoint=value, name=event.name, poll=poll))
+        case events.NodeRetried():
+            # Whether it was postponed changes nothing but this.
+            outcome = Retried(failure=event.failure, is_postponed=not event.restarts)
+            return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=outcome)
+        case events.NodePolled():
+            return _ended_aside(f"poll:{event.key}", event.failure)
+        case events.NodeNotified():
+            return _ended_aside(event.key, event.failure)
+        case events.NodeUndone():
+            return _ended_aside(f"undo:{event.node}", None)
+        case events.UndoFailed():
+            return _ended_aside(f"undo:{event.node}", event.failure)
+        case events.NodeAsked():
+            return WaitDue(key=Key.parse(f"poll:{event.key}"))
+        case events.ApprovalReminded():
+            return WaitDue(key=Key(node=event.node, part="remind"))
+        case events.NodeReported():
+            return ReportReceived(
+                key=Key.parse(event.key),
+                status=ReportStatus(event.status),
+                report=value,
+                token=event.token,
+                by=event.by,
+                has_progress=event.has_progress,
+            )
+        case events.ReportIgnored():
+            key, status = Key.parse(event.key), ReportStatus(event.status)
+            return ReportReceived(key=key, status=status, report=NULL, by=event.by, port=event.port)
+        case events.ApprovalAnswered():
+            return DecideApproval(
+                node=event.node,
+                decision=event.decision,
+                data=value,
+                by=event.by,
+                roles=event.stands_for,
+                note=event.note,
+            )
+        case events.SignalReceived():
+            return SendSignal(name=event.name, payload=value, by=event.by)
+        case events.RunPaused():
+            return PauseRun(reason=event.reason, by=event.by)
+        case events.RunUnpaused():
+            return ResumeRun(by=event.by)
+        case events.RunCancelled():
+            return CancelRun(reason=event.reason, by=event.by, compensates=event.compensates)
+        case events.CompensationStarted(outcome=RunStatus.CANCELLED):
+            return CancelRun(reason=event.reason, by=event.by, compensates=True)
+        case events.RunRetried():
+            return RetryRun(by=event.by)
+        case events.RunMigrated():
+            to = FlowRef(name=context.graph.name, version=event.version)
+            return MigrateRun(to=to, by=event.by)
+        case _:  # the ends of runs, and what a run does by itself
+            return None
 
 
-def _completed(context: EventInContext, event: events.NodeCompleted) -> Happening | None:
+def _completed(context: EventInContext, event: events.NodeCompleted) -> Trigger | None:
     key = Key(node=event.node, iteration=event.iteration)
-    if event.cause in ("timer", "timeout"):
-        return WaitDue(key=key)
-    if event.cause == "child":
-        return _child_ended(context, key.text)
-    if event.cause:
-        return None
-    if event.iteration and event.ref:
-        asked = Key(node=event.node, iteration=event.iteration, part="check")
-        return Finished(key=asked, output=_json(event.port == ORDINARY))
-    if event.iteration:
-        return Finished(key=key, output=context.value, is_done=event.port == ORDINARY)
-    if isinstance(context.graph.nodes[event.node], RouteNode):
-        return Finished(key=key, output=_json(event.port))
-    return Finished(key=key, output=context.value, port=event.port, warnings=event.warnings)
+    is_done = event.port == ORDINARY
+    match event.cause:
+        case "timer" | "timeout":
+            return WaitDue(key=key)
+        case "child":
+            return _child_completed(context, key.text)
+        case "" if event.iteration and event.ref:
+            return _ended(f"check:{key.text}", Completed(output=_json(is_done)))
+        case "" if event.iteration:
+            return _ended(key.text, Completed(output=context.value), is_done)
+        case "" if isinstance(context.graph.nodes[event.node], RouteNode):
+            return _ended(key.text, Completed(output=_json(event.port)))
+        case "":
+            outcome = Completed(output=context.value, port=event.port, warnings=event.warnings)
+            return _ended(key.text, outcome)
+        case _:
+            return None
 
 
-def _item_completed(context: EventInContext, event: events.ItemCompleted) -> Happening:
-    if context.is_live(event.key, LiveKind.CHILD):
-        return _child_ended(context, event.key)
-    return Finished(key=Key.parse(event.key), output=context.value)
-
-
-def _iteration_completed(context: EventInContext, event: events.IterationCompleted) -> Happening:
-    key = Key.parse(event.key)
-    if key.part == "check":
-        return Finished(key=key, output=_json(False))
-    if context.is_live(event.key, LiveKind.CHILD):
-        return _child_ended(context, event.key)
-    is_asked = any(text.startswith("check:") for text in event.then.started)
-    return Finished(key=key, output=context.value, is_done=None if is_asked else False)
-
-
-def _child_ended(context: EventInContext, text: str) -> Happening:
+def _child_completed(context: EventInContext, text: str) -> ChildEnded:
     child = context.before.children[text]
     status, output = RunStatus.COMPLETED, context.value
     return ChildEnded(key=Key.parse(text), run=child, status=status, output=output)
 
 
-def _failed(context: EventInContext, event: events.NodeFailed) -> Happening | None:
+def _failed(context: EventInContext, event: events.NodeFailed) -> Trigger | None:
     key = Key.parse(event.key)
     if event.cause == "timeout":
         return WaitDue(key=key)
@@ -109,105 +170,20 @@ def _failed(context: EventInContext, event: events.NodeFailed) -> Happening | No
         return ChildEnded(key=key, run=child, status=RunStatus.FAILED, failure=event.failure)
     if event.cause:
         return None
-    if key.part in _BESIDE:  # one that may not pause did
-        return Paused(key=key, checkpoint=NULL)
-    return FailedForGood(key=key, failure=event.failure)
+    if key.part in ASIDE:  # one that cannot pause did
+        return _ended(event.key, Paused(checkpoint=NULL))
+    return _ended(event.key, Failed(failure=event.failure))
 
 
-def _reported(context: EventInContext, event: events.NodeReported) -> Happening:
-    return Reported(
-        key=Key.parse(event.key),
-        status=ReportStatus(event.status),
-        report=context.value,
-        token=event.token,
-        by=event.by,
-        has_progress=event.has_progress,
-    )
+def _ended_aside(text: str, failure: Failure | None) -> JobEnded:
+    return _ended(text, Completed(output=NULL) if failure is None else Failed(failure=failure))
 
 
-def _ignored(context: EventInContext, event: events.ReportIgnored) -> Happening:
-    key, status = Key.parse(event.key), ReportStatus(event.status)
-    return Reported(key=key, status=status, report=NULL, by=event.by, port=event.port)
-
-
-def _answered(context: EventInContext, event: events.ApprovalAnswered) -> Happening:
-    return Answered(
-        node=event.node,
-        decision=event.decision,
-        data=context.value,
-        by=event.by,
-        roles=event.stands_for,
-        note=event.note,
-    )
-
-
-def _paused(context: EventInContext, event: events.NodePaused) -> Happening:
-    """Without the deadline, which is kept with its wait only."""
-    return Paused(
-        key=Key.parse(event.key), checkpoint=context.value, name=event.name, poll_ms=event.poll_ms
-    )
-
-
-def _ended_beside(text: str, failure: Any) -> Happening:
-    key = Key.parse(text)
-    if failure is not None:
-        return FailedForGood(key=key, failure=failure)
-    return Finished(key=key, output=NULL)
-
-
-def _compensating(context: EventInContext, event: events.CompensationStarted) -> Happening | None:
-    if event.outcome != RunStatus.CANCELLED:
-        return None
-    return CancelAsked(reason=event.reason, by=event.by, compensates=True)
-
-
-def _skipped(context: EventInContext, event: events.NodeSkipped) -> Happening | None:
-    if not context.is_live(event.node, LiveKind.JOB):
-        return None
-    return Skipped(key=Key(node=event.node), reason=event.reason)
+def _ended(
+    text: str, outcome: Completed | Skipped | Paused | Failed, is_done: bool | None = None
+) -> JobEnded:
+    return JobEnded(key=Key.parse(text), attempt=1, outcome=outcome, is_done=is_done)
 
 
 def _json(value: Any) -> bytes:
     return msgspec.json.encode(value)
-
-
-_FINDS: dict[type, Callable[[EventInContext, Any], Happening | None]] = {
-    events.NodeCompleted: _completed,
-    events.ItemCompleted: _item_completed,
-    events.IterationCompleted: _iteration_completed,
-    events.NodeFailed: _failed,
-    events.NodeSkipped: _skipped,
-    events.NodePaused: _paused,
-    events.NodeReported: _reported,
-    events.ReportIgnored: _ignored,
-    events.ApprovalAnswered: _answered,
-    events.CompensationStarted: _compensating,
-    # What it only asks for another time changes nothing but this.
-    events.NodeRetried: lambda context, event: AttemptFailed(
-        key=Key.parse(event.key),
-        attempt=event.attempt,
-        failure=event.failure,
-        is_postponed=not event.restarts,
-    ),
-    events.NodeAsked: lambda context, event: WaitDue(key=Key.parse(f"poll:{event.key}")),
-    events.NodePolled: lambda context, event: _ended_beside(f"poll:{event.key}", event.failure),
-    events.ApprovalReminded: lambda context, event: WaitDue(
-        key=Key(node=event.node, part="remind")
-    ),
-    events.NodeNotified: lambda context, event: _ended_beside(event.key, event.failure),
-    events.NodeUndone: lambda context, event: _ended_beside(f"undo:{event.node}", None),
-    events.UndoFailed: lambda context, event: _ended_beside(f"undo:{event.node}", event.failure),
-    events.SignalReceived: lambda context, event: Signalled(
-        name=event.name, payload=context.value, by=event.by
-    ),
-    events.RunPaused: lambda context, event: PauseAsked(reason=event.reason, by=event.by),
-    events.RunUnpaused: lambda context, event: UnpauseAsked(by=event.by),
-    events.RunCancelled: lambda context, event: CancelAsked(
-        reason=event.reason, by=event.by, compensates=event.compensates
-    ),
-    events.RunRetried: lambda context, event: RetryAsked(by=event.by),
-    events.RunMigrated: lambda context, event: MigrationAsked(
-        to=FlowRef(name=context.graph.name, version=event.version), by=event.by
-    ),
-}
-"""Whatever is not here only follows: the ends of runs, and what a run does by itself."""

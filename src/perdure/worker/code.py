@@ -23,13 +23,12 @@ from perdure.expr.condition import explain_failure, holds, parse_condition
 from perdure.expr.template import TemplateUse, render, template_names
 from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.forms.schema import faults_of
-from perdure.model.graph import ORDINARY, Call, Check, Graph, LoopNode, TaskNode
+from perdure.model.graph import ORDINARY, UNKNOWN_PORT, Call, Check, Graph, LoopNode, TaskNode
 from perdure.model.ids import Key
 from perdure.model.job import ClaimedJob
 from perdure.model.partition import Lane
 from perdure.model.payload import from_json
 from perdure.tasks.node_type import TaskRegistry
-from perdure.tasks.result import UNKNOWN_PORT
 from perdure.tasks.task import PlainFunction, Task
 from perdure.worker.call import Arguments, CallScope
 from perdure.worker.secrets import Secrets

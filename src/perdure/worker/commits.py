@@ -12,34 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
-from perdure.diagnostics import declare
-from perdure.engine.cached_run import CachedRun, Graphs
-from perdure.engine.decision import Schedule
+from perdure.engine.cached_run import CachedRun
+from perdure.engine.decider import Schedule
 from perdure.engine.failures import describe
-from perdure.engine.plan import Place, Plan
-from perdure.engine.runs import Loader
-from perdure.errors import (
-    EventLogCorrupt,
-    Permanent,
-    StaleClaim,
-    StoreError,
-    UnknownEvent,
-    UnknownFlow,
-    ValueMissing,
-)
-from perdure.model import trigger
+from perdure.engine.plan import Plan
+from perdure.engine.runs import Graphs, RunCache, RunKey, Runs
+from perdure.errors import StaleClaim, StoreError, UnknownEvent
 from perdure.model.graph import Graph
-from perdure.model.ids import Key, RunId
-from perdure.model.job import Claim, NewJob, Status
+from perdure.model.ids import Key
+from perdure.model.job import NewJob, Status
 from perdure.model.outcome import (
     Buried,
     Cancelled,
@@ -54,8 +43,8 @@ from perdure.model.outcome import (
     Skipped,
 )
 from perdure.model.payload import from_json
-from perdure.model.run import CommitAnswer, CommitState, RunCommit
-from perdure.model.trigger import AttemptFailed, FailedForGood, Finished, Happening
+from perdure.model.run import CommitAnswer, CommitState
+from perdure.model.trigger import JobEnded
 from perdure.store.batching import Batches
 from perdure.store.contract import Store
 from perdure.worker.attempt import Attempt
@@ -72,8 +61,6 @@ next is decided. Of one run there is never more than one commit under way: it wo
 RETRY_SECONDS = 1.0
 LEAVE_FOR = timedelta(seconds=10)
 """How long a worker leaves jobs of a run that it is too old for to newer workers."""
-CACHED_RUNS_MAX = 20_000
-CACHED_BYTES_MAX = 256 * 1024 * 1024
 STATUS_AFTER = {
     Completed: Status.COMPLETED,
     Skipped: Status.COMPLETED,
@@ -83,11 +70,9 @@ STATUS_AFTER = {
     Buried: Status.DEAD,
 }
 """How the outcome of a node's job counts. The store has no status of it: its row does not stay."""
-ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
 _log = logging.getLogger("perdure.worker")
 
 Item = tuple[Attempt, NodeOutcome]
-RunKey = tuple[str, RunId]
 T = TypeVar("T")
 
 
@@ -109,8 +94,9 @@ class Commits:
     def __init__(self, store: Store, runner: JobRunner) -> None:
         self._store = store
         self._runner = runner
-        self.graphs = Graphs(runner.code.flows.values())
-        self._runs = RunCommits(store, runner, self.graphs)
+        graphs = Graphs(flow.graph for flow in runner.code.flows.values())
+        self.runs = Runs(store, graphs, runner.codec)
+        self._run_commits = RunCommits(self.runs, runner)
         settings, now = runner.settings, timedelta(0)
         hidden: list[type] = []
         hidden += [Completed, Cancelled] if settings.keep_completed == now else []
@@ -139,7 +125,7 @@ class Commits:
 
     async def _write_nodes(self, items: list[Item]) -> None:
         try:
-            await self._runs.write(items)
+            await self._run_commits.write(items)
         except Exception as error:
             await self._write_alone([item for item in items if not item[0].is_settled], error)
 
@@ -189,23 +175,13 @@ class Commits:
         await (self._write_nodes if moves_run(*item) else self._write_jobs)([item])
 
 
-class _Planned(NamedTuple):
-    plan: Plan
-    items: list[Item]
-    commit: RunCommit
-    next_jobs: dict[Claim, NewJob]
-
-
 class RunCommits:
     """Commits outcomes of node jobs, many runs in one write, each under its own fence."""
 
-    def __init__(self, store: Store, runner: JobRunner, graphs: Graphs) -> None:
-        self._store = store
+    def __init__(self, runs: Runs, runner: JobRunner) -> None:
+        self._runs = runs
+        self._cache = RunCache(runs)
         self._runner = runner
-        self._graphs = graphs
-        self._loader = Loader(store, graphs, runner.codec)
-        self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
-        self._cached_bytes = 0
 
     async def write(self, items: Sequence[Item]) -> None:
         """Commit these outcomes, however often other writers get in between.
@@ -218,56 +194,84 @@ class RunCommits:
             groups: dict[RunKey, list[Item]] = {}
             for item in pending:
                 groups.setdefault(run_of(item), []).append(item)
-            runs = await self._current(groups)
-            planned = [await self._plan(run, groups[key]) for key, run in runs.items()]
+            newest_jobs = {
+                key: max(attempt.job.created_at for attempt, _ in group)
+                for key, group in groups.items()
+            }
+            runs = await until_answered(partial(self._cache.current, newest_jobs), LOADING)
+            planned: list[tuple[Plan, list[Item]]] = []
+            for key, run in runs.items():
+                if isinstance(run, CachedRun):
+                    decide = partial(self._settle, groups[key])
+                    plan = await until_answered(partial(self._runs.plan, run, decide), LOADING)
+                    planned.append((plan, groups[key]))
+                else:
+                    await self._leave(groups[key], run)
             if not planned:
                 return
             # With a free slot nothing waits for this worker that a chain would have to yield to.
             has_free_slot = runner.running < runner.concurrency
             rivals = [] if has_free_slot else runner.lanes.texts()
-            commits = [each.commit for each in planned]
+            commits = [plan.commit for plan, _ in planned]
             answer = await until_answered(
-                partial(self._store.runs.commit, commits, rivals), "outcomes of runs not written"
+                partial(self._runs.store.runs.commit, commits, rivals),
+                "outcomes of runs not written",
             )
             pending, conflicts = [], []
-            for each, result in zip(planned, answer.results, strict=True):
+            for (plan, group), result in zip(planned, answer.results, strict=True):
                 if result.state is CommitState.DONE:
-                    self._written(each, answer)
+                    self._cache.committed(plan, answer.now)
+                    for attempt, outcome in group:
+                        is_written = plan.settles(attempt.claim)  # else it came too late
+                        status = STATUS_AFTER.get(type(outcome)) if is_written else None
+                        next_job = plan.next_jobs.get(attempt.claim)
+                        runner.settled(Settled(attempt, outcome, status, next_job, answer))
                 elif result.state is CommitState.STALE:
                     stale = set(result.stale)
-                    for item in each.items:
+                    for item in group:
                         if item[0].claim in stale:
                             runner.settled(Settled(*item))
                         else:
                             pending.append(item)
                 else:
-                    pending += each.items
-                    conflicts.append(each.plan.run)
+                    pending += group
+                    conflicts.append(plan.run)
             if conflicts:
-                await self._catch_up(conflicts)
+                await until_answered(partial(self._cache.catch_up, conflicts), LOADING)
 
-    async def _current(self, groups: dict[RunKey, list[Item]]) -> dict[RunKey, CachedRun]:
-        """The runs of all groups, but not those that cannot be read: their jobs are left."""
-        outdated = []
-        for key, items in groups.items():
-            run = self._runs.get(key)
-            # A job newer than the cached run: others wrote to it, or restarted it. Read first.
-            if run is not None and any(item[0].job.created_at > run.as_of for item in items):
-                outdated.append(run)
-        if outdated:
-            await self._catch_up(outdated)
-        runs = {key: run for key in groups if (run := self._runs.get(key)) is not None}
-        missing = [key for key in groups if key not in runs]
-        if missing:
-            load = partial(self._loader.load_many, missing)
-            for key, found in zip(missing, await until_answered(load, LOADING), strict=True):
-                if isinstance(found, CachedRun):
-                    runs[key] = self._runs[key] = found
-                    self._cached_bytes += found.values.size_bytes
-                    self._evict()
-                else:
-                    await self._leave(groups[key], found)
-        return runs
+    def _settle(self, items: list[Item], plan: Plan) -> None:
+        """Decide about all outcomes of one run."""
+        graph = plan.run.graph
+        for attempt, outcome in items:
+            ended = self._job_ended(attempt, outcome, graph)
+            plan.settle(attempt.claim, ended, partial(self._may_continue, attempt, graph))
+
+    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
+        call = schedule.call
+        return self._runner.may_continue(attempt, call.priority, graph.lane_of(call))
+
+    def _job_ended(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> JobEnded:
+        """The end of a node's job as its run decides about it: payloads decoded, a loop checked."""
+        assert attempt.job.node is not None
+        key, number = Key.parse(attempt.job.node.key), attempt.job.attempt
+        decode, is_done = self._runner.codec.decode, None
+        match outcome:
+            case Completed():
+                output = decode(outcome.output)
+                if output is not outcome.output:
+                    outcome = replace(outcome, output=output)
+                check = self._runner.code.flows.inline_check(graph, key)
+                if check is not None:
+                    try:
+                        args, kwargs = check.arguments([from_json(output)], {}, None)
+                        is_done = bool(check.function(*args, **kwargs))
+                    except BaseException as error:  # the user's code must not end the worker
+                        outcome = Failed(failure=describe(error))
+            case Paused():
+                outcome = replace(outcome, checkpoint=decode(outcome.checkpoint))
+            case GivenBack() | Released():
+                raise AssertionError(f"{outcome!r} leaves the node as it is")
+        return JobEnded(key=key, attempt=number, outcome=outcome, is_done=is_done)
 
     async def _leave(self, items: list[Item], error: Exception) -> None:
         """Keep jobs of a run whose log cannot be used from being executed over and over.
@@ -281,118 +285,10 @@ class RunCommits:
                 failure=describe(error), delay=LEAVE_FOR, hold_off=LEAVE_FOR, is_postponed=True
             )
         settlements = [Settlement(claim=attempt.claim, outcome=left) for attempt, _ in items]
-        settle = partial(self._store.jobs.settle, settlements)
+        settle = partial(self._runs.store.jobs.settle, settlements)
         await until_answered(settle, "jobs of an unreadable run not left")
         for item in items:
             self._runner.settled(Settled(*item))
-
-    async def _plan(self, run: CachedRun, items: list[Item]) -> _Planned:
-        """Decide about all outcomes of one run. A plan leaves no trace until it is written."""
-        while True:
-            plan = Plan(run, Place(run.namespace, self._graphs, self._runner.codec))
-            try:
-                for attempt, outcome in items:
-                    plan.settle(
-                        attempt.claim,
-                        self._trigger_of(attempt, outcome, run.graph),
-                        repeats=outcome if isinstance(outcome, Retried) else None,
-                        picks=partial(self._may_continue, attempt, run.graph),
-                    )
-                commit, next_jobs = plan.commit()
-            except ValueMissing as error:
-                await until_answered(partial(self._loader.read_values, run, error.numbers), LOADING)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise EventLogCorrupt(
-                    run_id=run.id, reason=f"a value of it cannot be read: {error}"
-                ) from error
-            else:
-                return _Planned(plan, items, commit, next_jobs)
-
-    def _may_continue(self, attempt: Attempt, graph: Graph, schedule: Schedule) -> bool:
-        call = schedule.call
-        return self._runner.may_continue(attempt, call.priority, graph.lane_of(call))
-
-    def _trigger_of(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> Happening:
-        """What the outcome of a node's job means for its run."""
-        assert attempt.job.node is not None
-        key, decode = Key.parse(attempt.job.node.key), self._runner.codec.decode
-        match outcome:
-            case Completed():
-                output = decode(outcome.output)
-                check = self._runner.code.flows.inline_check(graph, key)
-                if check is None:
-                    return Finished(
-                        key=key, output=output, port=outcome.port, warnings=outcome.warnings
-                    )
-                try:
-                    args, kwargs = check.arguments([from_json(output)], {}, None)
-                    is_done = bool(check.function(*args, **kwargs))
-                except BaseException as error:  # the user's code must not end the worker
-                    return FailedForGood(key=key, failure=describe(error))
-                return Finished(key=key, output=output, is_done=is_done)
-            case Skipped():
-                return trigger.Skipped(key=key, reason=outcome.reason)
-            case Paused():
-                return trigger.Paused(
-                    key=key,
-                    checkpoint=decode(outcome.checkpoint),
-                    name=outcome.name,
-                    deadline_ms=_ms(outcome.deadline),
-                    poll_ms=_ms(outcome.poll),
-                )
-            case Retried():
-                return AttemptFailed(
-                    key=key,
-                    attempt=attempt.job.attempt,
-                    failure=outcome.failure,
-                    is_postponed=outcome.is_postponed,
-                )
-            case Failed() | Buried():
-                return FailedForGood(key=key, failure=outcome.failure)
-            case Cancelled():
-                failure = outcome.failure or describe(Permanent(ATTEMPT_ABORTED.fault()))
-                return FailedForGood(key=key, failure=failure)
-            case _:
-                raise AssertionError(f"{outcome!r} leaves the node as it is")
-
-    def _written(self, planned: _Planned, answer: CommitAnswer) -> None:
-        plan, run = planned.plan, planned.plan.run
-        before = run.values.size_bytes
-        plan.done()
-        key = (run.namespace, run.id)
-        if key in self._runs:
-            self._cached_bytes += run.values.size_bytes - before
-            self._evict()
-        if answer.now is not None:
-            run.as_of = answer.now
-        if run.state.is_ended or not run.state.jobs:
-            self._forget(key)  # no job of it is left that would bring it back here
-        for attempt, outcome in planned.items:
-            is_written = plan.settles(attempt.claim)  # else it came too late
-            status = STATUS_AFTER.get(type(outcome)) if is_written else None
-            next_job = planned.next_jobs.get(attempt.claim)
-            self._runner.settled(Settled(attempt, outcome, status, next_job, answer))
-
-    async def _catch_up(self, runs: list[CachedRun]) -> None:
-        """Fold in what others wrote; a run that cannot be caught up with is loaded again."""
-        found: list[CachedRun] = []
-        with suppress(EventLogCorrupt, UnknownEvent, UnknownFlow):
-            found = await until_answered(partial(self._loader.catch_up, runs), LOADING)
-        for run in runs:
-            if run not in found:
-                self._forget((run.namespace, run.id))
-
-    def _evict(self) -> None:
-        """Forget the runs that were loaded first, if there are too many, or they are too large."""
-        while len(self._runs) > CACHED_RUNS_MAX or (
-            self._cached_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
-        ):
-            self._forget(next(iter(self._runs)))
-
-    def _forget(self, key: RunKey) -> None:
-        run = self._runs.pop(key, None)
-        if run is not None:
-            self._cached_bytes -= run.values.size_bytes
 
 
 LOADING = "runs not loaded"
@@ -417,7 +313,3 @@ def run_of(item: Item) -> RunKey:
     job = item[0].job
     assert job.node is not None
     return job.namespace, job.node.run
-
-
-def _ms(duration: timedelta | None) -> int | None:
-    return None if duration is None else duration // timedelta(milliseconds=1)

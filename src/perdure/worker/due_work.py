@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 
 from perdure import clock
 from perdure.engine.cached_run import CachedRun
-from perdure.engine.runs import Acting
-from perdure.engine.ticks import Ticking
+from perdure.engine.runs import Runs
+from perdure.engine.ticks import ScheduleTicker
 from perdure.errors import RunEnded, RunNotFound, StoreError
 from perdure.model.ids import Key, RunId
 from perdure.model.run import LiveKind, RunStatus, Wait, WaitKind
 from perdure.model.schedule import Schedule, UnreadableSchedule
-from perdure.model.trigger import CancelAsked, ChildEnded, Happening, WaitDue
+from perdure.model.trigger import CancelRun, ChildEnded, Trigger, WaitDue
 from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.janitor import BATCH
@@ -102,10 +102,10 @@ class DueWaits(DueWork):
 
     name = "waits"
 
-    def __init__(self, store: Store, acting: Acting, namespace: str) -> None:
+    def __init__(self, store: Store, runs: Runs, namespace: str) -> None:
         super().__init__()
         self._store = store
-        self._acting = acting
+        self._runs = runs
         self._namespace = namespace
 
     def due_at(self, poll: PollResult) -> datetime | None:
@@ -151,7 +151,7 @@ class DueWaits(DueWork):
     async def _end(self, groups: Sequence[list[Wait]]) -> None:
         ids = [(self._namespace, waits[0].run) for waits in groups]
         runs: list[tuple[CachedRun, list[Wait]]] = []
-        for run, waits in zip(await self._acting.loader.load_many(ids), groups, strict=True):
+        for run, waits in zip(await self._runs.load_many(ids), groups, strict=True):
             if isinstance(run, CachedRun):
                 runs.append((run, waits))
             elif not isinstance(run, RunNotFound):  # its waits are gone too, then
@@ -163,13 +163,13 @@ class DueWaits(DueWork):
         ends = {
             (run.id, wait.key): end
             for (run, wait), end in zip(
-                of_children, await ends_of_children(self._acting, of_children), strict=True
+                of_children, await ends_of_children(self._runs, of_children), strict=True
             )
         }
         now = await self._time_if_it_matters([wait for _, waits in runs for wait in waits])
-        ended: list[tuple[CachedRun, dict[str, Happening]]] = []
+        ended: list[tuple[CachedRun, dict[str, Trigger]]] = []
         for run, waits in runs:
-            triggers: dict[str, Happening] = {}
+            triggers: dict[str, Trigger] = {}
             for wait in waits:
                 trigger = ends.get((run.id, wait.key), _due(wait, now))
                 if trigger is None:
@@ -177,7 +177,7 @@ class DueWaits(DueWork):
                 else:
                     triggers[wait.key] = trigger
             ended.append((run, triggers))
-        await self._acting.end_waits(ended)
+        await self._runs.end_waits(ended)
 
     async def _still_due(
         self, runs: Sequence[tuple[CachedRun, list[Wait]]]
@@ -217,21 +217,21 @@ Waited = tuple[CachedRun, Wait]
 """A parent, and its wait for a child."""
 
 
-async def ends_of_children(acting: Acting, waits: Sequence[Waited]) -> list[ChildEnded | None]:
+async def ends_of_children(runs: Runs, waits: Sequence[Waited]) -> list[ChildEnded | None]:
     """How each child ended; None if there is nothing to report yet."""
     ids = [(wait.namespace, RunId(wait.name)) for _, wait in waits]
-    children = await acting.loader.load_many(ids) if ids else []
+    children = await runs.load_many(ids)
     room = asyncio.Semaphore(CHILDREN_AT_ONCE)
 
     async def end(waited: Waited, child: CachedRun | Exception) -> ChildEnded | None:
         async with room:
-            return await _end_of_child(acting, *waited, child)
+            return await _end_of_child(runs, *waited, child)
 
     return await asyncio.gather(*map(end, waits, children))
 
 
 async def _end_of_child(
-    acting: Acting, parent: CachedRun, wait: Wait, child: CachedRun | Exception
+    runs: Runs, parent: CachedRun, wait: Wait, child: CachedRun | Exception
 ) -> ChildEnded | None:
     if isinstance(child, RunNotFound):
         return _cancelled(wait)
@@ -241,7 +241,7 @@ async def _end_of_child(
     if child.state.is_ended:
         state, output = child.state, b"null"
         if state.status is RunStatus.COMPLETED:
-            await acting.loader.read_values(child, [state.result_ref])
+            await runs.read_values(child, [state.result_ref])
             output = child.values.json(state.result_ref)
         return ChildEnded(
             key=Key.parse(wait.key),
@@ -256,7 +256,7 @@ async def _end_of_child(
     if child.state.ends_as is not None:
         return None  # it ends once it is compensated
     try:
-        after = await acting.act(wait.namespace, child.id, _cancellation(parent))
+        after = (await runs.apply(wait.namespace, child.id, _cancellation(parent))).run
     except (RunEnded, RunNotFound):
         return _cancelled(wait)
     return _cancelled(wait) if after.state.is_ended else None
@@ -267,16 +267,16 @@ def _cancelled(wait: Wait) -> ChildEnded:
     return ChildEnded(key=key, run=RunId(wait.name), status=RunStatus.CANCELLED)
 
 
-def _cancellation(parent: CachedRun) -> CancelAsked:
+def _cancellation(parent: CachedRun) -> CancelRun:
     """Cancels a child that its parent gave up, for the parent's own reason if it has one."""
     state, place = parent.state, f"its parent, run {parent.id!r},"
     if RunStatus.CANCELLED in (state.status, state.ends_as):
         reason = state.reason or f"{place} was cancelled"
         is_undone = state.compensates or state.ends_as is not None
-        return CancelAsked(reason=reason, by=state.by, compensates=is_undone)
+        return CancelRun(reason=reason, by=state.by, compensates=is_undone)
     is_failed = RunStatus.FAILED in (state.status, state.ends_as)
     reason = f"{place} failed" if is_failed else f"{place} gave it up"
-    return CancelAsked(reason=reason, compensates=is_failed)
+    return CancelRun(reason=reason, compensates=is_failed)
 
 
 class DueSchedules(DueWork):
@@ -284,10 +284,10 @@ class DueSchedules(DueWork):
 
     name = "schedules"
 
-    def __init__(self, store: Store, ticking: Ticking, namespace: str) -> None:
+    def __init__(self, store: Store, ticker: ScheduleTicker, namespace: str) -> None:
         super().__init__()
         self._store = store
-        self._ticking = ticking
+        self._ticker = ticker
         self._namespace = namespace
         self._logged: set[str] = set()
         """Schedules that were logged as unreadable."""
@@ -324,7 +324,7 @@ class DueSchedules(DueWork):
             for _ in range(TICKS_MAX):
                 if left is None:
                     return
-                left = await self._ticking.advance(left, now)
+                left = await self._ticker.advance(left, now)
         except Exception:
             _log.exception("schedule %r failed; trying again", schedule.name)
             self.back_off(schedule.name)

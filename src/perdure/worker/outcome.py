@@ -21,7 +21,8 @@ from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Completed, Failed, NodeOutcome, Outcome, Paused, Skipped
 from perdure.model.payload import storable_text, to_json
 from perdure.model.retry import CallPolicy, decode_policy
-from perdure.tasks.result import CANNOT_PAUSE, Complete, Fail, Pause, Skip
+from perdure.model.wait import CANNOT_PAUSE
+from perdure.tasks.result import Complete, Fail, Pause, Skip
 from perdure.tasks.task import Task
 from perdure.worker.secrets import SECRET_IN_NAME, Masker
 

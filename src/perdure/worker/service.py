@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.engine.runs import Acting
-from perdure.engine.ticks import Ticking
+from perdure.engine.ticks import ScheduleTicker
 from perdure.model.hint import Hint, HintKind
 from perdure.model.job import Claim
 from perdure.model.payload import Codec
@@ -52,11 +51,10 @@ class Service:
         self._stop_asked = asyncio.Event()
         self._grace_timers: list[asyncio.TimerHandle] = []
         self.runner = runner = JobRunner(store, code, settings, info.id, codec, events)
-        graphs = runner.commits.graphs
-        acting = Acting(store, graphs, codec)
+        runs = runner.commits.runs
         due_work = (
-            DueWaits(store, acting, settings.namespace),
-            DueSchedules(store, Ticking(store, acting, graphs, codec), settings.namespace),
+            DueWaits(store, runs, settings.namespace),
+            DueSchedules(store, ScheduleTicker(runs), settings.namespace),
         )
         janitor = Janitor(store, settings, info.id, events)
         self._poller = Poller(store, runner.lanes, settings, janitor, due_work, runner.claims.look)

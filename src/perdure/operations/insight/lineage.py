@@ -162,10 +162,10 @@ class _Log:
             self._take(number, event)
 
     def _take(self, number: int, event: Event) -> None:
-        then = getattr(event, "then", NOTHING)
-        for key in then.waiting:
+        effects = getattr(event, "effects", NOTHING)
+        for key in effects.waiting:
             self.answers.pop(key, None)  # it is asked anew: what was said before does not count
-        self.mapped.update(then.mapped)
+        self.mapped.update(effects.mapped)
         match event:
             case SignalReceived():
                 self.by[number] = event.by

@@ -16,6 +16,7 @@ from perdure.engine.fold import check_contiguous, fold_stored
 from perdure.model.event import (
     NOTHING,
     CompensationStarted,
+    Effects,
     Event,
     ItemCompleted,
     IterationCompleted,
@@ -29,7 +30,6 @@ from perdure.model.event import (
     RunPaused,
     RunUnpaused,
     StoredEvent,
-    Then,
     UndoFailed,
     decode_event,
 )
@@ -117,8 +117,8 @@ class _Record:
         else:
             for row in self._rows.values():
                 yield from row.open
-        then: Then = getattr(event, "then", NOTHING)
-        yield from (*then.started, *then.waiting, *(each for each, _ in then.children))
+        effects: Effects = getattr(event, "effects", NOTHING)
+        yield from (*effects.started, *effects.waiting, *(each for each, _ in effects.children))
 
     def _compare(self, text: str, event: Event, at: datetime) -> None:
         """Open or close the bar of one key, as the state now has it."""
@@ -159,10 +159,10 @@ class _Record:
 
     def _note(self, event: Event) -> None:
         """What has no bar: nodes that are passed by, and how far maps are."""
-        then: Then = getattr(event, "then", NOTHING)
-        for node in (*then.skipped, *then.blocked):
+        effects: Effects = getattr(event, "effects", NOTHING)
+        for node in (*effects.skipped, *effects.blocked):
             self._row_of(node)
-        for node, items in then.mapped:
+        for node, items in effects.mapped:
             self._row_of(node).items = items
         text = key_of(event)
         row = None if text is None else self._rows.get(Key.parse(text).node)

@@ -66,7 +66,7 @@ def signals_consumed_once(view: RunView) -> Iterator[Finding]:
                 signal=node.signal,
                 name=signal.name,
             )
-        oldest = min(step.before.mail.get(signal.name, (event.ref,)))
+        oldest = min(step.before.signals.get(signal.name, (event.ref,)))
         if node.where is None and oldest < event.ref:
             yield view.finding(
                 "I2",
@@ -98,8 +98,8 @@ def reports_applied_once(view: RunView) -> Iterator[Finding]:
             yield view.finding(
                 "I2", REPORTS_APPLIED_ONCE_REPEATED, step.number, key=event.key, token=event.token
             )
-        if ReportStatus(event.status) in LAST and event.key in before.early:
-            first = before.early[event.key]
+        if ReportStatus(event.status) in LAST and event.key in before.early_reports:
+            first = before.early_reports[event.key]
             yield view.finding(
                 "I2",
                 REPORTS_APPLIED_ONCE_AFTER_LAST,

@@ -139,7 +139,7 @@ KEY_STARTED_ONCE_HAS_JOB = declare(
 def key_started_once(view: RunView) -> Iterator[Finding]:
     """No key gets a job while it has one."""
     for step in view.replay.steps:
-        started = getattr(step.event, "then", events.NOTHING).started
+        started = getattr(step.event, "effects", events.NOTHING).started
         if len(set(started)) < len(started):
             yield view.finding(
                 "I2", KEY_STARTED_ONCE_TWICE, step.number, event=type(step.event).__name__

@@ -57,7 +57,7 @@ def key_committed_once(view: RunView) -> Iterator[Finding]:
     ends: dict[str, int] = {}
     for step in view.replay.steps:
         if isinstance(step.event, events.RunRetried | events.RunForked):
-            ends = _still_ended(ends, step.event.then)
+            ends = _still_ended(ends, step.event.effects)
         key = ended_key(step.event)
         if not key:
             continue
@@ -74,13 +74,13 @@ def key_committed_once(view: RunView) -> Iterator[Finding]:
         ends[key] = step.number
 
 
-def _still_ended(ends: dict[str, int], then: events.Then) -> dict[str, int]:
+def _still_ended(ends: dict[str, int], effects: events.Effects) -> dict[str, int]:
     """Without what is started again: keys, later iterations, items of maps that begin anew."""
-    texts = (*then.started, *then.waiting, *(key for key, _ in then.children))
+    texts = (*effects.started, *effects.waiting, *(key for key, _ in effects.children))
     keys = [Key.parse(text) for text in texts]
     again = {*texts, *(key.node for key in keys)}
     loops = {key.node: key.iteration for key in keys if key.iteration}
-    maps = {node for node, _ in then.mapped}
+    maps = {node for node, _ in effects.mapped}
 
     def is_again(text: str) -> bool:
         key = Key.parse(text)
@@ -328,7 +328,7 @@ def attempts_increase(view: RunView) -> Iterator[Finding]:
                     "I9", ATTEMPTS_INCREASE, at, step.number, key=key, number=number, before=before
                 )
             last[key] = number, step.number
-        for key in getattr(step.event, "then", events.NOTHING).started:
+        for key in getattr(step.event, "effects", events.NOTHING).started:
             last.pop(key, None)
 
 
