@@ -32,7 +32,7 @@ SENTINELS = {
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN = {
     "demo.__main__": 1,
-    "engine.run_view": 4,
+    "engine.run_view": 3,
     "expr.template": 1,
     "flows.calls": 1,
     "flows.yaml.load": 5,
