@@ -91,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "inline": VALUES | {"client", "flows", "worker", "store.contract", "store.memory"},
     # A whole store in a file, and back: no client, because nothing in it is decided or changed.
-    "transfer": VALUES | STORE_FACE,
+    "transfer": VALUES | {"store.contract", "store.opening"},
     # It asks first whether the store is there: most commands must not create one.
     "cli": VALUES
     | {
