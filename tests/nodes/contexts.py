@@ -24,6 +24,16 @@ class Scope:
     allows_scripts: bool = False
     pauses: list[Pause] = field(default_factory=list)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "secret": self.secret,
+            "pause": self.pause,
+            "inputs": self.inputs,
+            "resumption": self.resumption,
+            "allows_scripts": self.allows_scripts,
+        }
+
     def secret(self, name: str) -> str:
         raise LookupError(name)
 
@@ -51,15 +61,22 @@ def context(
     progress: list[Progress] | None = None,
 ) -> Context:
     told = progress if progress is not None else []
-    job = _job(run, part)
+    scope = scope or Scope()
     return Context(
-        job, "worker-1", told.append, abort or AbortSignal(), NoSteps(), scope or Scope()
+        _job(run, part),
+        "worker-1",
+        told.append,
+        abort or AbortSignal(),
+        NoSteps(),
+        **scope.arguments,
     )
 
 
 def async_context(scope: Scope | None = None, *, part: Part = "") -> AsyncContext:
-    job = _job("r1", part)
-    return AsyncContext(job, "worker-1", lambda _: None, AbortSignal(), NoSteps(), scope or Scope())
+    scope, job = scope or Scope(), _job("r1", part)
+    return AsyncContext(
+        job, "worker-1", lambda _: None, AbortSignal(), NoSteps(), **scope.arguments
+    )
 
 
 def _job(run: str, part: Part) -> ClaimedJob:

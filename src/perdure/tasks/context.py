@@ -96,24 +96,6 @@ class StepKeeper(Protocol):
         """Do one of these from a thread that has no event loop."""
 
 
-class CallScope(Protocol):
-    """What a call brings besides its arguments. Its members are used from any thread."""
-
-    @property
-    def inputs(self) -> Mapping[str, Any]: ...
-
-    @property
-    def resumption(self) -> Resumption: ...
-
-    @property
-    def allows_scripts(self) -> bool: ...
-
-    def secret(self, name: str) -> str: ...
-
-    def pause(self, asked: Pause) -> None:
-        """End the attempt so, whatever its body does from here on."""
-
-
 class AttemptPaused(BaseException):
     """What ``ctx.pause()`` ends a body with. No error, so ``except Exception`` lets it pass."""
 
@@ -122,14 +104,18 @@ class BaseContext:
     """What contexts of sync and async bodies have in common."""
 
     __slots__ = (
+        "_inputs",
         "_job",
+        "_pause_attempt",
         "_pauses_used",
         "_report",
-        "_scope",
+        "_resumption",
+        "_secret",
         "_steps",
         "_thread_turns",
         "_turns",
         "abort_signal",
+        "allows_scripts",
         "worker",
     )
 
@@ -140,17 +126,27 @@ class BaseContext:
         report: Callable[[Progress], None],
         abort: AbortSignal,
         steps: StepKeeper,
-        scope: CallScope,
+        *,
+        secret: Callable[[str], str],
+        pause: Callable[[Pause], None],
+        inputs: Mapping[str, Any],
+        resumption: Resumption,
+        allows_scripts: bool,
     ) -> None:
         self._job = job
         self._report = report
         self._steps = steps
-        self._scope = scope
+        self._secret = secret
+        self._pause_attempt = pause
+        self._inputs = inputs
+        self._resumption = resumption
         self._pauses_used: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._thread_turns: dict[str, threading.Lock] = {}
         self.worker = worker
         self.abort_signal = abort
+        self.allows_scripts = allows_scripts
+        """Whether the worker executes commands that come with a flow."""
 
     @property
     def job_id(self) -> str:
@@ -205,17 +201,12 @@ class BaseContext:
     @property
     def inputs(self) -> Mapping[str, Any]:
         """The inputs that the node declares, by their names; empty if it declares none."""
-        return self._scope.inputs
-
-    @property
-    def allows_scripts(self) -> bool:
-        """Whether the worker executes commands that come with a flow."""
-        return self._scope.allows_scripts
+        return self._inputs
 
     @property
     def last_pause(self) -> PastPause | None:
         """The pause that was over last, with its checkpoint and report; None if there was none."""
-        pauses = self._scope.resumption.pauses
+        pauses = self._resumption.pauses
         return pauses[-1] if pauses else None
 
     @property
@@ -224,14 +215,14 @@ class BaseContext:
 
         Go on from there instead of from the beginning.
         """
-        return self._scope.resumption.progress
+        return self._resumption.progress
 
     def secret(self, name: str) -> str:
         """The secret of this name, as the worker's provider has it; ``MissingSecret`` if not.
 
         From then on its value is masked in everything that is kept of this attempt.
         """
-        return self._scope.secret(name)
+        return self._secret(name)
 
     @property
     def idempotency_key(self) -> str:
@@ -257,10 +248,10 @@ class BaseContext:
 
     def _pause(self, asked: Pause, number: int) -> Report:
         """The report that a pause is over with; ends the attempt if there is none yet."""
-        past = [each for each in self._scope.resumption.pauses if each.name == asked.name]
+        past = [each for each in self._resumption.pauses if each.name == asked.name]
         if len(past) >= number and past[number - 1].report.status in LAST:
             return past[number - 1].report
-        self._scope.pause(asked)
+        self._pause_attempt(asked)  # it ends so, whatever the body does from here on
         raise AttemptPaused(f"job {self.job_id} waits for a report")
 
     def _pause_number(self, name: str) -> int:

@@ -6,7 +6,7 @@ on the worker, right before the body is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.errors import Permanent
 from perdure.model.ids import Key, RunId
-from perdure.model.job import ClaimedJob
+from perdure.model.job import ClaimedJob, Progress
 from perdure.model.outcome import Completed, Paused
 from perdure.model.payload import Codec, from_json
 from perdure.model.wait import ReportStatus, Resumption
-from perdure.tasks.context import BaseContext
+from perdure.tasks.context import AbortSignal, BaseContext, StepKeeper
 from perdure.tasks.result import Pause
 from perdure.tasks.task import Task
 from perdure.worker.outcome import paused_outcome, refuse_pause
@@ -39,11 +39,11 @@ class CallScope:
     """What a context offers besides the arguments, and what the attempt learns from its use."""
 
     __slots__ = (
+        "_allows_scripts",
         "_job",
         "_payload_max_bytes",
         "_resolved",
         "_secrets",
-        "allows_scripts",
         "asked",
         "inputs",
         "resumption",
@@ -62,7 +62,7 @@ class CallScope:
         self._secrets = secrets
         self._payload_max_bytes = payload_max_bytes
         self._resolved: ResolvedSecrets | None = None
-        self.allows_scripts = allows_scripts
+        self._allows_scripts = allows_scripts
         self.resumption = resumption
         self.inputs: Mapping[str, Any] = {}
         self.asked: Paused | Completed | None = None
@@ -85,6 +85,27 @@ class CallScope:
     def secret_values(self) -> tuple[str, ...]:
         return () if self._resolved is None else self._resolved.values
 
+    def context(
+        self,
+        task: Task[..., Any],
+        worker: str,
+        report: Callable[[Progress], None],
+        abort: AbortSignal,
+        steps: StepKeeper,
+    ) -> BaseContext:
+        return task.context_type(
+            self._job,
+            worker,
+            report,
+            abort,
+            steps,
+            secret=self.secret,
+            pause=self.pause,
+            inputs=self.inputs,
+            resumption=self.resumption,
+            allows_scripts=self._allows_scripts,
+        )
+
     def secret(self, name: str) -> str:
         if self._resolved is None:
             self._resolved = ResolvedSecrets(self._secrets)
@@ -106,8 +127,7 @@ def prepare(attempt: Attempt) -> Arguments:
     context, scope = None, attempt.scope
     if attempt.task.context_parameter is not None and scope is not None:
         worker_id, steps = attempt.runner.worker_id, attempt.steps()
-        made = attempt.task.context_type
-        context = made(attempt.job, worker_id, attempt.report, attempt.abort, steps, scope)
+        context = scope.context(attempt.task, worker_id, attempt.report, attempt.abort, steps)
     return typed_arguments(attempt.task, args, kwargs, context)
 
 

@@ -117,8 +117,7 @@ class _Server:
             task = _find(request.module, request.name)
             report = partial(self._report, request)
             steps = _ParentSteps(self, limit)
-            made = task.context_type
-            context = made(request.job, request.worker_id, report, self._abort, steps, scope)
+            context = scope.context(task, request.worker_id, report, self._abort, steps)
             args, kwargs = typed_arguments(task, list(request.args), request.kwargs, context)
             with self._sending:
                 self._send(BodyStarted())
