@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from perdure.expr.condition import OPERATORS
-from perdure.flows.yaml.format import FLOW_KEYS, NODE_KEYS
+from perdure.flows.yaml.schema import FLOW_KEYS, NODE_KEYS
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from proof.strategies.text import named, odd_texts
 from proof.strategies.values import any_durations, any_values, json_values

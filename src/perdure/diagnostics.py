@@ -68,10 +68,24 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a flow was written: a place in a file, or a call of the builder."""
+
+    file: str = ""
+    line: int = 0
+    """Line and column count from 1; 0 where a flow does not come from a file."""
+    column: int = 0
+    call: str = ""
+    """Such as ``.then number 2``; empty for flows as YAML or data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Diagnostic):
     """A problem in what a caller passed or an author wrote, with the path to it."""
 
     where: Path = ()
+    source: Source | None = None
+    """Of flows: where it was written."""
 
     def under(self, *place: str | int) -> Fault:
         """Return this fault with its path prefixed by ``place``."""
@@ -232,6 +246,13 @@ class PythonRenderer(Renderer):
         return python_call(action)
 
 
+class YamlRenderer(PythonRenderer):
+    """Addresses the author of a flow in YAML: options are keys."""
+
+    def name(self, argument: str) -> str:
+        return argument
+
+
 class RecordRenderer(PythonRenderer):
     """For what is stored: whoever reads it may use any interface, so it suggests no operations."""
 
@@ -240,6 +261,7 @@ class RecordRenderer(PythonRenderer):
 
 
 PYTHON = PythonRenderer()
+YAML = YamlRenderer()
 RECORD = RecordRenderer()
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _PART = re.compile(r"`(?P<name>\w+)`|\{(?P<field>\w+)(?P<repr>!r)?(?::(?P<spec>[^}]*))?\}")
@@ -299,6 +321,8 @@ def as_data(diagnostic: Diagnostic, renderer: Renderer = PYTHON) -> dict[str, An
         actions=tuple(replace(each, args=_plain_args(each.args)) for each in diagnostic.actions),
     )
     data: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=safe_repr)
+    if data.get("source") is None:
+        data.pop("source", None)
     for action, found in zip(diagnostic.actions, data["actions"], strict=True):
         found["rendered"] = _encodable(renderer.action(action))
     return {**data, "message": _encodable(render(diagnostic, renderer))}

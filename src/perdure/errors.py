@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, dataclass_transform
 from perdure.diagnostics import (
     PYTHON,
     RECORD,
+    YAML,
     Action,
     Code,
     Diagnostic,
     Fault,
     Renderer,
+    Source,
     advice_text,
     as_data,
     declare,
@@ -138,10 +141,7 @@ class PerdureError(Exception):
         if not self._fields:
             return self._faults
         texts = (
-            each.fault
-            if isinstance(each, FaultText)
-            else Fault(code=PerdureError.CODE.name, args={"message": str(each)})
-            for each in self.args
+            Fault(code=PerdureError.CODE.name, args={"message": str(each)}) for each in self.args
         )
         return (*self._faults, *texts)
 
@@ -184,7 +184,7 @@ def _restore(cls: type[PerdureError], args: tuple[Any, ...]) -> PerdureError:
     return error
 
 
-_IN_DATA = ("condition.", "config.", "form.", "pattern.", "schema.", "template.")
+_IN_DATA = ("condition.", "config.", "form.", "pattern.", "schema.", "template.", "yaml.")
 """Codes of faults in data: predicates of their place, such as "must be at least 1"."""
 
 
@@ -205,19 +205,41 @@ def fault_text(fault: Fault, renderer: Renderer = PYTHON) -> str:
     return f"{place}: {render(fault, renderer)}" if place else render(fault, renderer)
 
 
-class FaultText(str):
-    """A fault of a flow, worded by what found it, together with the fault as data."""
+def flow_fault_text(fault: Fault) -> str:
+    """A fault of a flow as a line: the file and line, the node, its call, and what is wrong.
 
-    fault: Fault
+    It speaks the language that the flow is written in, whoever shows it.
+    """
+    source = fault.source or Source()
+    place = f"{source.file}:" if source.file else ""
+    if source.line:
+        place = f"{place}{source.line}:" if place else f"line {source.line}:"
+    node = node_of(fault)
+    label = f"node {node!r}" if node else source.call
+    if node and source.call:
+        label += f" ({source.call})"
+    return " ".join(filter(None, (place, label and f"{label}:", flow_message(fault))))
 
-    def __new__(cls, text: str, fault: Fault) -> FaultText:
-        made = super().__new__(cls, text)
-        made.fault = fault
-        return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by attributes: the text alone would lose its fault."""
-        return str.__new__, (type(self), str(self)), self.__dict__
+def flow_message(fault: Fault) -> str:
+    """What is wrong, without the file and the node; with the path to it if no sentence names it."""
+    renderer = PYTHON if fault.source is None or fault.source.call else YAML
+    if fault.code.startswith("flow."):
+        return render(fault, renderer)
+    inside = fault.where[2:] if node_of(fault) else fault.where
+    if fault.code.startswith("argument.") and inside[:1] == ("config",):
+        inside = inside[1:]
+    if inside and inside[-1] == fault.args.get("key"):  # which the sentence names
+        inside = inside[:-1]
+    return fault_text(replace(fault, where=inside), renderer)
+
+
+def node_of(fault: Fault) -> str:
+    """The node of a flow that a fault is about, if there is one."""
+    match fault.where:
+        case ("nodes", str(node), *_):
+            return node
+    return ""
 
 
 # What the caller got wrong. Nothing was written.
@@ -312,11 +334,12 @@ class UnknownKind(InvalidInput):
 class InvalidFlow(InvalidInput):
     """A flow cannot be built; ``faults`` are all that is wrong with it, each with its place."""
 
-    CODE = declare("flow.invalid", "flow {flow!r} cannot be built")
+    CODE = declare("flow.invalid", "flow {flow!r} cannot be built", "[{advice}]")
     flow: str
+    advice: str = ""
 
-    def __init__(self, *faults: Fault | str, flow: str) -> None:
-        super().__init__(*faults, flow=flow)
+    def __init__(self, *faults: Fault, flow: str, advice: str = "") -> None:
+        super().__init__(*faults, flow=flow, advice=advice)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -324,7 +347,7 @@ class InvalidFlow(InvalidInput):
         return tuple(self._listed(PYTHON))
 
     def _listed(self, renderer: Renderer) -> list[str]:
-        return [*(fault_text(each, renderer) for each in self._faults), *self.args]
+        return [flow_fault_text(each) for each in self._faults]
 
 
 class TemplateMissing(InvalidInput):

@@ -82,7 +82,7 @@ from perdure.errors import (
 )
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.sources import load_flow
+from perdure.flows.yaml.load import load_flow
 from perdure.inline import run_flow, run_flow_async
 from perdure.model.facts import EndedCounts, FlowRuns
 from perdure.model.failure import Failure

@@ -54,15 +54,13 @@ class TestUnreadable:
         (tmp_path / "f.yaml").write_bytes(b"flow: \xff\xfe")
 
         assert refused(tmp_path / "f.yaml") == [
-            "/f.yaml: it is not UTF-8: invalid start byte at byte 6"
+            "/f.yaml: is not UTF-8: invalid start byte at byte 6"
         ]
 
     def test_files_say_their_name_in_every_fault(self, tmp_path: Path) -> None:
         file = write(tmp_path, "f.yaml", "flow: f\nnodes:\n  - {id: a, task: lod}\n")
 
-        assert refused(file) == [
-            "/f.yaml:3: node 'a': there is no task 'lod'; did you mean 'load'?"
-        ]
+        assert refused(file) == ["/f.yaml:3: node 'a': unknown task 'lod'; did you mean 'load'?"]
 
 
 class TestChildren:
@@ -123,8 +121,8 @@ class TestChildren:
         top = write(tmp_path, "top.yaml", nested("top", "inner.yaml"))
 
         assert refused(top) == [
-            "/top.yaml:1: node 'child': flow 'i' cannot be built:",
-            "/inner.yaml:3: node 'x': there is no task 'lod'; did you mean 'load'?",
+            "/top.yaml:1: node 'child': flow 'i' cannot be built",
+            "/inner.yaml:3: node 'x': unknown task 'lod'; did you mean 'load'?",
         ]
 
 

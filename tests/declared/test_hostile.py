@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from perdure import Flow, InvalidFlow
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.format import FLOW_KEYS, NODE_KEYS
 from perdure.flows.yaml.parse import FAULTS_MAX
+from perdure.flows.yaml.schema import FLOW_KEYS, NODE_KEYS
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, child

@@ -12,10 +12,16 @@ from perdure.flows.yaml import parse
 from perdure.flows.yaml.parse import Mark, read_json, read_yaml
 
 
-def refused(text: str) -> list[str]:
+def refused(text: str) -> list[tuple[int, str]]:
+    """The line and code of each fault."""
     with pytest.raises(InvalidFlow) as caught:
         read_yaml(textwrap.dedent(text), "f.yaml")
-    return list(caught.value.errors)
+    found = []
+    for fault in caught.value.faults:
+        assert fault.source is not None
+        assert fault.source.file == "f.yaml"
+        found.append((fault.source.line, fault.code))
+    return found
 
 
 class TestScalars:
@@ -80,10 +86,7 @@ class TestScalars:
 
     @pytest.mark.parametrize("text", [".inf", "-.INF", ".nan", "1e999", str(2**64), str(-(2**70))])
     def test_that_json_cannot_carry_are_refused(self, text: str) -> None:
-        [fault] = refused(f"a: 1\nb: {text}")
-
-        assert fault.startswith("f.yaml:2: ")
-        assert "write it as a text" in fault
+        assert refused(f"a: 1\nb: {text}") == [(2, "yaml.number")]
 
     def test_of_very_many_digits_are_texts(self) -> None:
         assert read_yaml(f"a: {'9' * 10_000}").data == {"a": "9" * 10_000}
@@ -96,28 +99,27 @@ class TestKeys:
         assert list(data) == ["no", "on", "404", "true", "1.50", "2031-05-17", "~"]
 
     def test_may_be_there_once(self) -> None:
-        [fault] = refused("a: 1\nb: 2\na: 3")
+        with pytest.raises(InvalidFlow) as caught:
+            read_yaml("a: 1\nb: 2\na: 3", "f.yaml")
 
-        assert fault == "f.yaml:3: the key 'a' is there already, in line 1"
+        assert caught.value.errors == ("f.yaml:3: key 'a' is already there, in line 1",)
 
     @pytest.mark.parametrize(
-        "text, told",
+        "text, code",
         [
-            ("? [1, 2]\n: x", "a key must be a text"),
-            ("? {a: 1}\n: x", "a key must be a text"),
-            ("x: &k y\n*k : z", "a key must be a text"),
-            ("<<: {a: 1}", "does not merge"),
-            ("a: &a {x: 1}\nb: {<<: *a}", "does not merge"),
-            ("? \n: x", "a key is missing"),
-            ("!!str a: x", "no tag"),
-            ("&k a: x", "no anchor"),
-            ('"a\\0": 1', "cannot be stored"),
+            ("? [1, 2]\n: x", "yaml.not_a_key"),
+            ("? {a: 1}\n: x", "yaml.not_a_key"),
+            ("x: &k y\n*k : z", "yaml.not_a_key"),
+            ("<<: {a: 1}", "yaml.merge_key"),
+            ("a: &a {x: 1}\nb: {<<: *a}", "yaml.merge_key"),
+            ("? \n: x", "yaml.empty_key"),
+            ("!!str a: x", "yaml.decorated_key"),
+            ("&k a: x", "yaml.decorated_key"),
+            ('"a\\0": 1', "yaml.unstorable"),
         ],
     )
-    def test_of_other_shapes_are_refused(self, text: str, told: str) -> None:
-        faults = refused(text)
-
-        assert told in faults[0]
+    def test_of_other_shapes_are_refused(self, text: str, code: str) -> None:
+        assert refused(text)[0][1] == code
 
     def test_may_be_empty_where_that_is_said(self) -> None:
         assert read_yaml('{"": 1}').data == {"": 1}
@@ -129,61 +131,48 @@ class TestAnchors:
 
     @pytest.mark.parametrize("text", ["a: *x", "a: &x [*x]", "a: *x\nb: &x 1"])
     def test_that_are_not_there_before_are_refused(self, text: str) -> None:
-        [fault] = refused(text)
-
-        assert "there is no &x before this" in fault
+        assert [code for _, code in refused(text)] == ["yaml.no_anchor"]
 
     def test_cannot_grow_without_bound(self) -> None:
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
 
-        [fault] = refused("\n".join(lines))
-
-        assert f"more than {parse.VALUES_MAX} values" in fault
+        assert [code for _, code in refused("\n".join(lines))] == ["yaml.too_many_values"]
 
     def test_cannot_nest_without_bound(self) -> None:
         deep = "[" * 90 + "]" * 90
         lines = [f"a0: &a0 {deep}", f"a1: {'[' * 20}*a0{']' * 20}"]
 
-        [fault] = refused("\n".join(lines))
-
-        assert fault.startswith("f.yaml:2: ")
-        assert "nested deeper" in fault
+        assert refused("\n".join(lines)) == [(2, "yaml.too_deep")]
 
 
 class TestFiles:
     @pytest.mark.parametrize(
-        "text, line, told",
+        "text, line, code",
         [
-            ("", 1, "it is empty"),
-            ("# only a remark\n", 1, "it is empty"),
-            ("a: 1\n---\nb: 2", 2, "a second document"),
-            ("a: [1, 2", 1, "this is not YAML"),
-            ("a: 1\n\tb: 2", 2, "this is not YAML"),
-            ("a: 1\nb: c: d", 2, "this is not YAML"),
-            ("%YAML 7.0\n---\na: 1", 1, "this is not YAML"),
-            ("a: !!python/object/apply:os.system [ls]", 1, "a flow has no tags"),
-            ("a: !mine x", 1, "a flow has no tags"),
-            ('a: "x\\0y"', 1, "cannot be stored"),
-            ("a: \x07", 0, "this is not YAML"),
-            ("a: \ud800", 0, "this is not YAML"),
-            ("[" * 2_000 + "]" * 2_000, 1, "nested deeper"),
-            ("- " * 2_000 + "x", 1, "nested deeper"),
+            ("", 1, "yaml.empty"),
+            ("# only a remark\n", 1, "yaml.empty"),
+            ("a: 1\n---\nb: 2", 2, "yaml.second_document"),
+            ("a: [1, 2", 1, "yaml.syntax"),
+            ("a: 1\n\tb: 2", 2, "yaml.syntax"),
+            ("a: 1\nb: c: d", 2, "yaml.syntax"),
+            ("%YAML 7.0\n---\na: 1", 1, "yaml.syntax"),
+            ("a: !!python/object/apply:os.system [ls]", 1, "yaml.tag"),
+            ("a: !mine x", 1, "yaml.tag"),
+            ('a: "x\\0y"', 1, "yaml.unstorable"),
+            ("a: \x07", 0, "yaml.syntax"),
+            ("a: \ud800", 0, "yaml.syntax"),
+            ("[" * 2_000 + "]" * 2_000, 1, "yaml.too_deep"),
+            ("- " * 2_000 + "x", 1, "yaml.too_deep"),
         ],
     )
     def test_that_cannot_be_read_are_refused_with_the_line(
-        self, text: str, line: int, told: str
+        self, text: str, line: int, code: str
     ) -> None:
-        faults = refused(text)
-
-        place = f"f.yaml:{line}: " if line else "f.yaml: "
-        assert faults[0].startswith(place)
-        assert told in faults[0]
+        assert refused(text)[0] == (line, code)
 
     def test_that_are_too_long_are_not_looked_at(self) -> None:
-        [fault] = refused("a" * (parse.TEXT_MAX + 1))
-
-        assert f"more than {parse.TEXT_MAX} characters" in fault
+        assert refused("a" * (parse.TEXT_MAX + 1)) == [(0, "yaml.too_long")]
 
     def test_tell_all_that_is_wrong_at_once(self) -> None:
         text = """
@@ -194,7 +183,7 @@ class TestFiles:
             d: [
         """
 
-        assert [fault.split(":")[1] for fault in refused(text)[:4]] == ["2", "3", "4", "5"]
+        assert [line for line, _ in refused(text)[:4]] == [2, 3, 4, 5]
 
     def test_know_where_everything_is(self) -> None:
         text = "flow: x\nnodes:\n  - id: a\n    next:\n      no: b\n      yes: [c,\n        d]\n"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure.flows.yaml.format import CONFIGS, FLOW_KEYS, NODE_KEYS, RETRY
+from perdure.flows.options import FORMS, RETRY
+from perdure.flows.yaml.schema import FLOW_KEYS, NODE_KEYS
 from tests.docs.pages import page
 
 PAGE = page("docs/reference/yaml.md")
@@ -26,9 +27,9 @@ def test_every_key_of_a_node_is_there() -> None:
     assert names_under("A node") == set(NODE_KEYS)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "task"])
+@pytest.mark.parametrize("kind", [kind for kind in FORMS if kind != "task"])
 def test_every_key_of_a_config_is_there(kind: str) -> None:
-    assert names_under(kind) == set(CONFIGS[kind]["properties"])
+    assert names_under(kind) == set(FORMS[kind].settings)
 
 
 def test_every_key_of_a_retry_is_there_with_its_default() -> None:

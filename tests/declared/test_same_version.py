@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Flow, task
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.sources import load_flow
+from perdure.flows.yaml.load import load_flow
 from perdure.model.graph import Definition
 from tests.cli import sample_flows
 from tests.declared.pairs import PAIRS

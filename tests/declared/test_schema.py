@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from perdure import InvalidFlow
-from perdure.flows.yaml.format import CONFIGS, KEYS_BY_KIND, NODE_KEYS
-from perdure.flows.yaml.library import Library
+from perdure.flows.options import FORMS
 from perdure.flows.yaml.load import compiled
 from perdure.flows.yaml.parse import plain_document, read_yaml
-from perdure.flows.yaml.schema import made_schema, published_schema
+from perdure.flows.yaml.schema import NODE_KEYS, made_schema, published_schema
+from perdure.flows.yaml.sources import Library
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from tests.declared.pairs import PAIRS
 from tests.declared.tasks import TASKS, Translate, child
@@ -41,7 +41,7 @@ def test_it_has_every_kind() -> None:
     kinds = SCHEMA["$defs"]["node"]["properties"]["kind"]["anyOf"][0]["enum"]
 
     assert set(kinds) == {*STRUCTURAL, *Kinds()}
-    assert set(CONFIGS) == set(KEYS_BY_KIND) == set(STRUCTURAL)
+    assert set(FORMS) == set(STRUCTURAL)
 
 
 def test_it_describes_every_key() -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from perdure import Flow, InvalidFlow, load_flow
+from perdure.diagnostics import Fault, Source
+from perdure.errors import node_of
 from perdure.flows.built import BuiltFlow
 from tests.declared.tasks import TASKS, Translate, child
 
@@ -42,8 +44,13 @@ def places_of(given: Input) -> list[Place]:
     try:
         loaded(given)
     except InvalidFlow as error:
-        return [[fault.line, fault.column, fault.node] for fault in error.errors]  # type: ignore[attr-defined]
+        return [_place(fault) for fault in error.faults]
     return []
+
+
+def _place(fault: Fault) -> Place:
+    source = fault.source or Source()
+    return [source.line, source.column, node_of(fault)]
 
 
 def loaded(given: Input) -> BuiltFlow:

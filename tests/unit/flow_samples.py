@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Flow, task
+import pytest
+
+from perdure import Flow, InvalidFlow, task
+from perdure.diagnostics import Fault
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Edge, TaskNode
 
@@ -51,6 +54,28 @@ def tick() -> int:
 
 
 shipping = Flow("shipping").then(pack).build()
+
+
+def faults(flow: Flow) -> list[Fault]:
+    with pytest.raises(InvalidFlow) as caught:
+        flow.build()
+    assert caught.value.flow == ("unnamed" if flow.name is None else flow.name)
+    return list(caught.value.faults)
+
+
+def only_fault(flow: Flow) -> Fault:
+    [fault] = faults(flow)
+    return fault
+
+
+def codes(flow: Flow) -> list[str]:
+    return [fault.code for fault in faults(flow)]
+
+
+def call_of(fault: Fault) -> str:
+    """The call of the builder that a fault is about."""
+    assert fault.source is not None
+    return fault.source.call
 
 
 def links(flow: BuiltFlow) -> set[Link]:

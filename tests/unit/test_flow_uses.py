@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 
 from perdure import Flow
-from perdure.errors import InvalidFlow
+from perdure.diagnostics import Path
 from perdure.flows.built import BuiltFlow
 from perdure.model.graph import Input, LoopNode, RouteNode
 from perdure.tasks.node_type import Kind, Settings
-from tests.unit.flow_samples import charge, decide, fetch, links, score, task_at
+from tests.unit.flow_samples import (
+    charge,
+    codes,
+    decide,
+    faults,
+    fetch,
+    links,
+    only_fault,
+    score,
+    task_at,
+)
 
 IS_LARGE: Any = {"conditions": {"property": "total", "op": "gt", "value": 100}}
 
@@ -35,17 +45,6 @@ class Translate(Kind):
 
 class Nameless(Kind):
     def execute(self, config: Any, ctx: Any) -> Any: ...
-
-
-def faults(flow: Flow) -> list[str]:
-    with pytest.raises(InvalidFlow) as caught:
-        flow.build()
-    return list(caught.value.errors)
-
-
-def only_fault(flow: Flow) -> str:
-    [fault] = faults(flow)
-    return fault
 
 
 class TestKinds:
@@ -109,54 +108,53 @@ class TestKinds:
         assert task_at(Flow("o").use(Idle).build(), "idle").config == {}
 
     @pytest.mark.parametrize(
-        "kind,config,told",
+        "kind, config, code",
         [
-            (Translate, {}, "config: needs 'text'"),
-            (Translate, {"txt": "a", "text": "b"}, "config 'txt': unknown setting 'txt'; did"),
-            (Translate, {"text": 7}, "config 'text': "),
-            (Translate, ["text"], "config must be an object"),
-            ("match", {"conditions": {"op": "eq"}}, "needs 'property'"),
-            ("translate", {}, "unknown kind 'translate'"),
-            ("htp", {}, "unknown kind 'htp'; did you mean 'http'?"),
-            ("delay", {}, "kind 'delay' cannot be added with .use(). It has a method of its own"),
-            (Nameless, {}, "has the name None"),
-            (7, {}, "7 is not a kind"),
-            (fetch, {}, "is not a kind"),
+            (Translate, {}, "config.missing_setting"),
+            (Translate, {"txt": "a", "text": "b"}, "config.unknown_setting"),
+            (Translate, {"text": 7}, "config.type"),
+            (Translate, ["text"], "argument.type"),
+            ("match", {"conditions": {"op": "eq"}}, "condition.needs_property"),
+            ("translate", {}, "flow.unknown_kind"),
+            ("htp", {}, "flow.unknown_kind"),
+            ("delay", {}, "flow.structural_kind"),
+            (Nameless, {}, "node_type.invalid_name"),
+            (7, {}, "node_type.invalid"),
+            (fetch, {}, "node_type.invalid"),
         ],
     )
-    def test_are_refused_where_they_cannot_work(self, kind: Any, config: Any, told: str) -> None:
-        assert any(told in fault for fault in faults(Flow("o").use(kind, config)))
+    def test_are_refused_where_they_cannot_work(self, kind: Any, config: Any, code: str) -> None:
+        assert codes(Flow("o").use(kind, config))[0] == code
 
     def test_are_told_of_everything_at_once(self) -> None:
         options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}
         flow = Flow("o").use(Translate, {"text": "{{ a }}"}, on_error="bad", **options)
 
-        told = faults(flow)
-        assert len(told) == 5
-        for text in ("'a' is none", "'unsure' is there 2", "output_schema", "retrys", "on_error="):
-            assert sum(text in each for each in told) == 1
+        assert sorted((each.code, each.where[2]) for each in faults(flow)) == [
+            ("argument.unknown", "retrys"),
+            ("flow.duplicate_name", "ports"),
+            ("flow.unused_port", "on_error"),
+            ("form.any_of", "output_schema"),
+            ("template.undeclared_input", "config"),
+        ]
 
     def test_that_are_added_as_tasks_are_refused(self) -> None:
         body: Any = Translate
-        assert "is a kind; add it with .use(kind, config)" in only_fault(
-            Flow("o").then(body, name="a")
-        )
+        assert codes(Flow("o").then(body, name="a")) == ["flow.node_type_as_task"]
 
     def test_count_inputs_that_they_look_at_as_used(self) -> None:
         inputs = {"total": "fetch.output.total", "other": "fetch.output"}
 
-        assert only_fault(Flow("o").then(fetch).use("match", IS_LARGE, inputs=inputs)) == (
-            "node 'match' (.use number 1): input 'other' is never used: no template of its config "
-            "names it"
-        )
+        unused = only_fault(Flow("o").then(fetch).use("match", IS_LARGE, inputs=inputs))
+        assert (unused.code, unused.where[-1]) == ("flow.unused_input", "other")
         checked = Flow("o").then(fetch).use("check", {"schema": {"type": "object"}}, inputs=inputs)
         assert checked.build().name == "o"
 
     def test_look_at_declared_inputs_only(self) -> None:
-        assert only_fault(Flow("o").use("match", IS_LARGE)) == (
-            "node 'match' (.use number 1): its config names 'total', which is none of its inputs, "
-            'as it declares none; declare it: inputs={"total": ...}'
-        )
+        fault = only_fault(Flow("o").use("match", IS_LARGE))
+
+        assert (fault.code, fault.args["name"]) == ("flow.undeclared_input", "total")
+        assert fault.where == ("nodes", "match", "config")
 
     def test_may_look_at_the_input_of_the_run(self) -> None:
         conditions = {"property": "input.total", "op": "gt", "value": 1}
@@ -196,16 +194,26 @@ class TestDecisionsAsData:
         assert check_of(1).startswith("o.fetch.until:")
 
     @pytest.mark.parametrize(
-        "until,told",
+        "until, code, where",
         [
-            ({"property": "a", "op": "is", "value": 1}, 'until at op: "is" is not an operator'),
-            ({"property": "a", "op": "eq"}, "until: needs 'value'"),
-            ({"all": {}}, "until at all: must be a list"),
-            ({"property": "a", "op": "eq", "value": object()}, "until cannot be stored"),
+            (
+                {"property": "a", "op": "is", "value": 1},
+                "condition.unknown_operator",
+                ("until", "op"),
+            ),
+            ({"property": "a", "op": "eq"}, "condition.needs_value", ("until",)),
+            ({"all": {}}, "condition.not_a_list", ("until", "all")),
+            (
+                {"property": "a", "op": "eq", "value": object()},
+                "payload.not_serializable",
+                ("until",),
+            ),
         ],
     )
-    def test_conditions_are_checked(self, until: Any, told: str) -> None:
-        assert any(told in fault for fault in faults(Flow("o").loop(fetch, until=until)))
+    def test_conditions_are_checked(self, until: Any, code: str, where: Path) -> None:
+        fault = only_fault(Flow("o").loop(fetch, until=until))
+
+        assert (fault.code, fault.where) == (code, ("nodes", "fetch", *where))
 
 
 def route_of(flow: BuiltFlow) -> RouteNode:

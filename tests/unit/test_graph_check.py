@@ -7,14 +7,25 @@ import time
 
 import pytest
 
-from perdure.flows.check import NODES_MAX, check_graph
+from perdure.diagnostics import Fault
+from perdure.flows.check import (
+    DUPLICATE_EDGE,
+    DUPLICATE_NODE,
+    EMPTY,
+    NODES_MAX,
+    PORT_NEEDED,
+    TOO_MANY_NODES,
+    UNKNOWN_NODE,
+    UNKNOWN_PORT,
+    UNREACHABLE,
+    check_graph,
+)
 from perdure.model.graph import (
     Call,
     Definition,
     DelayNode,
     Edge,
     LoopNode,
-    MapNode,
     Node,
     RouteNode,
     SignalNode,
@@ -32,11 +43,16 @@ def a_route(id: str, *ports: str) -> RouteNode:
     return RouteNode(id=id, call=CALL, ports=ports)
 
 
-def faults(*nodes: Node | str, edges: str = "", labels: dict[str, str] | None = None) -> list[str]:
+def faults(*nodes: Node | str, edges: str = "") -> list[Fault]:
     """``edges`` are written as ``a>b c:port>d``."""
     made = tuple(a_task(node) if isinstance(node, str) else node for node in nodes)
     drawn = tuple(an_edge(text) for text in edges.split())
-    return [*check_graph(Definition(name="f", nodes=made, edges=drawn), labels)]
+    return check_graph(Definition(name="f", nodes=made, edges=drawn))
+
+
+def only_fault(*nodes: Node | str, edges: str = "") -> Fault:
+    [fault] = faults(*nodes, edges=edges)
+    return fault
 
 
 def an_edge(text: str) -> Edge:
@@ -61,151 +77,148 @@ def test_a_sound_graph_has_no_faults() -> None:
 
 
 def test_a_flow_without_nodes() -> None:
-    assert faults() == ["it has no nodes: add one, for example with .then(task)"]
+    assert only_fault() == EMPTY.fault()
 
 
 def test_too_many_nodes() -> None:
     nodes = tuple(DelayNode(id=f"n{n}", delay_ms=1) for n in range(NODES_MAX + 1))
 
     assert check_graph(Definition(name="f", nodes=nodes)) == [
-        f"it has {NODES_MAX + 1} nodes, more than the {NODES_MAX} allowed"
+        TOO_MANY_NODES.fault(count=NODES_MAX + 1, most=NODES_MAX)
     ]
     assert check_graph(Definition(name="f", nodes=nodes[1:])) == []
 
 
 def test_ids_that_are_there_twice() -> None:
-    assert faults("a", "b", "a") == ["node 'a': 2 nodes have this id; ids must differ"]
+    assert only_fault("a", "b", "a") == DUPLICATE_NODE.fault(("nodes", "a"))
 
 
 def test_edges_that_are_there_twice() -> None:
-    assert faults("a", "b", edges="a>b a>b") == ["node 'b': follows 'a' 2 times alike"]
+    assert only_fault("a", "b", edges="a>b a>b") == DUPLICATE_EDGE.fault(
+        ("nodes", "b", "after"), source="a"
+    )
 
 
 def test_an_unknown_predecessor_with_the_nearest_names() -> None:
-    assert faults("charge", "b", edges="chrge>b") == [
-        "node 'b': follows 'chrge', which is unknown; did you mean 'charge'? Known: 'charge'"
-    ]
+    assert only_fault("charge", "b", edges="chrge>b") == UNKNOWN_NODE.fault(
+        ("nodes", "b", "after"), name="chrge", nearest=("charge",)
+    )
 
 
 def test_an_unknown_predecessor_that_is_like_none_with_all_of_a_few() -> None:
-    assert faults("charge", "pack", "ship", edges="xyz>ship charge>pack") == [
-        "node 'ship': follows 'xyz', which is unknown; known: 'charge', 'pack'"
-    ]
+    found = only_fault("charge", "pack", "ship", edges="xyz>ship charge>pack")
+
+    assert (found.code, found.args["known"]) == (UNKNOWN_NODE.name, ("charge", "pack"))
 
 
 def test_an_unknown_predecessor_that_is_like_none_with_the_nearest_of_many() -> None:
     others = [f"other-{n}" for n in range(40)]
 
-    assert faults("ship-it-all", *others, "b", edges="xship>b") == [
-        "node 'b': follows 'xship', which is unknown; the nearest of 41: 'ship-it-all', "
-        "'other-9', 'other-8'"
-    ]
+    found = only_fault("ship-it-all", *others, "b", edges="xship>b")
+
+    assert found.args["count"] == 41
+    assert found.args["ranked"] == ("ship-it-all", "other-9", "other-8")
 
 
 def test_a_node_that_follows_what_is_unknown_is_not_told_to_follow_itself() -> None:
-    assert faults("charge", "pack", edges="chrge>charge charge>pack") == [
-        "node 'charge': follows 'chrge', which is unknown; known: 'pack'"
-    ]
+    found = only_fault("charge", "pack", edges="chrge>charge charge>pack")
+
+    assert (found.args["name"], found.args["known"]) == ("chrge", ("pack",))
 
 
 def test_an_unknown_successor() -> None:
-    assert faults("a", "pack", edges="a>pck") == [
-        "node 'a': is followed by 'pck', unknown; did you mean 'pack'? Known: 'pack'"
-    ]
+    assert only_fault("a", "pack", edges="a>pck") == UNKNOWN_NODE.fault(
+        ("nodes", "a"), name="pck", nearest=("pack",)
+    )
 
 
 def test_an_unknown_port_with_those_there_are() -> None:
-    assert faults(a_route("r", "pay", "reject"), "b", edges="r:rejct>b") == [
-        "node 'b': follows port 'rejct' of 'r', which is unknown; it has 'pay', 'reject'; "
-        "did you mean 'reject'?"
-    ]
-    assert faults("a", "b", edges="a:failed>b") == [
-        "node 'b': follows port 'failed' of 'a', which is unknown; it has none"
-    ]
+    found = only_fault(a_route("r", "pay", "reject"), "b", edges="r:rejct>b")
+    assert (found.code, found.where) == (UNKNOWN_PORT.name, ("nodes", "b", "after"))
+    assert found.args["nearest"] == ("reject",)
+
+    found = only_fault("a", "b", edges="a:failed>b")
+    assert (found.code, found.args["ports"]) == (UNKNOWN_PORT.name, ())
+    assert found.args["undeclared"] == "failed"
 
 
 def test_a_route_that_is_followed_without_a_port() -> None:
-    assert faults(a_route("r", "x", "y"), "b", edges="r>b") == [
-        "node 'b': follows the route 'r', so it has to say from which port: 'r:x', 'r:y'"
-    ]
+    assert only_fault(a_route("r", "x", "y"), "b", edges="r>b") == PORT_NEEDED.fault(
+        ("nodes", "b", "after"), source="r", ports=("r:x", "r:y")
+    )
 
 
 @pytest.mark.parametrize(
-    "node,fault",
+    "node, code, option",
     [
-        (a_task("j", gathers=True), "it joins nothing"),
-        (MapNode(id="m", body=CALL, concurrency=0), "concurrency=0 must be at least 1"),
-        (LoopNode(id="l", body=CALL, check=CALL, iterations_max=0), "must be at least 1"),
-        (a_route("r"), "a route needs at least one branch"),
-        (a_route("r", "x", "x"), "two branches have the same key"),
-        (a_route("r", ""), "the key of a branch must not be empty"),
+        (a_task("j", gathers=True), "flow.joins_nothing", "gathers"),
+        (a_route("r"), "flow.empty_route", ""),
+        (a_route("r", "x", "x"), "flow.duplicate_branch", ""),
+        (a_route("r", ""), "flow.empty_branch_key", ""),
         (
             RouteNode(id="r", call=CALL, ports=("x",), on_error="continue"),
-            'on_error="continue" has no branch',
+            "flow.route_continues",
+            "on_error",
         ),
-        (a_task("a b"), "'a b' cannot be an id"),
-        (a_task("a\n"), "cannot be an id"),
-        (a_task("a", on_error="failed"), "on_error='failed' is a port that nothing follows"),
-        (
-            SignalNode(id="s", signal="go", on_timeout="late"),
-            "on_timeout='late' is a port that nothing follows",
-        ),
+        (a_task("a b"), "flow.node_id", "name"),
+        (a_task("a\n"), "flow.node_id", "name"),
+        (a_task("a", on_error="failed"), "flow.unused_port", "on_error"),
+        (SignalNode(id="s", signal="go", on_timeout="late"), "flow.unused_port", "on_timeout"),
         (
             LoopNode(id="l", body=CALL, check=CALL, iterations_max=1, on_max="more"),
-            "on_max='more' is a port that nothing follows",
+            "flow.unused_port",
+            "on_max",
         ),
     ],
 )
-def test_faults_of_single_nodes(node: Node, fault: str) -> None:
-    [found] = faults(node)
+def test_faults_of_single_nodes(node: Node, code: str, option: str) -> None:
+    found = only_fault(node)
 
-    assert found.startswith(f"node {node.id!r}: ")
-    assert fault in found
+    assert found.code == code
+    assert found.where == (("nodes", node.id, option) if option else ("nodes", node.id))
 
 
 class TestCycles:
     def test_name_the_nodes_on_them(self) -> None:
-        [found] = faults("a", "b", "c", "d", edges="a>b b>c c>d d>b")
+        found = only_fault("a", "b", "c", "d", edges="a>b b>c c>d d>b")
 
-        assert found.startswith("a cycle: b → c → d → b; use .loop(...)")
+        assert (found.code, found.args["ids"]) == ("flow.cycle", ("b", "c", "d"))
+        assert found.args["cycle"] == "b → c → d → b"
 
     def test_may_be_of_one_node(self) -> None:
-        assert faults("a", edges="a>a")[0].startswith("a cycle: a → a")
+        assert faults("a", edges="a>a")[0].args["cycle"] == "a → a"
 
     def test_are_all_told(self) -> None:
         found = faults("a", "b", "c", "d", "e", edges="a>b b>a b>c c>d d>c d>e e>e")
 
-        assert [each.split(";")[0] for each in found] == [
-            "a cycle: a → b → a",
-            "a cycle: c → d → c",
-            "a cycle: e → e",
-        ]
+        assert [each.args["ids"] for each in found] == [("a", "b"), ("c", "d"), ("e",)]
 
     def test_hide_what_is_only_behind_them(self) -> None:
         found = faults("a", "b", "c", "d", "e", "f", edges="a>b b>a b>c c>d e>f f>d")
 
-        assert found[1:] == ["node 'c': cannot be reached, as everything before is part of a cycle"]
+        assert found[1:] == [UNREACHABLE.fault(("nodes", "c"))]
 
     def test_are_named_in_part_where_they_are_long(self) -> None:
         ids = [f"n{n}" for n in range(1_000)]
         edges = " ".join(f"{a}>{b}" for a, b in zip(ids, ids[1:] + ids[:1], strict=True))
 
-        [found] = faults(*ids, edges=edges)
+        found = only_fault(*ids, edges=edges)
 
-        assert "n19 → … → n0" in found
-        assert "'n20'" not in found
+        assert found.args["cycle"].endswith("n19 → … → n0")
+        assert "'n20'" not in found.args["nodes"]
 
 
 def test_what_follows_an_unknown_node_is_not_told_again() -> None:
     assert len(faults("a", "b", "c", edges="zzzzzz>a a>b b>c")) == 1
 
 
-def test_labels_say_where_nodes_are() -> None:
-    label = "node 'm' (.map number 1)"
+def test_faults_about_several_nodes_say_where_they_are() -> None:
+    edges = (an_edge("a>b"), an_edge("b>a"))
+    definition = Definition(name="f", nodes=(a_task("a"), a_task("b")), edges=edges)
 
-    [found] = faults(MapNode(id="m", body=CALL, concurrency=0), labels={"m": label})
+    [found] = check_graph(definition, {"a": ".node number 1"})
 
-    assert found.startswith(f"{label}: ")
+    assert found.args["nodes"] == "node 'a' (.node number 1), node 'b'"
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan", "layers", "cycle", "unknown"])

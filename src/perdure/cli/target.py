@@ -15,7 +15,7 @@ from perdure.diagnostics import declare, near
 from perdure.errors import InvalidFlow, InvalidInput
 from perdure.flows.builder import Flow
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.library import FILE_ENDINGS, Library, kinds_among
+from perdure.flows.yaml.sources import FILE_ENDINGS, Library, kinds_among
 from perdure.tasks.task import Task
 from perdure.worker.worker import Worker
 
@@ -93,15 +93,15 @@ def flow_at(target: str, app: str | None) -> BuiltFlow:
         if app is not None:
             raise InvalidInput(APP_WITHOUT_FILE.fault(target=target))
         return load_flow(target)
-    from perdure.flows.yaml.sources import load_with
+    from perdure.flows.yaml.load import load_with
 
     library = Library() if app is None else library_at(app)
     try:
         return load_with(target, library)
     except InvalidFlow as error:
         if app is None and library.missing:
-            hint = "--app MODULE says where the tasks, kinds and flows are that it names"
-            raise InvalidFlow(*error.errors, hint, flow=error.flow) from error
+            advice = "Pass --app MODULE, which has the tasks, kinds and flows that it names"
+            raise InvalidFlow(*error.faults, flow=error.flow, advice=advice) from error
         raise
 
 

@@ -304,3 +304,17 @@ class Exclusion:
             else:
                 one, other = self._parents[one], self._parents[other]
         return one
+
+
+def gathering_nodes(graph: Graph, candidates: Iterable[str]) -> set[str]:
+    """Of nodes that others name as ``next``, those for which more than one output may be there.
+
+    The graph has no cycles, and its nodes stand in the order of the work.
+    """
+    exclusion = Exclusion(graph)
+    return {
+        id
+        for id in candidates
+        if len(graph.incoming[id]) > 1
+        and not exclusion.are_exclusive((edge.source, edge.port) for edge in graph.incoming[id])
+    }

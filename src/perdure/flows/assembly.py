@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,13 +10,19 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.diagnostics import declare, safe_repr
-from perdure.errors import FaultText, InvalidFlow, InvalidInput
+from perdure.diagnostics import Code, Fault, Path, Source, declare, safe_repr
+from perdure.errors import InvalidInput
 from perdure.flows.analysis import Exclusion, Exit, in_order, place_functions
 from perdure.flows.built import BuiltFlow
-from perdure.flows.calls import Inputs, call_of, named_task, resolved
-from perdure.flows.check import RESERVED_PORTS, check_definition, flow_fault, with_run_input
-from perdure.flows.options import AnyTask
+from perdure.flows.calls import Inputs, call_of, given_inputs, named_task, resolved
+from perdure.flows.check import (
+    DUPLICATE_NODE,
+    JOINS_NOTHING,
+    RESERVED_PORTS,
+    check_definition,
+    with_run_input,
+)
+from perdure.flows.options import CALL_SETTINGS, AnyTask
 from perdure.model.graph import (
     ORDINARY,
     Call,
@@ -39,9 +46,23 @@ After = str | Sequence[str] | Mapping[str, str]
 NESTING_MAX = 50
 
 DUPLICATE_TASK = declare(
-    "flow.duplicate_task", "another task is also named {task!r} ({where})", "Rename one"
+    "flow.duplicate_task", "[{option}: ]another task is also named {task!r} ({there})", "Rename one"
 )
-NOT_CALLABLE = declare("flow.not_callable", "{value} is neither a task nor a function")
+NOT_CALLABLE = declare("flow.not_callable", "[{option}: ]{value} is neither a task nor a function")
+FORK_NOT_JOINED = declare(
+    "flow.fork_not_joined",
+    "follows a fork ({fork}) that is not joined",
+    "Join it first with .join(task), or attach this to one node with `after`",
+)
+NOT_AN_ID = declare("flow.not_an_id", "`after` must name nodes by their ids; {value} is none")
+ONE_VALUE = declare(
+    "flow.takes_one_value",
+    "takes one value, but more than one of those that it follows may be there",
+    "Put a task before it that gathers them",
+)
+LOST_BRANCH = declare(
+    "flow.lost_branch", "nothing joins the fork and takes the value of this branch"
+)
 
 T = TypeVar("T")
 _NO_TASK = named_task(lambda value: value, "none")
@@ -69,19 +90,22 @@ class Cursor:
 
 
 class Assembly:
-    """Collects nodes and faults, so that all of them can be told at once."""
+    """Collects nodes and faults, so that all of them can be told at once.
 
-    def __init__(self, flow: str) -> None:
+    Faults have the paths of nodes and options; where a node was written, ``places`` says.
+    """
+
+    def __init__(self, flow: str, *, is_yaml: bool = False) -> None:
         self.flow = flow
-        self.faults: list[FaultText] = []
+        self.is_yaml = is_yaml
+        """Whether options are called as in a file."""
+        self.faults: list[Fault] = []
         self.nesting: list[object] = []
         """The flows that are being inlined, the outermost first."""
         self.nodes: dict[str, Node] = {}
+        self.places: dict[str, str] = {}
+        """Where nodes were written: a call of the builder, or a line."""
         self._edges: list[Edge] = []
-        self._labels: dict[str, str] = {}
-        self._ids: dict[str, str] = {}
-        """Of nodes, by their labels."""
-        self._places: dict[str, str] = {}
         self._tasks: dict[str, tuple[AnyTask, str]] = {}
         self._functions: dict[str, frozenset[str]] = {}
         """Plain functions by their names as tasks, with the settings that were given for them."""
@@ -94,49 +118,38 @@ class Assembly:
 
     # Faults
 
-    def fault(self, label: str, problem: str | InvalidInput) -> None:
-        self.faults.append(flow_fault(label, problem, self._ids.get(label, "")))
+    def fault(self, code: Code, where: Path, /, **args: Any) -> None:
+        """Note what is wrong with a node, or an option of it."""
+        self.faults.append(code.fault(where, **args))
 
-    def attempt(self, label: str, make: Callable[[], T], instead: T) -> T:
+    def fault_at(self, place: str, *faults: Fault) -> None:
+        """Note what is wrong with a call of the builder that made no node, or several."""
+        self.faults += (dataclasses.replace(each, source=Source(call=place)) for each in faults)
+
+    def attempt(self, where: Path, make: Callable[[], T], instead: T) -> T:
         """What ``make`` gives; if it refuses, that is noted, and the search for faults goes on."""
         try:
             return make()
         except InvalidInput as error:
-            self.fault(label, error)
+            self.faults += (each.under(*where) for each in error.faults)
             return instead
-
-    def label(self, id: str) -> str:
-        return self._labels[id]
 
     # Ids
 
     def own_id(self, id: str, place: str) -> str:
         """An id that was given, or follows from a task. May be there once."""
-        if id not in self._places:
-            return self._claim(id, id, place)
-        problem = (
-            f"there is a node of this id already ({self._places[id]}); "
-            "give one of them another name=..."
-        )
-        self.faults.append(flow_fault(f"node {id!r} ({place})", problem, id))
-        return self._claim(self._free(id), id, place)
+        if id in self.places:
+            duplicate = DUPLICATE_NODE.fault(("nodes", id), there=self.places[id])
+            self.faults.append(dataclasses.replace(duplicate, source=Source(call=place)))
+        return self.made_up_id(id, place)
 
     def made_up_id(self, stem: str, place: str) -> str:
         """An id for what needs none of its own: the first free of x, x-2, x-3 …"""
-        id = self._free(stem)
-        return self._claim(id, id, place)
-
-    def _free(self, stem: str) -> str:
         id, number = stem, 1
-        while id in self._places:
+        while id in self.places:
             number += 1
             id = f"{stem}-{number}"
-        return id
-
-    def _claim(self, id: str, shown: str, place: str) -> str:
-        self._places[id] = place
-        self._labels[id] = label = f"node {shown!r} ({place})"
-        self._ids[label] = id
+        self.places[id] = place
         return id
 
     # Code
@@ -146,26 +159,37 @@ class Assembly:
         body: Any,
         name: str,
         settings: Mapping[str, Any],
-        label: str,
+        where: Path,
         arguments: Collection[str] | None = None,
     ) -> Call:
-        """How a node calls a task, or a plain function or kind as the task ``flow.name``.
+        """How a node calls a task, or a plain function or node type as the task ``flow.name``.
 
-        ``arguments`` are the names of those that it gets; None: it gets one value.
+        ``settings`` are those of the table of options, read; ``arguments`` are the names of those
+        that it gets; None: it gets one value.
         """
-        task = self.attempt(label, lambda: self._task(body, name, settings, label), _NO_TASK)
-        if task is _NO_TASK:
-            arguments = None
-        return call_of(task, settings, partial(self.fault, label), arguments)
+        found: list[Fault] = []
+        try:
+            task = self._task(body, name, settings, where)
+        except InvalidInput as error:
+            found += error.faults
+            task, arguments = _NO_TASK, None
+        call = call_of(task, settings, found, arguments)
+        option = where[2] if len(where) > 2 and where[2] != "body" else ""
+        for fault in found:
+            args = {**fault.args, "option": option}
+            self.faults.append(dataclasses.replace(fault, args=args).under(*where))
+        return call
 
-    def _task(self, body: Any, name: str, settings: Mapping[str, Any], label: str) -> AnyTask:
+    def _task(self, body: Any, name: str, settings: Mapping[str, Any], where: Path) -> AnyTask:
         if isinstance(body, Task):
             task = without_options(body)
         else:
             task = self._task_of(body, name, settings)
-        known, where = self._tasks.setdefault(task.name, (task, label))
+        node = str(where[1])
+        known, owner = self._tasks.setdefault(task.name, (task, node))
         if known is not task:
-            raise InvalidInput(DUPLICATE_TASK.fault(task=task.name, where=where))
+            there = f"node {owner!r} ({self.places[owner]})"
+            raise InvalidInput(DUPLICATE_TASK.fault(task=task.name, there=there))
         return task
 
     def _task_of(self, body: Any, name: str, settings: Mapping[str, Any]) -> AnyTask:
@@ -175,7 +199,7 @@ class Assembly:
             task = named_task(body, f"{self.flow}.{name}")
         else:
             raise InvalidInput(NOT_CALLABLE.fault(value=safe_repr(body)))
-        given = (setting for setting, value in settings.items() if value is not None)
+        given = (each for each in CALL_SETTINGS if settings.get(each) is not None)
         self._functions[task.name] = frozenset(given)
         return task
 
@@ -185,20 +209,18 @@ class Assembly:
 
     # Nodes and edges
 
-    def entry(self, cursor: Cursor, after: After | None, label: str) -> tuple[Cursor, bool]:
+    def entry(
+        self, cursor: Cursor, after: After | None, note: Callable[[Fault], None]
+    ) -> tuple[Cursor, bool]:
         """Where a node is attached, and whether it names several to follow."""
         if after is not None:
-            ends = self._ends(after, label)
+            ends = self._ends(after, note)
             return Cursor(ends=ends), bool(ends) and not isinstance(after, str)
         if cursor.fork:
-            self.fault(
-                label,
-                f"follows a fork ({cursor.fork}) that is not joined; join it first with "
-                ".join(task), or attach this to one node with after=...",
-            )
+            note(FORK_NOT_JOINED.fault(fork=cursor.fork))
         return Cursor(ends=cursor.ends), False
 
-    def _ends(self, after: Any, label: str) -> tuple[End, ...]:
+    def _ends(self, after: Any, note: Callable[[Fault], None]) -> tuple[End, ...]:
         if isinstance(after, Mapping):
             named = [(source, name) for name, source in after.items()]
         else:
@@ -206,11 +228,12 @@ class Assembly:
             named = [(source, "") for source in (after if is_list else [after])]
         wrong = [each for pair in named for each in pair if not isinstance(each, str)]
         if wrong:
-            self.fault(label, f"after={after!r} must name nodes by their ids; {wrong[0]!r} is none")
+            note(NOT_AN_ID.fault(("after",), value=safe_repr(wrong[0])))
             return ()
         if not named:
-            self.fault(label, f"after={after!r} joins nothing; name the nodes that it follows")
-        return tuple(_end(source, name) for source, name in named)
+            note(JOINS_NOTHING.fault(("after",)))
+        ends = ((source.partition(":"), name) for source, name in named)
+        return tuple(End(source, port, name) for (source, _, port), name in ends)
 
     def add(self, node: Node, entry: Cursor, *, gathers: bool = False) -> Cursor:
         """Add a node where ``entry`` says; where the next one is attached."""
@@ -228,19 +251,23 @@ class Assembly:
         """Nothing follows this port, and that is meant: the run may end there."""
         self._ended.add((id, port))
 
-    def declare(self, id: str, inputs: Inputs) -> None:
-        """This node takes its input by name. Which nodes that is from, is read when all are known.
+    def inputs(self, id: str, values: Mapping[str, Any]) -> Inputs:
+        """The inputs that a node takes by name. Which nodes they are from, is read at the end.
 
         Then it takes what it names, and nothing along its edges.
         """
+        found: list[Fault] = []
+        inputs = given_inputs(values["inputs"] or {}, values["on_missing"], found)
+        self.faults += (each.under("nodes", id, "inputs") for each in found)
         self._inputs[id] = inputs
+        return inputs
 
     def reads(self, id: str, names: Set[str]) -> None:
-        """The kind of this node looks at inputs of these names, besides its templates."""
+        """The type of this node looks at inputs of these names, besides its templates."""
         self._reads[id] = names
 
     def unread(self, id: str, inputs: Iterable[str]) -> None:
-        """There are faults in what this node is told, so it is not known what it makes of its
+        """There are faults in the options of this node, so it is not known what it makes of its
         inputs, nor which ports it has: those that are named are taken to be right."""
         self._unread.add(id)
         self._reads[id] = set(inputs)
@@ -256,7 +283,10 @@ class Assembly:
 
     # The result
 
-    def build(self, cursor: Cursor, on_failure: OnFailure, cooldown_ms: int = 0) -> BuiltFlow:
+    def build(
+        self, cursor: Cursor, on_failure: OnFailure, cooldown_ms: int = 0
+    ) -> BuiltFlow | None:
+        """The flow; None if anything is wrong, which is added to ``faults``."""
         self.follow((edge.source, edge.port) for edge in self._edges)
         definition = Definition(
             name=self.flow,
@@ -265,7 +295,7 @@ class Assembly:
             on_failure=on_failure,
             cooldown_ms=cooldown_ms,
         )
-        faults = check_definition(definition, self._labels, self._reads, self._ended)
+        faults = check_definition(definition, self.places, self._reads, self._ended)
         if not faults:
             definition = place_functions(in_order(definition), self._functions)
             graph = Graph(definition)
@@ -273,47 +303,40 @@ class Assembly:
             exits = set(open_exits(graph))
             faults = list(self._merge_faults(graph, exclusion))
             if not self.faults:  # of which an empty branch may be one
-                faults.extend(_lost_branches(cursor, exits))
+                self._note_lost_branches(cursor, exits)
             gathers = bool(cursor.fork) or not exclusion.are_exclusive(exits)
             definition = replace(definition, gathers=gathers)
-        if self.faults or faults:
-            raise InvalidFlow(*self.faults, *faults, flow=self.flow)
+        self.faults += faults
+        if self.faults:
+            return None
         tasks = {name: task for name, (task, _) in self._tasks.items()}
         return BuiltFlow(definition, tasks, dict(self._flows))
 
     def _with_inputs(self, node: Node) -> Node:
-        told = self._inputs.get(node.id)
-        if told is not None and told.references:
-            label = self._labels[node.id]
+        given = self._inputs.get(node.id)
+        if given is not None and given.references:
             found = (
-                self.attempt(label, partial(resolved, each, self.nodes), Input(name=each.name))
-                for each in told.references
+                self.attempt(
+                    ("nodes", node.id, "inputs", each.name),
+                    partial(resolved, each, self.nodes),
+                    Input(name=each.name),
+                )
+                for each in given.references
             )
             node = replace(node, inputs=tuple(found))
         return with_run_input(node, self._reads.get(node.id, frozenset()))
 
-    def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[FaultText]:
+    def _merge_faults(self, graph: Graph, exclusion: Exclusion) -> Iterator[Fault]:
         for id in self._merges:
             before = [(edge.source, edge.port) for edge in graph.incoming[id]]
             if not exclusion.are_exclusive(before):
-                problem = (
-                    "takes one value, but more than one of those that it follows may be there; "
-                    "put a task before it that gathers them"
-                )
-                yield flow_fault(self._labels[id], problem, id)
+                yield ONE_VALUE.fault(("nodes", id))
 
-
-def _end(text: str, name: str) -> End:
-    source, _, port = text.partition(":")
-    return End(source, port, name)
-
-
-def _lost_branches(cursor: Cursor, exits: set[Exit]) -> Iterator[FaultText]:
-    """Branches of a fork at the end that hand on a value which nobody takes."""
-    for name, branch in cursor.branches.items():
-        if any((end.source, end.port) not in exits for end in branch.ends):
-            problem = "nothing joins the fork and takes its value"
-            yield flow_fault(f"{cursor.fork}, branch {name!r}", problem)
+    def _note_lost_branches(self, cursor: Cursor, exits: set[Exit]) -> None:
+        """Branches of a fork at the end that hand on a value which nobody takes."""
+        for name, branch in cursor.branches.items():
+            if any((end.source, end.port) not in exits for end in branch.ends):
+                self.fault_at(f"{cursor.fork}, branch {name!r}", LOST_BRANCH.fault())
 
 
 def open_exits(graph: Graph) -> Iterator[Exit]:

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Self, Unpack, get_args
 
-from perdure.diagnostics import declare
-from perdure.errors import InvalidInput
+from perdure.diagnostics import Source, declare
+from perdure.errors import InvalidFlow, InvalidInput, node_of
 from perdure.flows.assembly import After, Assembly, Cursor
 from perdure.flows.built import BuiltFlow
 from perdure.flows.nodes import (
+    UNNAMED,
     AnyKind,
-    ApproveStep,
     Body,
     Branch,
-    DelayStep,
-    FlowStep,
+    Draft,
     ForkStep,
     JoinStep,
-    LoopStep,
-    MapStep,
-    Named,
     RouteKey,
     RouteStep,
-    SignalStep,
     Step,
     Steps,
-    ThenStep,
     Until,
-    UseStep,
     add_steps,
 )
 from perdure.flows.options import (
+    APPROVAL,
+    DELAY,
+    FLOW,
+    KIND,
+    LOOP,
+    MAP,
+    ROUTE,
+    SIGNAL,
+    TASK,
     AnyTask,
     ApprovalOptions,
     Function,
@@ -47,7 +50,6 @@ from perdure.model.graph import OnFailure
 from perdure.model.times import Duration
 from perdure.tasks.node_type import Kind
 
-_UNNAMED = "unnamed"
 NEEDS_NAME = declare("flow.needs_name", "a flow needs a name", 'Pass one: Flow("orders")')
 NAME_RESERVED = declare(
     "flow.name_reserved", "flow name {flow!r} must not contain '@', which precedes the version"
@@ -91,7 +93,7 @@ class Flow(Steps):
         self.cooldown = cooldown
 
     def __repr__(self) -> str:
-        return f"<Flow {self.name or _UNNAMED!r}, not built>"
+        return f"<Flow {self.name or UNNAMED!r}, not built>"
 
     def then(
         self,
@@ -114,7 +116,7 @@ class Flow(Steps):
         name instead, from any node that comes before it, the run's input, or ``secret.NAME``;
         ``config`` then may say what it makes of them: ``{"text": "Dear {{ name }}"}``.
         """
-        return self._record("then", ThenStep(body, Named(name, after), gathers, options))
+        return self._record("then", Draft(TASK, {"body": body, **options}, name, after, gathers))
 
     def node(
         self,
@@ -129,8 +131,8 @@ class Flow(Steps):
 
         Otherwise as :meth:`then`; the next call follows this node.
         """
-        step = ThenStep(body, Named(id, after), gathers, options, is_start=True)
-        return self._record("node", step)
+        draft = Draft(TASK, {"body": body, **options}, id, after, gathers, is_start=True)
+        return self._record("node", draft)
 
     def use(
         self,
@@ -148,7 +150,8 @@ class Flow(Steps):
         They see nothing but what ``inputs=`` names. The node is called like the kind. Options are
         those of :meth:`then`.
         """
-        return self._record("use", UseStep(kind, config, Named(name, after), gathers, options))
+        given = {"kind": kind, "config": config, **options}
+        return self._record("use", Draft(KIND, given, name, after, gathers))
 
     def fork(self, branches: Mapping[str, Branch] | None = None, /, **more: Branch) -> Self:
         """Run branches at the same time, each with the output before the fork.
@@ -167,7 +170,7 @@ class Flow(Steps):
         **options: Unpack[TaskOptions],
     ) -> Self:
         """Call a task with an object of the outputs of all branches of the fork, by name."""
-        return self._record("join", JoinStep(body, name, options))
+        return self._record("join", JoinStep(Draft(TASK, {"body": body, **options}, name)))
 
     def route(
         self,
@@ -186,8 +189,8 @@ class Flow(Steps):
         that same output; None goes straight on. ``keys`` declares what may be returned, so that a
         branch that is missing is found now. What comes next follows whichever branch was taken.
         """
-        step = RouteStep(key, branches, default, Named(name, after), keys, options)
-        return self._record("route", step)
+        draft = Draft(ROUTE, {"key": key, **options}, name, after)
+        return self._record("route", RouteStep(draft, branches, default, keys))
 
     def map(
         self,
@@ -204,7 +207,8 @@ class Flow(Steps):
         ``over`` is the key of the input under which the list is; without it the input is the
         list. ``on_error="continue"`` puts null in the place of an item that failed.
         """
-        return self._record("map", MapStep(body, Named(name, after), over, concurrency, options))
+        given = {"body": body, "over": over, "concurrency": concurrency, **options}
+        return self._record("map", Draft(MAP, given, name, after))
 
     def loop(
         self,
@@ -224,8 +228,8 @@ class Flow(Steps):
         follows the last iteration if it is not: ``"fail"``, ``"continue"`` with the last output,
         or a port.
         """
-        step = LoopStep(body, Named(name, after), until, max_iterations, on_max, options)
-        return self._record("loop", step)
+        own = {"until": until, "max_iterations": max_iterations, "on_max": on_max}
+        return self._record("loop", Draft(LOOP, {"body": body, **own, **options}, name, after))
 
     def delay(
         self,
@@ -241,7 +245,9 @@ class Flow(Steps):
         ``until`` is a time, or a template that gives one: ``"{{ value.due_at }}"``, or of what
         ``inputs=`` name for it.
         """
-        return self._record("delay", DelayStep(delay, until, Named(name, after), options))
+        times = {"delay": delay, "until": until}
+        own = {option: value for option, value in times.items() if value is not None}
+        return self._record("delay", Draft(DELAY, {**own, **options}, name, after))
 
     def wait_for_signal(
         self,
@@ -260,8 +266,8 @@ class Flow(Steps):
         ``on_timeout`` is ``"fail"``, ``"continue"`` with null, or a port. The node is called like
         the signal.
         """
-        step = SignalStep(signal, Named(name, after), timeout, on_timeout, where, options)
-        return self._record("wait_for_signal", step)
+        own = {"signal": signal, "timeout": timeout, "on_timeout": on_timeout, "where": where}
+        return self._record("wait_for_signal", Draft(SIGNAL, {**own, **options}, name, after))
 
     def approve(
         self,
@@ -278,7 +284,7 @@ class Flow(Steps):
         says, any other of ``answers`` goes on from the port of its name. ``deadline`` with
         ``on_timeout``, ``reminders`` and ``escalate`` say what happens if nobody answers.
         """
-        return self._record("approve", ApproveStep(title, Named(name, after), options))
+        return self._record("approve", Draft(APPROVAL, {"title": title, **options}, name, after))
 
     def flow(
         self,
@@ -291,25 +297,34 @@ class Flow(Steps):
         **options: Unpack[InputOptions],
     ) -> Self:
         """Run a built flow as a run of its own; gives its result."""
-        told = {"on_error": on_error, "undo": undo, **options}
-        return self._record("flow", FlowStep(flow, Named(name, after), told))
+        given = {"body": flow, "on_error": on_error, "undo": undo, **options}
+        return self._record("flow", Draft(FLOW, given, name, after))
 
     def build(self) -> BuiltFlow:
         """Check everything, and make the flow that can be run.
 
         Raises ``InvalidFlow`` with all that is wrong, each fault with its node and place.
         """
-        assembly = Assembly(self.name if isinstance(self.name, str) else _UNNAMED)
+        assembly = Assembly(self.name if isinstance(self.name, str) else UNNAMED)
         assembly.nesting.append(self)
-        assembly.attempt("the flow", lambda: _check_name(self.name), None)
+        assembly.attempt((), lambda: _check_name(self.name), None)
         on_failure: OnFailure = assembly.attempt(
-            "the flow",
+            (),
             lambda: check.choice(self.on_failure, "on_failure", get_args(OnFailure)),
             "stop",
         )
         cursor = add_steps(self, assembly, Cursor())
-        cooldown = assembly.attempt("the flow", lambda: cooldown_ms(self.cooldown), 0)
-        return assembly.build(cursor, on_failure, cooldown)
+        cooldown = assembly.attempt((), lambda: cooldown_ms(self.cooldown), 0)
+        flow = assembly.build(cursor, on_failure, cooldown)
+        if flow is None:
+            faults = (
+                replace(fault, source=Source(call=assembly.places[node]))
+                if fault.source is None and (node := node_of(fault)) in assembly.places
+                else fault
+                for fault in assembly.faults
+            )
+            raise InvalidFlow(*faults, flow=assembly.flow)
+        return flow
 
     @staticmethod
     def from_dict(
@@ -324,7 +339,7 @@ class Flow(Steps):
         ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours,
         besides those that come with it; ``flows`` are those that it may run as children.
         """
-        from perdure.flows.yaml.sources import flow_from_dict
+        from perdure.flows.yaml.load import flow_from_dict
 
         return flow_from_dict(data, tasks=tasks, kinds=kinds, flows=flows)
 
@@ -337,7 +352,7 @@ class Flow(Steps):
         flows: Iterable[BuiltFlow] = (),
     ) -> BuiltFlow:
         """The flow that YAML or JSON in a text tells; otherwise as :meth:`from_dict`."""
-        from perdure.flows.yaml.sources import flow_from_text
+        from perdure.flows.yaml.load import flow_from_text
 
         return flow_from_text(text, tasks=tasks, kinds=kinds, flows=flows)
 
@@ -355,6 +370,6 @@ def cooldown_ms(cooldown: Duration | None) -> int:
 
 def _check_name(name: str | None) -> None:
     if name is None:
-        raise InvalidInput(NEEDS_NAME.fault())
+        raise InvalidInput(NEEDS_NAME.fault(("name",)))
     if "@" in check.name(name, "name", label="flow name"):
-        raise InvalidInput(NAME_RESERVED.fault(flow=name))
+        raise InvalidInput(NAME_RESERVED.fault(("name",), flow=name))

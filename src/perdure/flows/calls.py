@@ -5,25 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any
 
-from perdure.diagnostics import declare, near, safe_repr
+from perdure.diagnostics import Fault, declare, near, safe_repr
 from perdure.errors import InvalidInput
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.path import parse_path
-from perdure.flows.check import nearest
-from perdure.flows.options import AnyTask, Function
-from perdure.model import check
+from perdure.flows.options import AnyTask, Function, json_value
 from perdure.model.graph import Call, Input, OnMissing
-from perdure.model.payload import from_json, to_json
-from perdure.model.retry import Retry, encode_policy, retry_of
+from perdure.model.retry import encode_policy
 from perdure.tasks.task import PlainFunction
-
-T = TypeVar("T")
 
 NO_KEY = declare("node.no_key", "key {key!r} not found[; known: {known}]")
 NOT_AN_OBJECT = declare(
@@ -32,18 +25,30 @@ NOT_AN_OBJECT = declare(
 )
 COMPUTED_LIMIT = declare(
     "flow.computed_limit",
-    "task {task!r} has a {limit} whose key is computed from the input",
+    "[{option}: ]task {task!r} has a {limit} whose key is computed from the input",
     "Use limits with a fixed key in a flow: what schedules a node may not have that function",
 )
 ONE_VALUE = declare(
     "flow.one_value",
-    "task {task!r}{signature} cannot be called with one value, as nodes are",
-    "Give it inputs={...} by name; after a join, the value is one object with everything in it",
+    "[{option}: ]task {task!r}{signature} cannot be called with one value, as nodes are",
+    "Give it `inputs` by name; after a join, the value is one object with everything in it",
 )
 NO_SIGNATURE = declare(
     "flow.no_signature",
-    "the parameters of {function} are unknown: {reason}",
+    "[{option}: ]the parameters of {function} are unknown: {reason}",
     "Wrap it in a function",
+)
+
+NO_PARAMETER = declare(
+    "flow.no_parameter",
+    "task {task!r} has no parameter {name!r}[; did you mean {nearest:or}?][; it has {known}]",
+)
+POSITIONAL = declare(
+    "flow.positional_parameter",
+    "task {task!r} takes {name!r} by position only, not by name",
+)
+NO_ARGUMENT = declare(
+    "flow.no_argument", "task {task!r} needs {name!r}[, which is not among {given}]"
 )
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -52,38 +57,40 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def call_of(
     task: AnyTask,
     settings: Mapping[str, Any],
-    refuse: Callable[[str | InvalidInput], None],
+    faults: list[Fault],
     arguments: Collection[str] | None = None,
 ) -> Call:
-    """How a node calls a task; everything that stands against it is told to ``refuse``.
+    """How a node calls a task, with everything that stands against it added to ``faults``.
 
+    ``settings`` are those of the table of options, read; None leaves what the task has.
     ``arguments`` are the names of those that it gets; None: it gets one value.
     """
 
-    def checked(make: Callable[[], T], instead: T) -> T:
-        try:
-            return make()
-        except InvalidInput as error:
-            refuse(error)
-            return instead
-
-    def given(name: str, check: Callable[[Any], T], own: T) -> T:
+    def given(name: str, own: Any) -> Any:
         value = settings.get(name)
-        return own if value is None else checked(lambda: check(value), own)
+        return own if value is None else value
 
-    checked(lambda: _refuse_computed_limits(task), None)
-    if arguments is None:
-        takes_input = checked(lambda: _takes_input(task), True)
-    else:
-        takes_input = True
-        checked(lambda: _tell(_argument_faults(task, arguments), refuse), None)
+    takes_input = True
+    faults.extend(
+        COMPUTED_LIMIT.fault(task=task.name, limit=type(limit).__name__)
+        for limit in task.limits
+        if callable(limit.key)
+    )
+    try:
+        if arguments is None:
+            takes_input = _takes_input(task)
+        else:
+            faults.extend(_argument_faults(task, arguments))
+    except InvalidInput as error:
+        faults.extend(error.faults)
+    policy = encode_policy(settings.get("retries"), settings.get("timeout"))
     return Call(
         task=task.name,
-        queue=given("queue", lambda queue: check.name(queue, "queue"), task.queue),
-        priority=given("priority", check.priority, task.priority),
-        tags=given("tags", check.tags, task.tags),
+        queue=given("queue", task.queue),
+        priority=given("priority", task.priority),
+        tags=given("tags", task.tags),
         takes_input=takes_input,
-        policy=_policy(given("retries", retry_of, None), given("timeout", _timeout, None)),
+        policy=None if policy is None else policy.decode(),
     )
 
 
@@ -132,12 +139,6 @@ def truth_of(function: Function) -> Function:
     return answer
 
 
-def _refuse_computed_limits(task: AnyTask) -> None:
-    for limit in task.limits:
-        if callable(limit.key):
-            raise InvalidInput(COMPUTED_LIMIT.fault(task=task.name, limit=type(limit).__name__))
-
-
 def _takes_input(task: AnyTask) -> bool:
     """Whether the task is called with the node's input, or with nothing."""
     signature = _signature(task)
@@ -150,31 +151,24 @@ def _takes_input(task: AnyTask) -> bool:
     raise InvalidInput(ONE_VALUE.fault(task=task.name, signature=str(signature)))
 
 
-def _tell(faults: Iterator[str], refuse: Callable[[str | InvalidInput], None]) -> None:
-    for fault in faults:
-        refuse(fault)
-
-
-def _argument_faults(task: AnyTask, names: Collection[str]) -> Iterator[str]:
+def _argument_faults(task: AnyTask, names: Collection[str]) -> Iterator[Fault]:
     """What stands against calling a task with arguments of these names, and no others."""
     parameters = _signature(task).parameters.values()
     by_name = [each for each in parameters if each.kind in _BY_NAME]
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    known = [each.name for each in by_name]
+    known = tuple(each.name for each in by_name)
     for name in names:
         if name not in known and not takes_any:
-            takes = f"; it has {', '.join(map(repr, known))}" if known else "; it has none"
-            yield f"task {task.name!r} has no parameter {name!r}{nearest(name, known) or takes}"
+            nearest = near(name, known)
+            yield NO_PARAMETER.fault(
+                task=task.name, name=name, nearest=nearest, known=() if nearest else known
+            )
     for each in parameters:
         if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
-            yield f"task {task.name!r} takes {each.name!r} by position only, not by name"
+            yield POSITIONAL.fault(task=task.name, name=each.name)
     for each in by_name:
         if each.default is each.empty and each.name not in names:
-            yield f"task {task.name!r} needs {each.name!r}, which is not among {_listed(names)}"
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(map(repr, names)) or "its arguments: there are none"
+            yield NO_ARGUMENT.fault(task=task.name, name=each.name, given=tuple(names))
 
 
 def _signature(task: AnyTask) -> inspect.Signature:
@@ -183,15 +177,6 @@ def _signature(task: AnyTask) -> inspect.Signature:
     except ValueError as error:
         fault = NO_SIGNATURE.fault(function=safe_repr(task.function), reason=str(error))
         raise InvalidInput(fault) from error
-
-
-def _timeout(timeout: Any) -> timedelta | None:
-    return check.span(timeout, "timeout", is_positive=True)
-
-
-def _policy(retry: Retry | None, timeout: timedelta | None) -> str | None:
-    policy = encode_policy(retry, timeout)
-    return None if policy is None else policy.decode()
 
 
 _OUTPUT = re.compile(r"\.output(?=\.|$)")
@@ -215,9 +200,9 @@ UNKNOWN_FIELD = declare(
 UNUSED_DEFAULT = declare(
     "flow.unused_default",
     "input {input!r}: its default has no effect",
-    'Set on_missing="default" on the node',
+    'Set `on_missing` to "default"',
 )
-INVALID_PATH = declare("flow.invalid_path", "input {input!r}: {reason}")
+INVALID_PATH = declare("flow.invalid_path", "input {input!r}: a part of the path {path!r} is empty")
 SECRET_DEFAULT = declare("flow.secret_default", "input {input!r}: a secret has no default")
 SECRET_NAME = declare(
     "flow.secret_name",
@@ -228,7 +213,7 @@ SECRET_NAME = declare(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An input as it was told."""
+    """An input as it was given."""
 
     name: str
     text: str
@@ -237,7 +222,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All inputs of a node as they were told."""
+    """All inputs of a node as they were given."""
 
     references: tuple[Reference, ...] = ()
     on_missing: OnMissing = "error"
@@ -247,28 +232,16 @@ class Inputs:
         return [each.name for each in self.references]
 
 
-def inputs_told(options: Mapping[str, Any], refuse: Callable[[str | InvalidInput], None]) -> Inputs:
-    """What the options say of inputs; everything that stands against it is told to ``refuse``."""
-
-    def attempt(make: Callable[[], T], instead: T) -> T:
+def given_inputs(sources: Mapping[Any, Any], on_missing: OnMissing, faults: list[Fault]) -> Inputs:
+    """The inputs as they are given; everything that stands against them is added to ``faults``."""
+    found: list[Reference] = []
+    for name, source in sources.items():
         try:
-            return make()
+            found.append(_reference(name, source, on_missing))
         except InvalidInput as error:
-            refuse(error)
-            return instead
-
-    policy = options.get("on_missing", "error")
-    on_missing: OnMissing = attempt(
-        lambda: check.choice(policy, "on_missing", get_args(OnMissing)),
-        "default",  # so that no default is refused as unused
-    )
-    nothing: Mapping[Any, Any] = {}
-    told = attempt(lambda: _sources_told(options.get("inputs")), nothing)
-    found = [
-        # A stand-in, for what names the input not to be refused too.
-        attempt(partial(_reference, name, source, on_missing), Reference(str(name), _INPUT))
-        for name, source in told.items()
-    ]
+            # A stand-in, for what names the input not to be refused too.
+            found.append(Reference(str(name), _INPUT))
+            faults.extend(each.under(str(name)) for each in error.faults)
     return Inputs(tuple(sorted(found, key=lambda each: each.name)), on_missing)
 
 
@@ -287,17 +260,6 @@ def resolved(reference: Reference, nodes: Container[str]) -> Input:
     return _input(reference, source, text.removeprefix(f"{source}.output"))
 
 
-def plain(value: Any, what: str) -> Any:
-    """The value as it will be read back from the stored definition."""
-    return from_json(to_json(value, what))
-
-
-def _sources_told(told: Any) -> Mapping[Any, Any]:
-    if told is not None and not isinstance(told, Mapping):
-        raise check.wrong_type(told, "inputs", 'an object: {"order": "load.output"}')
-    return told or {}
-
-
 def _reference(name: Any, source: Any, on_missing: OnMissing) -> Reference:
     if not isinstance(name, str):
         raise InvalidInput(INPUT_NAME.fault(name=name))
@@ -311,7 +273,7 @@ def _reference(name: Any, source: Any, on_missing: OnMissing) -> Reference:
             raise InvalidInput(UNKNOWN_FIELD.fault(input=name, field=key, nearest=nearest))
     if "default" in source and on_missing != "default":
         raise InvalidInput(UNUSED_DEFAULT.fault(input=name))
-    default = plain(source.get("default"), f"the default of input {name!r}")
+    default = json_value(source.get("default"), f"the default of input {name!r}")
     return Reference(name, source["from"], default)
 
 
@@ -326,7 +288,7 @@ def _input(reference: Reference, source: str, path: str) -> Input:
     try:
         parts = parse_path(path[1:]) if path else ()
     except InvalidInput as error:
-        fault = INVALID_PATH.fault(input=reference.name, reason=str(error))
+        fault = INVALID_PATH.fault(input=reference.name, path=path[1:])
         raise InvalidInput(fault) from error
     return Input(name=reference.name, source=source, path=parts, default=reference.default)
 

@@ -1,74 +1,134 @@
-"""From each call of the builder to nodes and edges, one function per node type."""
+"""From calls of the builder, and nodes of a file, to nodes and edges: one function per type."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from perdure.diagnostics import declare, render
-from perdure.errors import FaultText, InvalidInput
+from msgspec.structs import replace
+
+from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.errors import InvalidInput
 from perdure.expr.condition import condition_faults
-from perdure.expr.path import path_text
 from perdure.flows.assembly import NESTING_MAX, After, Assembly, Cursor, End
-from perdure.flows.built import BuiltFlow
-from perdure.flows.calls import Inputs, condition_function, key_function, plain, truth_of
-from perdure.flows.check import NODE_ID, nearest
+from perdure.flows.built import NOT_BUILT, BuiltFlow
+from perdure.flows.calls import Inputs, condition_function, key_function, truth_of
+from perdure.flows.check import DUPLICATE_BRANCH, NODE_ID
 from perdure.flows.options import (
+    APPROVAL,
     CALL_SETTINGS,
-    TASK_SETTINGS,
+    DELAY,
+    FLOW,
+    KIND,
+    LOOP,
+    MAP,
+    NEEDS_TIMEOUT,
+    ROUTE,
+    SIGNAL,
+    TASK,
+    TASK_OPTION,
     AnyTask,
-    ApprovalOptions,
     Function,
-    InputOptions,
-    KindOptions,
-    NodeOptions,
-    RouteOptions,
-    TaskOptions,
-)
-from perdure.flows.settings import (
-    check_options,
-    checked_port,
-    config_told,
-    data,
-    names,
-    on_error,
-    schema,
-    task_settings,
-    text,
-    told_inputs,
-    undo_call,
-    whole,
+    NodeForm,
+    json_value,
+    read_options,
 )
 from perdure.model import check
 from perdure.model.graph import (
-    APPROVE,
     DEFAULT_PORT,
     FAIL,
-    REJECT,
     ApprovalNode,
     Call,
     DefaultAnswer,
     DelayNode,
-    Escalation,
     FlowNode,
     FlowRef,
     LoopNode,
     MapNode,
+    Node,
     RouteNode,
     SignalNode,
     TaskNode,
 )
 from perdure.model.payload import to_json
-from perdure.model.times import Duration
 from perdure.nodes.config import config_faults
 from perdure.nodes.registry import STRUCTURAL, Kinds
 from perdure.tasks.node_type import Kind
 from perdure.tasks.task import Task
+
+CONTAINS_ITSELF = declare(
+    "flow.contains_itself", "a flow cannot be part of itself", "Repeat work with .loop(...)"
+)
+NESTED_TOO_DEEP = declare("flow.nested_too_deep", "flows are nested more than {most} deep")
+EMPTY_PART = declare(
+    "flow.empty_part", "this flow has no nodes", "Use None to hand the value on as it is"
+)
+INLINED_OPTIONS = declare(
+    "flow.inlined_options",
+    "a flow that is not built stands for its nodes, and takes no name or options",
+    "Build it to run it as a child flow",
+)
+INLINED_AFTER = declare(
+    "flow.inlined_after",
+    "`after` must be one node here",
+    "Begin with a task that gathers",
+)
+CHILD_GATHERS = declare(
+    "flow.child_gathers", "a child flow cannot gather", "Put .join(task) before it"
+)
+LAMBDA_NAME = declare(
+    "flow.lambda_name", "a lambda has no name of its own", "Name the node with `name`"
+)
+FUNCTION_NAME = declare(
+    "flow.function_name",
+    "{function} is a plain function",
+    "Decorate it with @task, or name the node with `name`",
+)
+NODE_TYPE_AS_TASK = declare(
+    "flow.node_type_as_task", "{value} is a node type", "Add it with .use(kind, config)"
+)
+EMPTY_FORK = declare(
+    "flow.empty_fork",
+    "a fork needs at least one branch",
+    "Name them: .fork(a=task, b=[task, task])",
+)
+BRANCH_NAME = declare("flow.branch_name", "the name of a branch must be a string (got {name})")
+NOTHING_BEFORE = declare(
+    "flow.nothing_before", "nothing comes before the fork whose output this branch could hand on"
+)
+CHILD_JOINS = declare(
+    "flow.child_joins", "a child flow cannot join", "Join with a task, and then .flow(...)"
+)
+NO_FORK = declare("flow.no_fork", "joins nothing: a .join(...) follows a .fork(...)")
+BRANCH_FORKS = declare("flow.branch_forks", "branch {branch!r} ends in a fork ({fork}) of its own")
+BRANCH_KEY = declare(
+    "flow.branch_key", "the key of a branch must be a string or an integer (got {key})"
+)
+TWO_DEFAULTS = declare("flow.two_defaults", "the branch 'default' and `default` are the same")
+MISSING_BRANCH = declare(
+    "flow.missing_branch", "no branch for the declared key {key!r}, and no `default`"
+)
+UNDECLARED_BRANCH = declare(
+    "flow.undeclared_branch",
+    "branch {key!r} is for no declared key[; did you mean {nearest:or}?]",
+)
+NOT_A_BRANCH = declare(
+    "flow.not_a_branch", "{value} is not a branch", "Give tasks, flows or a list of them"
+)
+NOT_A_PART = declare("flow.not_a_part", "{value} is neither a task nor a flow")
+STRUCTURAL_KIND = declare(
+    "flow.structural_kind",
+    "kind {kind!r} cannot be added with .use()",
+    "It has a method of its own",
+)
+
+UNNAMED = "unnamed"
 
 
 class Step(ABC):
@@ -86,6 +146,147 @@ class Steps:
         self._steps: list[tuple[str, Step]] = []
 
 
+Body = AnyTask | Function | BuiltFlow
+Part = AnyTask | BuiltFlow | Steps
+Branch = Part | Sequence[Part] | None
+"""A task, a built flow (a child), a flow that is not built (its nodes), a list of those; or None
+to go straight on."""
+
+RouteKey = str | int | bool
+Until = AnyTask | Function | str | Mapping[str, Any] | Sequence[Any]
+"""What tells that a loop is done: asks about its output, reads a key of it, or is a condition."""
+AnyKind = Kind | type[Kind] | str
+"""A kind, its class, or the name of one that comes with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Step):
+    """What makes one node: a call of the builder, or a node of a file."""
+
+    form: NodeForm
+    given: Mapping[str, Any]
+    """By the parameters of the form; of a node type also ``kind``."""
+    name: Any = None
+    after: After | None = None
+    gathers: bool | None = None
+    is_start: bool = False
+    """Without ``after`` it is a first node, and does not follow the cursor."""
+    wrong: Collection[str] = ()
+    """Parameters that a file has in the wrong shape, which is noted already."""
+
+    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
+        form, given = self.form, dict(self.given)
+        body = given.get("body")
+        if self.is_start and self.after is None:
+            cursor = Cursor()
+        if form is TASK and isinstance(body, Steps):
+            return self._inlined(assembly, cursor, place, body)
+        if form is FLOW and not isinstance(body, BuiltFlow):
+            assembly.fault_at(place, NOT_BUILT.fault(value=safe_repr(body)))
+            return cursor
+        if form is TASK and isinstance(body, BuiltFlow):
+            form = FLOW
+        if form is KIND:
+            kind = _kind_of(assembly, given.pop("kind"), place)
+            id = self.id(assembly, place, stem=kind.name)
+        else:
+            kind = _UNKNOWN
+            id = self.id(assembly, place)
+        found: list[Fault] = []
+        entry, is_several = assembly.entry(cursor, self.after, found.append)
+        if form is FLOW and self.gathers:
+            found.append(CHILD_GATHERS.fault(("gathers",)))
+        values = read_options(form, given, found, wrong=self.wrong, is_yaml=assembly.is_yaml)
+        if isinstance(body, BuiltFlow):
+            found += (
+                TASK_OPTION.fault((option,), option=option)
+                for option in sorted(CALL_SETTINGS.intersection(given, form.parameters))
+                if given[option] is not None
+            )
+        assembly.faults += (fault.under("nodes", id) for fault in found)
+        inputs = assembly.inputs(id, values)
+        if form is KIND:
+            is_config_lost = any(fault.where[:1] == ("config",) for fault in found)
+            kind = _UNKNOWN if is_config_lost else kind
+            node: Node = _kind_node(assembly, id, kind, values, inputs)
+        else:
+            node = _MAKERS[form](assembly, id, values, inputs)
+        if isinstance(node, TaskNode):
+            gathers = is_several if self.gathers is None else self.gathers
+            node = replace(node, gathers=gathers and not inputs.references)
+            return assembly.add(node, entry, gathers=node.gathers)
+        # A delay hands on what comes before it, and that is one value; inputs are for its time.
+        if is_several and (form is DELAY or not inputs.references):
+            assembly.merge(id)
+        return assembly.add(node, entry)
+
+    def _inlined(self, assembly: Assembly, cursor: Cursor, place: str, steps: Steps) -> Cursor:
+        note = partial(assembly.fault_at, place)
+        if self.name is not None or len(self.given) > 1 or self.gathers is not None:
+            note(INLINED_OPTIONS.fault())
+        entry, is_several = assembly.entry(cursor, self.after, note)
+        if is_several:
+            note(INLINED_AFTER.fault())
+        return inline(steps, assembly, entry, place)
+
+    def id(self, assembly: Assembly, place: str, stem: str = "") -> str:
+        """What the node was given, or else the name of what it calls, or of its type."""
+        signal = self.given.get("signal")
+        if self.name is not None:
+            return _given_id(assembly, self.name, place)
+        if self.form is SIGNAL and isinstance(signal, str) and NODE_ID.fullmatch(signal):
+            return assembly.made_up_id(signal, place)
+        if self.form in (SIGNAL, ROUTE, DELAY):
+            return assembly.made_up_id(self.form.type, place)
+        if self.form is APPROVAL:
+            return assembly.made_up_id("approve", place)
+        if stem:
+            return assembly.made_up_id(stem, place)
+        return _called_id(assembly, self.given["body"], place)
+
+
+def _given_id(assembly: Assembly, name: Any, place: str) -> str:
+    if isinstance(name, str):
+        return assembly.own_id(name, place)
+    assembly.fault_at(place, *check.wrong_type(name, "name", "a string").faults)
+    return assembly.made_up_id(UNNAMED, place)
+
+
+def _called_id(assembly: Assembly, body: Any, place: str) -> str:
+    if isinstance(body, Task | BuiltFlow):
+        return assembly.own_id(body.name, place)
+    if getattr(body, "__name__", None) == "<lambda>":
+        assembly.fault_at(place, LAMBDA_NAME.fault())
+    elif isinstance(body, Steps):
+        assembly.fault_at(place, NOT_BUILT.fault(value=safe_repr(body)))
+    elif callable(body):
+        assembly.fault_at(place, FUNCTION_NAME.fault(function=safe_repr(body)))
+    return assembly.made_up_id(UNNAMED, place)
+
+
+def _kind_of(assembly: Assembly, kind: Any, place: str) -> Kind:
+    try:
+        if not isinstance(kind, str):
+            return Kinds([kind])[kind.name]
+        if kind in STRUCTURAL:
+            raise InvalidInput(STRUCTURAL_KIND.fault(kind=kind))
+        return Kinds()[kind]
+    except InvalidInput as error:
+        assembly.fault_at(place, *error.faults)
+        return _UNKNOWN
+
+
+class _Unknown(Kind):
+    """Stands in for a kind that there is not, while other faults are looked for."""
+
+    name = UNNAMED
+
+    def execute(self, config: Any, ctx: Any) -> None: ...
+
+
+_UNKNOWN = _Unknown()
+
+
 def add_steps(steps: Steps, assembly: Assembly, cursor: Cursor, place: str = "") -> Cursor:
     """Add the nodes of all steps; ``place`` is where they stand in another flow."""
     counts: Counter[str] = Counter()
@@ -99,13 +300,13 @@ def add_steps(steps: Steps, assembly: Assembly, cursor: Cursor, place: str = "")
 def inline(steps: Steps, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
     """Add the nodes of a flow that is a part of another one."""
     if any(each is steps for each in assembly.nesting):
-        assembly.fault(place, "a flow cannot be a part of itself; use .loop(...) to repeat work")
+        assembly.fault_at(place, CONTAINS_ITSELF.fault())
         return cursor
     if len(assembly.nesting) >= NESTING_MAX:
-        assembly.fault(place, f"flows are nested more than {NESTING_MAX} deep")
+        assembly.fault_at(place, NESTED_TOO_DEEP.fault(most=NESTING_MAX))
         return cursor
     if not steps._steps:
-        assembly.fault(place, "this flow has no nodes; use None to go straight on")
+        assembly.fault_at(place, EMPTY_PART.fault())
     assembly.nesting.append(steps)
     try:
         return add_steps(steps, assembly, cursor, place)
@@ -113,182 +314,181 @@ def inline(steps: Steps, assembly: Assembly, cursor: Cursor, place: str) -> Curs
         assembly.nesting.pop()
 
 
-Body = AnyTask | Function | BuiltFlow
+# One function per type: from options that are read to the node.
+
+_Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What all nodes may be given."""
-
-    name: str | None
-    after: After | None
-
-
-@dataclass(frozen=True, slots=True)
-class ThenStep(Step):
-    """A task, a child flow, or the nodes of a flow that is not built."""
-
-    body: Body | Steps
-    named: Named
-    gathers: bool | None
-    options: Mapping[str, Any]
-    """As ``TaskOptions`` has them."""
-    is_start: bool = False
-    """Without ``after`` it is a first node, and does not follow the cursor."""
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        if self.is_start and self.named.after is None:
-            cursor = Cursor()
-        if isinstance(self.body, Steps):
-            return self._inlined(assembly, cursor, place, self.body)
-        id = id_of(assembly, self.named.name, self.body, place)
-        label = assembly.label(id)
-        entry, is_several = assembly.entry(cursor, self.named.after, label)
-        if isinstance(self.body, BuiltFlow):
-            if self.gathers:
-                assembly.fault(label, "a child flow cannot gather; .join(task) before it can")
-            inputs = told_inputs(assembly, id, self.options)
-            if is_several and not inputs.references:
-                assembly.merge(id)
-            return assembly.add(child_node(assembly, id, self.body, self.options, inputs), entry)
-        gathers = is_several if self.gathers is None else self.gathers
-        node = task_node(assembly, id, self.body, self.options, gathers)
-        return assembly.add(node, entry, gathers=node.gathers)
-
-    def _inlined(self, assembly: Assembly, cursor: Cursor, place: str, steps: Steps) -> Cursor:
-        if self.named.name is not None or self.options or self.gathers is not None:
-            assembly.fault(
-                place,
-                "a flow that is not built gives its nodes, and takes no name or options; build it "
-                "to have it as a child flow",
-            )
-        entry, is_several = assembly.entry(cursor, self.named.after, place)
-        if is_several:
-            assembly.fault(place, "after=... must be one node here; begin with a task that gathers")
-        return inline(steps, assembly, entry, place)
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStep(Step):
-    flow: BuiltFlow
-    named: Named
-    options: Mapping[str, Any]
-    """As ``InputOptions`` has them, with ``on_error`` and ``undo``."""
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        flow: Any = self.flow
-        if isinstance(flow, BuiltFlow):
-            return ThenStep(flow, self.named, None, self.options).add(assembly, cursor, place)
-        assembly.fault(place, f"{flow!r} is no flow that was built: .build()")
-        return cursor
-
-
-# What several steps need
-
-
-def id_of(assembly: Assembly, name: str | None, body: Any, place: str) -> str:
-    """The id of a node: what it was given, or the name of what it calls."""
-    if name is not None:
-        return given_id(assembly, name, place)
-    if isinstance(body, Task | BuiltFlow):
-        return assembly.own_id(body.name, place)
-    id = assembly.made_up_id("unnamed", place)
-    if getattr(body, "__name__", None) == "<lambda>":
-        assembly.fault(place, "a lambda has no name of its own; give the node one: name=...")
-    elif isinstance(body, Steps):
-        assembly.fault(place, "a flow is called once it is built: .build()")
-    elif callable(body):
-        assembly.fault(
-            place, f"{body!r} is a plain function; decorate it with @task, or give name=..."
-        )
-    return id
-
-
-def id_or(assembly: Assembly, name: str | None, stem: str, place: str) -> str:
-    return assembly.made_up_id(stem, place) if name is None else given_id(assembly, name, place)
-
-
-def given_id(assembly: Assembly, name: Any, place: str) -> str:
-    if isinstance(name, str):
-        return assembly.own_id(name, place)
-    assembly.fault(place, f"name={name!r} must be a text")
-    return assembly.made_up_id("unnamed", place)
-
-
-def one_entry(
-    assembly: Assembly, id: str, cursor: Cursor, after: After | None, inputs: Inputs | None = None
-) -> Cursor:
-    """Where a node is attached that takes one value, or what its inputs name."""
-    entry, is_several = assembly.entry(cursor, after, assembly.label(id))
-    if is_several and not (inputs and inputs.references):
-        assembly.merge(id)
-    return entry
-
-
-def task_node(
-    assembly: Assembly, id: str, body: Any, options: Mapping[str, Any], gathers: bool
-) -> TaskNode:
-    label = assembly.label(id)
-    check_options(assembly, label, options, TaskOptions)
+def _task_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> TaskNode:
+    body, config = values["body"], values["config"]
     if isinstance(body, Kind) or (isinstance(body, type) and issubclass(body, Kind)):
-        assembly.fault(label, f"{body!r} is a kind; add it with .use(kind, config)")
-        body = _nothing
-    inputs = told_inputs(assembly, id, options)
-    config = config_told(assembly, label, options.get("config"))
+        assembly.fault(NODE_TYPE_AS_TASK, ("nodes", id, "body"), value=safe_repr(body))
+        body = anything
     arguments = inputs.names if config is None else list(config)
     is_called_by_name = config is not None or bool(inputs.references)
-    return TaskNode(
+    where = ("nodes", id, "body")
+    call = assembly.call(body, id, values, where, arguments if is_called_by_name else None)
+    return TaskNode(id=id, call=call, config=config, **_task_fields(assembly, id, values))
+
+
+def _kind_node(
+    assembly: Assembly, id: str, kind: Kind, values: _Values, inputs: Inputs
+) -> TaskNode:
+    config = values["config"] or {}
+    faults = config_faults(kind, config) if kind is not _UNKNOWN else []
+    assembly.faults += (fault.under("nodes", id, "config") for fault in faults)
+    fields = _task_fields(assembly, id, values)
+    if faults or kind is _UNKNOWN:
+        assembly.unread(id, inputs.names)
+    else:
+        fields["ports"] = (*kind.ports_of(config), *fields["ports"])
+        paths = kind.reads_of(config)
+        everything = set(inputs.names) if () in paths else set()
+        assembly.reads(id, everything | {path[0] for path in paths if path})
+    call = assembly.call(kind, id, values, ("nodes", id))
+    return TaskNode(id=id, call=call, kind=kind.name, config=config, **fields)
+
+
+def _task_fields(assembly: Assembly, id: str, values: _Values) -> dict[str, Any]:
+    """The fields that tasks and node types share."""
+    plain = ("on_error", "on_missing", "ports", "on_timeout", "input_schema", "output_schema")
+    fields = {name: values[name] for name in (*plain, "check")}
+    return {**fields, "undo": _undo(assembly, id, values)}
+
+
+def _undo(assembly: Assembly, id: str, values: _Values) -> Call | None:
+    if values["undo"] is None:
+        return None
+    return assembly.call(values["undo"], f"{id}.undo", {}, ("nodes", id, "undo"))
+
+
+def _body(assembly: Assembly, id: str, values: _Values) -> Call | FlowRef:
+    """What a map or a loop calls."""
+    body = values["body"]
+    if isinstance(body, BuiltFlow):
+        return assembly.child(body)
+    return assembly.call(body, id, values, ("nodes", id, "body"))
+
+
+def _map_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> MapNode:
+    return MapNode(
         id=id,
-        call=assembly.call(body, id, options, label, arguments if is_called_by_name else None),
-        gathers=gathers and not inputs.references,
-        on_error=on_error(assembly, label, options),
-        undo=undo_call(assembly, id, options),
-        config=config,
+        body=_body(assembly, id, values),
+        over=values["over"],
+        concurrency=values["concurrency"],
+        on_error=values["on_error"],
+        undo=_undo(assembly, id, values),
         on_missing=inputs.on_missing,
-        **task_settings(assembly, label, options),
     )
 
 
-def child_node(
-    assembly: Assembly, id: str, flow: BuiltFlow, options: Mapping[str, Any], inputs: Inputs
-) -> FlowNode:
-    label = assembly.label(id)
-    for option in sorted(TASK_SETTINGS.intersection(options)):
-        assembly.fault(label, f"{option}= is for tasks; a child flow has its own nodes")
-    rest = {name: value for name, value in options.items() if name not in TASK_SETTINGS}
-    body = body_of(assembly, id, flow, rest)
-    assert isinstance(body, FlowRef)
+def _loop_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> LoopNode:
+    until, where = values["until"], ("nodes", id, "until")
+    is_data = isinstance(until, str | Mapping | list | tuple)
+    if is_data:
+        until = assembly.attempt(where, lambda: json_value(until, "until"), None)
+    ask, name = until, f"{id}.until"
+    # What it is made from is part of its name: so a worker that has two versions of a flow has the
+    # function of each.
+    if isinstance(until, str):
+        ask, name = key_function(until), f"{name}:{until}"
+    elif isinstance(until, dict | list):
+        digest = hashlib.sha256(to_json(until, "until", is_input=True)).hexdigest()[:8]
+        is_sound = not condition_faults(until)  # else that is for the check of the definition
+        ask, name = condition_function(until if is_sound else []), f"{name}:{digest}"
+    elif is_data:
+        ask = anything  # it could not be stored
+    if callable(ask) and not isinstance(ask, Task):
+        ask = truth_of(ask)
+    return LoopNode(
+        id=id,
+        body=_body(assembly, id, values),
+        check=assembly.call(ask, name, {}, where),
+        until=until if is_data else None,
+        iterations_max=values["max_iterations"],
+        on_max=values["on_max"],
+        on_error=values["on_error"],
+        undo=_undo(assembly, id, values),
+        on_missing=inputs.on_missing,
+    )
+
+
+def _delay_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> DelayNode:
+    return DelayNode(
+        id=id, delay_ms=values["delay"], until=values["until"], on_missing=inputs.on_missing
+    )
+
+
+def _signal_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> SignalNode:
+    timeout_ms, on_timeout = values["timeout"], values["on_timeout"]
+    if timeout_ms is None and on_timeout != FAIL:
+        assembly.fault(NEEDS_TIMEOUT, ("nodes", id, "on_timeout"), timeout="timeout")
+    return SignalNode(
+        id=id,
+        signal=values["signal"],
+        timeout_ms=timeout_ms,
+        on_timeout=on_timeout,
+        where=values["where"],
+        on_missing=inputs.on_missing,
+    )
+
+
+def _approval_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> ApprovalNode:
+    deadline_ms, on_timeout, notify = (
+        values[each] for each in ("deadline", "on_timeout", "notify")
+    )
+    if deadline_ms is None and on_timeout != FAIL:
+        assembly.fault(NEEDS_TIMEOUT, ("nodes", id, "on_timeout"), timeout="deadline")
+    if notify is not None:
+        notify = assembly.call(notify, f"{id}.notify", {}, ("nodes", id, "notify"))
+    is_answer = isinstance(on_timeout, DefaultAnswer)
+    return ApprovalNode(
+        id=id,
+        title=values["title"],
+        message=values["message"],
+        form=values["form"],
+        shows=values["show"],
+        data=values["data"],
+        deciders=values["deciders"],
+        quorum=values["policy"],
+        answers=values["answers"],
+        timeout_ms=deadline_ms,
+        on_timeout=FAIL if is_answer else on_timeout,
+        default_answer=on_timeout if is_answer else None,
+        on_reject=values["on_reject"],
+        reminders_ms=values["reminders"],
+        escalations=values["escalate"],
+        notify=notify,
+        on_missing=inputs.on_missing,
+    )
+
+
+def _flow_node(assembly: Assembly, id: str, values: _Values, inputs: Inputs) -> FlowNode:
     return FlowNode(
         id=id,
-        body=body,
-        on_error=on_error(assembly, label, options),
-        undo=undo_call(assembly, id, options),
+        body=assembly.child(values["body"]),
+        on_error=values["on_error"],
+        undo=_undo(assembly, id, values),
         on_missing=inputs.on_missing,
     )
 
 
-def body_of(assembly: Assembly, id: str, body: Any, options: Mapping[str, Any]) -> Call | FlowRef:
-    """What a map, a loop or a child calls."""
-    label = assembly.label(id)
-    check_options(assembly, label, options, NodeOptions)
-    if not isinstance(body, BuiltFlow):
-        return assembly.call(body, id, options, label)
-    for option in sorted(CALL_SETTINGS.intersection(options)):
-        if options[option] is not None:
-            assembly.fault(label, f"{option}= is for tasks; a child flow has its own settings")
-    return assembly.child(body)
+_MAKERS: Mapping[NodeForm, Callable[[Assembly, str, _Values, Inputs], Node]] = {
+    TASK: _task_node,
+    MAP: _map_node,
+    LOOP: _loop_node,
+    DELAY: _delay_node,
+    SIGNAL: _signal_node,
+    APPROVAL: _approval_node,
+    FLOW: _flow_node,
+}
 
 
-def _nothing(**arguments: Any) -> None:
+def anything(*args: Any, **kwargs: Any) -> None:
     """Stands in for what cannot be called."""
 
 
-Part = AnyTask | BuiltFlow | Steps
-Branch = Part | Sequence[Part] | None
-"""A task, a built flow (a child), a flow that is not built (its nodes), a list of those; or None
-to go straight on."""
-
-RouteKey = str | int | bool
+# Forks and routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,132 +496,141 @@ class ForkStep(Step):
     branches: Mapping[Any, Branch]
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        entry, _ = assembly.entry(cursor, None, place)
+        entry, _ = assembly.entry(cursor, None, partial(assembly.fault_at, place))
         if not self.branches:
-            assembly.fault(place, "a fork needs at least one branch: .fork(a=task, b=[task, task])")
+            assembly.fault_at(place, EMPTY_FORK.fault())
         ends: dict[str, Cursor] = {}
         for name in sorted(self.branches, key=str):
             where = f"{place}, branch {name!r}"
             branch = self.branches[name]
             if not isinstance(name, str) or not name:
-                assembly.fault(where, "the name of a branch must be a text")
+                assembly.fault_at(where, BRANCH_NAME.fault(name=safe_repr(name)))
             elif branch is None and not entry.ends:
-                assembly.fault(where, "nothing comes before the fork whose output it could hand on")
+                assembly.fault_at(where, NOTHING_BEFORE.fault())
             else:
-                ends[name] = add_branch(assembly, entry, branch, where)
+                ends[name] = _add_branch(assembly, entry, branch, where)
         every = tuple(end for each in ends.values() for end in each.ends)
         return Cursor(ends=every, branches=ends, fork=place)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinStep(Step):
-    body: AnyTask | Function | BuiltFlow
-    name: str | None
-    options: TaskOptions
+    draft: Draft
+    """Of a task."""
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_of(assembly, self.name, self.body, place)
-        label = assembly.label(id)
-        if isinstance(self.body, BuiltFlow):
-            assembly.fault(label, "a child flow cannot join; join with a task, and then .flow(...)")
+        faults: list[Fault] = []
+        if isinstance(self.draft.given["body"], BuiltFlow):
+            assembly.fault_at(place, CHILD_JOINS.fault())
+            return Cursor(ends=cursor.ends)
         if not cursor.branches:
-            assembly.fault(label, "it joins nothing: a .join(...) follows a .fork(...)")
+            faults.append(NO_FORK.fault())
         for name, branch in cursor.branches.items():
             if branch.fork:
-                assembly.fault(label, f"branch {name!r} ends in a fork ({branch.fork}) of its own")
+                faults.append(BRANCH_FORKS.fault(branch=name, fork=branch.fork))
         ends = tuple(
             End(end.source, end.port, name)
             for name, branch in cursor.branches.items()
             for end in branch.ends
         )
-        node = task_node(assembly, id, self.body, self.options, gathers=bool(ends))
-        return assembly.add(node, Cursor(ends=ends), gathers=node.gathers)
+        draft = dataclasses.replace(self.draft, gathers=bool(ends))
+        joined = draft.add(assembly, Cursor(ends=ends), place)
+        for end in joined.ends:
+            assembly.faults += (fault.under("nodes", end.source) for fault in faults)
+        return joined
 
 
 @dataclass(frozen=True, slots=True)
 class RouteStep(Step):
-    key: AnyTask | Function | str
-    branches: Mapping[Any, Branch]
-    default: Branch
-    named: Named
-    keys: Sequence[RouteKey] | None
-    options: RouteOptions
+    draft: Draft
+    branches: Any
+    default: Branch = None
+    keys: Sequence[RouteKey] | None = None
 
     def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_or(assembly, self.named.name, "route", place)
-        label = assembly.label(id)
-        branches = self._by_port(assembly, label)
-        self._check_keys(assembly, label, branches)
-        check_options(assembly, label, self.options, RouteOptions)
+        id = self.draft.id(assembly, place)
+        faults: list[Fault] = []
+        branches = self._by_port(faults)
+        self._check_keys(branches, faults)
+        values = read_options(
+            ROUTE,
+            self.draft.given,
+            faults,
+            wrong=self.draft.wrong,
+            is_yaml=assembly.is_yaml,
+        )
+        entry, is_several = assembly.entry(cursor, self.draft.after, faults.append)
+        assembly.faults += (fault.under("nodes", id) for fault in faults)
+        key, name = values["key"], id
+        if isinstance(key, str):
+            # So a worker that has two versions of a flow has the function of each.
+            key, name = key_function(key), f"{id}:{key}"
         node = RouteNode(
             id=id,
-            call=self._call(assembly, id, label),
+            call=assembly.call(key, name, values, ("nodes", id, "key")),
             ports=tuple(branches),
-            on_error=on_error(assembly, label, self.options),
-            key=self.key if isinstance(self.key, str) else "",
+            on_error=values["on_error"],
+            key=values["key"] if isinstance(values["key"], str) else "",
         )
-        assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
+        if is_several:
+            assembly.merge(id)
+        assembly.add(node, entry)
         ends: list[End] = []
         fork = ""
         for port, branch in branches.items():
             entry = Cursor(ends=(End(id, port),))
-            after = add_branch(assembly, entry, branch, f"{place}, branch {port!r}")
+            after = _add_branch(assembly, entry, branch, f"{place}, branch {port!r}")
             ends.extend(after.ends)
             fork = fork or after.fork
         return Cursor(ends=tuple(ends), fork=fork)
 
-    def _by_port(self, assembly: Assembly, label: str) -> dict[str, Branch]:
-        """The branches by their ports, in an order that is not that of their telling."""
+    def _by_port(self, faults: list[Fault]) -> dict[str, Branch]:
+        """The branches by their ports, in an order that is not that in which they were given."""
         found: dict[str, Branch] = {}
-        told: Any = self.branches
-        if not isinstance(told, Mapping):
-            assembly.fault(label, f"branches={told!r} must be an object: {{key: branch}}")
+        if not isinstance(self.branches, Mapping):
+            expected = "an object: {key: branch}"
+            faults += check.wrong_type(self.branches, "branches", expected).faults
             return found
-        for key, branch in told.items():
-            port = port_of(key)
+        for key, branch in self.branches.items():
+            port = _port_of(key)
             if port is None:
-                assembly.fault(label, f"the key {key!r} of a branch must be a text or whole number")
+                faults.append(BRANCH_KEY.fault(("branches",), key=safe_repr(key)))
             elif port in found:
-                assembly.fault(label, f"two branches have the key {port!r}")
+                faults.append(DUPLICATE_BRANCH.fault(("branches",), key=port))
             else:
                 found[port] = branch
         if self.default is not None:
             if DEFAULT_PORT in found:
-                assembly.fault(label, f"the branch {DEFAULT_PORT!r} and default= are the same")
+                faults.append(TWO_DEFAULTS.fault(("default",)))
             found[DEFAULT_PORT] = self.default
         return {port: found[port] for port in sorted(found, key=lambda p: (p == DEFAULT_PORT, p))}
 
-    def _check_keys(self, assembly: Assembly, label: str, branches: Mapping[str, Branch]) -> None:
+    def _check_keys(self, branches: Mapping[str, Branch], faults: list[Fault]) -> None:
         if self.keys is None:
             return
-        keys = assembly.attempt(label, lambda: check.listed(self.keys, "keys", "keys"), None)
-        if keys is None:
+        try:
+            keys = check.listed(self.keys, "keys", "keys")
+        except InvalidInput as error:
+            faults += error.faults
             return
-        declared = {port_of(key) for key in keys}
+        declared = {_port_of(key) for key in keys}
         for port in sorted(str(port) for port in declared.difference(branches)):
             if DEFAULT_PORT not in branches:
-                assembly.fault(label, f"no branch for the declared key {port!r}, and no default=")
+                faults.append(MISSING_BRANCH.fault(("branches",), key=port))
         for port in branches:
             if port not in declared and port != DEFAULT_PORT:
-                near = nearest(port, [str(each) for each in declared])
-                assembly.fault(label, f"branch {port!r} is for no declared key{near}")
-
-    def _call(self, assembly: Assembly, id: str, label: str) -> Call:
-        key, name = self.key, id
-        if isinstance(key, str):
-            # So a worker that has two versions of a flow has the function of each.
-            key, name = key_function(key), f"{id}:{key}"
-        return assembly.call(key, name, self.options, f"{label}, key")
+                nearest = near(port, [str(each) for each in declared])
+                faults.append(UNDECLARED_BRANCH.fault(("branches",), key=port, nearest=nearest))
 
 
-def port_of(key: Any) -> str | None:
+def _port_of(key: Any) -> str | None:
     """The port that a key leads to, as the engine reads what a key function returns."""
     if isinstance(key, bool):
         return str(key).lower()
     return str(key) if isinstance(key, str | int) else None
 
 
-def add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> Cursor:
+def _add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> Cursor:
     """Add the nodes of a branch behind ``cursor``; where it ends."""
     if branch is None:
         return cursor
@@ -430,7 +639,7 @@ def add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> C
     if not isinstance(branch, Sequence):
         return _add_part(assembly, cursor, branch, place)
     if isinstance(branch, str) or not branch:
-        assembly.fault(place, f"{branch!r} is no branch: give tasks, flows or a list of them")
+        assembly.fault_at(place, NOT_A_BRANCH.fault(value=safe_repr(branch)))
     else:
         for number, part in enumerate(branch, 1):
             cursor = _add_part(assembly, cursor, part, f"{place}, item {number}")
@@ -439,373 +648,6 @@ def add_branch(assembly: Assembly, cursor: Cursor, branch: Any, place: str) -> C
 
 def _add_part(assembly: Assembly, cursor: Cursor, part: Any, place: str) -> Cursor:
     if not isinstance(part, Steps | BuiltFlow) and not callable(part):
-        assembly.fault(place, f"{part!r} is neither a task nor a flow")
+        assembly.fault_at(place, NOT_A_PART.fault(value=safe_repr(part)))
         return cursor
-    return ThenStep(part, Named(None, None), None, {}).add(assembly, cursor, place)
-
-
-Until = AnyTask | Function | str | Mapping[str, Any] | Sequence[Any]
-"""What tells that a loop is done: asks about its output, reads a key of it, or is a condition."""
-
-
-@dataclass(frozen=True, slots=True)
-class MapStep(Step):
-    body: Body
-    named: Named
-    over: str | None
-    concurrency: int | None
-    options: NodeOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_of(assembly, self.named.name, self.body, place)
-        label = assembly.label(id)
-        if self.over is not None:
-            assembly.attempt(label, lambda: check.name(self.over, "over"), "")
-        inputs = told_inputs(assembly, id, self.options)
-        node = MapNode(
-            id=id,
-            body=body_of(assembly, id, self.body, self.options),
-            over=self.over,
-            concurrency=whole(assembly, label, "concurrency", self.concurrency),
-            on_error=on_error(assembly, label, self.options),
-            undo=undo_call(assembly, id, self.options),
-            on_missing=inputs.on_missing,
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after, inputs))
-
-
-@dataclass(frozen=True, slots=True)
-class LoopStep(Step):
-    body: Body
-    named: Named
-    until: Until
-    max_iterations: int | None
-    on_max: str
-    options: NodeOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_of(assembly, self.named.name, self.body, place)
-        label = assembly.label(id)
-        most = whole(assembly, label, "max_iterations", self.max_iterations)
-        if most is None:
-            assembly.fault(label, "max_iterations=None must be a whole number: no loop is endless")
-        inputs = told_inputs(assembly, id, self.options)
-        until: Any = self.until
-        is_data = isinstance(until, str | Mapping | list | tuple)
-        if is_data:
-            until = data(assembly, label, "until", until)
-        node = LoopNode(
-            id=id,
-            body=body_of(assembly, id, self.body, self.options),
-            check=_check(assembly, id, until),
-            until=until if is_data else None,
-            iterations_max=1 if most is None else most,
-            on_max=checked_port(assembly, label, "on_max", self.on_max),
-            on_error=on_error(assembly, label, self.options),
-            undo=undo_call(assembly, id, self.options),
-            on_missing=inputs.on_missing,
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after, inputs))
-
-
-def _check(assembly: Assembly, id: str, until: Any) -> Call:
-    """What is asked about each output. What it is made from is part of its name.
-
-    So a worker that has two versions of a flow has the function of each.
-    """
-    name = f"{id}.until"
-    if isinstance(until, str):
-        until, name = key_function(until), f"{name}:{until}"
-    elif isinstance(until, dict | list):
-        is_sound = not condition_faults(until)  # else that is for the check of the graph to say
-        until, name = condition_function(until if is_sound else []), f"{name}:{_digest(until)}"
-    if callable(until) and not isinstance(until, Task):
-        until = truth_of(until)
-    return assembly.call(until, name, {}, f"{assembly.label(id)}, until=")
-
-
-def _digest(condition: Any) -> str:
-    return hashlib.sha256(to_json(condition, "until", is_input=True)).hexdigest()[:8]
-
-
-@dataclass(frozen=True, slots=True)
-class DelayStep(Step):
-    delay: Duration | None
-    until: str | datetime | None
-    named: Named
-    options: InputOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_or(assembly, self.named.name, "delay", place)
-        label = assembly.label(id)
-        check_options(assembly, label, self.options, InputOptions)
-        inputs = told_inputs(assembly, id, self.options)
-        if (self.delay is None) is (self.until is None):
-            assembly.fault(label, "give either how long to wait, or until=... when")
-        node = DelayNode(
-            id=id,
-            delay_ms=assembly.attempt(label, self._delay_ms, 0),
-            until=assembly.attempt(label, lambda: _time(self.until), ""),
-            on_missing=inputs.on_missing,
-        )
-        # It hands on what comes before it, and that is one value; inputs are for its time alone.
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after))
-
-    def _delay_ms(self) -> int:
-        if self.delay is None:
-            return 0
-        return check.span(self.delay, "delay") // timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class SignalStep(Step):
-    signal: str
-    named: Named
-    timeout: Duration | None
-    on_timeout: str
-    where: Any
-    options: InputOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        signal: Any = self.signal
-        is_usable = isinstance(signal, str) and NODE_ID.fullmatch(signal)
-        id = id_or(assembly, self.named.name, signal if is_usable else "signal", place)
-        label = assembly.label(id)
-        check_options(assembly, label, self.options, InputOptions)
-        inputs = told_inputs(assembly, id, self.options)
-        node = SignalNode(
-            id=id,
-            signal=assembly.attempt(label, lambda: check.name(signal, "signal"), ""),
-            timeout_ms=self._timeout_ms(assembly, label),
-            on_timeout=checked_port(assembly, label, "on_timeout", self.on_timeout),
-            where=data(assembly, label, "where", self.where),
-            on_missing=inputs.on_missing,
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after, inputs))
-
-    def _timeout_ms(self, assembly: Assembly, label: str) -> int | None:
-        timeout = self.timeout
-        if timeout is not None:
-            return assembly.attempt(label, lambda: check.milliseconds(timeout, "timeout"), None)
-        if self.on_timeout != FAIL:
-            assembly.fault(label, f"on_timeout={self.on_timeout!r} needs a timeout=...")
-        return None
-
-
-def _time(until: Any) -> str:
-    """A template, or a time as text."""
-    if until is None:
-        return ""
-    if isinstance(until, str) and "{{" in until:
-        return until
-    try:
-        moment = datetime.fromisoformat(until) if isinstance(until, str) else until
-    except ValueError as error:
-        expected = "a time such as 2030-01-31T08:00:00+00:00, or a template"
-        raise check.wrong_type(until, "until", expected) from error
-    return check.moment(moment, "until").isoformat()
-
-
-_POLICIES = {"any": 1, "all": 0}
-_ANSWER_FIELDS = ("decision", "data")
-
-
-@dataclass(frozen=True, slots=True)
-class ApproveStep(Step):
-    title: str
-    named: Named
-    options: ApprovalOptions
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        id = id_or(assembly, self.named.name, "approve", place)
-        label = assembly.label(id)
-        options: Mapping[str, Any] = self.options
-        check_options(assembly, label, options, ApprovalOptions)
-        inputs = told_inputs(assembly, id, options)
-        deciders = names(assembly, label, "deciders", options.get("deciders", ()))
-        answers, show = options.get("answers"), options.get("show")
-        node = ApprovalNode(
-            id=id,
-            title=text(assembly, label, "title", self.title),
-            message=text(assembly, label, "message", options.get("message", "")),
-            form=schema(assembly, label, "form", options.get("form")),
-            shows=None if show is None else names(assembly, label, "show", show),
-            data=data(assembly, label, "data", options.get("data")),
-            deciders=deciders,
-            quorum=assembly.attempt(label, lambda: _quorum(options.get("policy", "any")), 1),
-            answers=(APPROVE, REJECT)
-            if answers is None
-            else names(assembly, label, "answers", answers),
-            on_reject=checked_port(assembly, label, "on_reject", options.get("on_reject", FAIL)),
-            notify=self._notify(assembly, id, label),
-            on_missing=inputs.on_missing,
-            **_times(assembly, label, options),
-        )
-        return assembly.add(node, one_entry(assembly, id, cursor, self.named.after, inputs))
-
-    def _notify(self, assembly: Assembly, id: str, label: str) -> Call | None:
-        notify = self.options.get("notify")
-        if notify is None:
-            return None
-        return assembly.call(notify, f"{id}.notify", {}, f"{label}, notify=")
-
-
-def _times(assembly: Assembly, label: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an approval that say what happens when."""
-    deadline, on_timeout = options.get("deadline"), options.get("on_timeout", FAIL)
-    timeout_ms = None
-    if deadline is not None:
-        timeout_ms = assembly.attempt(label, lambda: check.milliseconds(deadline, "deadline"), None)
-    elif on_timeout != FAIL:
-        assembly.fault(label, f"on_timeout={on_timeout!r} needs a deadline=...")
-    default = None
-    if isinstance(on_timeout, Mapping):
-        default = assembly.attempt(label, lambda: _default_answer(on_timeout), None)
-        on_timeout = FAIL
-    reminders: tuple[int, ...] = ()
-    reminders = assembly.attempt(label, lambda: _reminders(options.get("reminders")), reminders)
-    escalations: tuple[Escalation, ...] = ()
-    escalations = assembly.attempt(
-        label, lambda: _escalations(options.get("escalate")), escalations
-    )
-    return {
-        "timeout_ms": timeout_ms,
-        "on_timeout": checked_port(assembly, label, "on_timeout", on_timeout),
-        "default_answer": default,
-        "reminders_ms": reminders,
-        "escalations": escalations,
-    }
-
-
-def _quorum(policy: Any) -> int:
-    """How many must agree; 0: all."""
-    if isinstance(policy, Mapping) and list(policy) == ["at_least"]:
-        policy = policy["at_least"]
-    if isinstance(policy, str) and policy in _POLICIES:
-        return _POLICIES[policy]
-    if isinstance(policy, bool) or not isinstance(policy, int) or policy < 1:
-        expected = '"any", "all" or how many must agree: {"at_least": 2}'
-        raise check.wrong_type(policy, "policy", expected)
-    return policy
-
-
-def _default_answer(told: Mapping[str, Any]) -> DefaultAnswer:
-    for field in told:
-        check.known(str(field), "field", _ANSWER_FIELDS, "on_timeout")
-    return DefaultAnswer(
-        decision=check.name(told.get("decision"), "on_timeout.decision"),
-        data=plain(told.get("data"), "data of on_timeout"),
-    )
-
-
-def _reminders(told: Any) -> tuple[int, ...]:
-    if told is None:
-        return ()
-    listed = check.listed(told, "reminders", "durations")
-    return tuple(sorted(check.milliseconds(each, "reminders") for each in listed))
-
-
-def _escalations(told: Any) -> tuple[Escalation, ...]:
-    if told is None:
-        return ()
-    pairs = (
-        list(told.items()) if isinstance(told, Mapping) else check.listed(told, "escalate", "pairs")
-    )
-    found: list[Escalation] = []
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            expected = 'pairs of when and to whom: {"1d": ["cfo"]}'
-            raise check.wrong_type(pair, "escalate", expected)
-        after, deciders = pair
-        listed = check.listed(deciders, "escalate", "names or roles")
-        found.append(
-            Escalation(
-                after_ms=check.milliseconds(after, "escalate"),
-                deciders=tuple(check.name(each, "escalate") for each in listed),
-            )
-        )
-    return tuple(sorted(found, key=lambda each: each.after_ms))
-
-
-AnyKind = Kind | type[Kind] | str
-"""A kind, its class, or the name of one that comes with it."""
-
-STRUCTURAL_KIND = declare(
-    "flow.structural_kind",
-    "kind {kind!r} cannot be added with .use()",
-    "It has a method of its own",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class UseStep(Step):
-    kind: AnyKind
-    config: Any
-    named: Named
-    gathers: bool | None
-    options: KindOptions
-    is_start: bool = False
-    """Without ``after`` it is a first node, and does not follow the cursor."""
-
-    def add(self, assembly: Assembly, cursor: Cursor, place: str) -> Cursor:
-        if self.is_start and self.named.after is None:
-            cursor = Cursor()
-        kind = assembly.attempt(place, self._kind, None)
-        name = kind.name if kind is not None else "unnamed"
-        id = id_or(assembly, self.named.name, name, place)
-        entry, is_several = assembly.entry(cursor, self.named.after, assembly.label(id))
-        gathers = is_several if self.gathers is None else self.gathers
-        node = self._node(assembly, id, kind or _UNKNOWN, gathers)
-        return assembly.add(node, entry, gathers=node.gathers)
-
-    def _kind(self) -> Kind:
-        if isinstance(self.kind, str):
-            if self.kind in STRUCTURAL:
-                raise InvalidInput(STRUCTURAL_KIND.fault(kind=self.kind))
-            return Kinds()[self.kind]
-        return Kinds([self.kind])[self.kind.name]
-
-    def _node(self, assembly: Assembly, id: str, kind: Kind, gathers: bool) -> TaskNode:
-        label = assembly.label(id)
-        check_options(assembly, label, self.options, KindOptions)
-        inputs = told_inputs(assembly, id, self.options)
-        config = config_told(assembly, label, self.config) or {}
-        faults = [] if kind is _UNKNOWN else config_faults(kind, config)
-        for fault in faults:
-            place = f" {path_text(fault.where)!r}" if fault.where else ""
-            text = f"config{place}: {render(fault)}"
-            assembly.fault(label, FaultText(text, fault.under("config")))
-        settings = task_settings(assembly, label, self.options)
-        if faults:
-            assembly.unread(id, inputs.names)
-        else:
-            settings["ports"] = (*kind.ports_of(config), *settings["ports"])
-            assembly.reads(id, _read(kind, config, inputs))
-        return TaskNode(
-            id=id,
-            call=assembly.call(kind, id, self.options, label),
-            gathers=gathers and not inputs.references,
-            on_error=on_error(assembly, label, self.options),
-            undo=undo_call(assembly, id, self.options),
-            kind=kind.name,
-            config=config,
-            on_missing=inputs.on_missing,
-            **settings,
-        )
-
-
-def _read(kind: Kind, config: Any, inputs: Inputs) -> set[str]:
-    paths = kind.reads_of(config)
-    everything = set(inputs.names) if () in paths else set()
-    return everything | {path[0] for path in paths if path}
-
-
-class _Unknown(Kind):
-    """Stands in for a kind that there is not, while other faults are looked for."""
-
-    name = "unknown"
-
-    def execute(self, config: Any, ctx: Any) -> None: ...
-
-
-_UNKNOWN = _Unknown()
+    return Draft(TASK, {"body": part}).add(assembly, cursor, place)

@@ -30,7 +30,7 @@ from perdure.model.job import ALL_NAMESPACES
 from perdure.model.run import ENDED, RunStatus
 
 if TYPE_CHECKING:
-    from perdure.flows.yaml.library import Library
+    from perdure.flows.yaml.sources import Library
     from perdure.flows.yaml.validate import Expectations
     from perdure.model.worker import WorkerState
     from perdure.render.diagram import Diagram
@@ -271,12 +271,12 @@ def _validate(
         click.echo(json_text([view.report_fields(each) for each in reports]))
     else:
         view.print_reports(make_console(), reports)
-    return ExitCode.REFUSED if any(report.errors for report in reports) else ExitCode.OK
+    return ExitCode.REFUSED if any(report.faults for report in reports) else ExitCode.OK
 
 
 def _library_of(app: str | None) -> Callable[[], Library]:
     """What makes the library of a file: without code to look at, each makes up its own."""
-    from perdure.flows.yaml.library import Library
+    from perdure.flows.yaml.sources import Library
 
     if app is None:
         return partial(Library, is_open=True)

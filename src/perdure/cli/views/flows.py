@@ -12,8 +12,9 @@ from rich.text import Text
 
 from perdure.cli.views.console import Column, print_pairs, print_table
 from perdure.client.checking import StrandedVersion
+from perdure.diagnostics import Fault, Source
+from perdure.errors import flow_message, node_of
 from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.parse import FlowFault
 from perdure.flows.yaml.validate import FileReport
 from perdure.model.facts import FlowRuns
 from perdure.model.graph import (
@@ -138,52 +139,55 @@ def _if_it_fails(node: Node) -> str:
 def report_fields(report: FileReport) -> dict[str, Any]:
     return {
         "file": report.file,
-        "ok": not report.errors,
+        "ok": not report.faults,
         "flow": report.flow or None,
         "version": report.version,
         "nodes": report.nodes,
         "tasks": report.tasks,
         "unchecked": report.unchecked,
         "secrets": report.secrets,
-        "errors": [_fault_fields(fault) for fault in report.errors],
-        "warnings": report.warnings,
+        "errors": [_fault_fields(fault) for fault in report.faults],
+        "warnings": [flow_message(each) for each in report.warnings],
     }
 
 
-def _fault_fields(fault: FlowFault) -> dict[str, Any]:
+def _fault_fields(fault: Fault) -> dict[str, Any]:
+    source = fault.source or Source()
     return {
-        "code": fault.fault.code,
-        "file": fault.file or None,
-        "line": fault.line or None,
-        "column": fault.column or None,
-        "node": fault.node or None,
-        "message": fault.message,
+        "code": fault.code,
+        "file": source.file or None,
+        "line": source.line or None,
+        "column": source.column or None,
+        "node": node_of(fault) or None,
+        "message": flow_message(fault),
     }
 
 
 def print_reports(console: Console, reports: Sequence[FileReport]) -> None:
     for report in reports:
-        for fault in report.errors:
+        for fault in report.faults:
             _print_line(console, _fault_place(report, fault), "error", "red", _fault_text(fault))
         for warning in report.warnings:
-            _print_line(console, report.file, "warning", "yellow", warning)
-        if not report.errors:
+            _print_line(console, report.file, "warning", "yellow", _fault_text(warning))
+        if not report.faults:
             _print_line(console, report.file, "ok", "green", _report_summary(report))
             _print_needs(console, report)
-    errors = sum(len(report.errors) for report in reports)
+    errors = sum(len(report.faults) for report in reports)
     warnings = sum(len(report.warnings) for report in reports)
     told = [_counted(len(reports), "file"), _counted(errors, "error")]
     told += [_counted(warnings, "warning")] if warnings else []
     console.print(", ".join(told), style="bold red" if errors else "bold green")
 
 
-def _fault_place(report: FileReport, fault: FlowFault) -> str:
-    file = fault.file or report.file
-    return f"{file}:{fault.line}:{fault.column}" if fault.line else file
+def _fault_place(report: FileReport, fault: Fault) -> str:
+    source = fault.source or Source()
+    file = source.file or report.file
+    return f"{file}:{source.line}:{source.column}" if source.line else file
 
 
-def _fault_text(fault: FlowFault) -> str:
-    return f"node {fault.node!r}: {fault.message}" if fault.node else fault.message
+def _fault_text(fault: Fault) -> str:
+    node = node_of(fault)
+    return f"node {node!r}: {flow_message(fault)}" if node else flow_message(fault)
 
 
 def _report_summary(report: FileReport) -> str:

@@ -8,12 +8,27 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
-from perdure.flows.analysis import Exclusion, Place, places_before
+from msgspec.structs import replace
+
+from perdure.flows.analysis import Exclusion, Place, gathering_nodes, places_before
 from perdure.flows.assembly import open_exits
 from perdure.flows.built import BuiltFlow
 from perdure.flows.check import with_run_input
+from perdure.flows.options import (
+    APPROVAL,
+    CALL_SETTINGS,
+    DELAY,
+    FLOW,
+    KIND,
+    LOOP,
+    MAP,
+    ROUTE,
+    SIGNAL,
+    TASK,
+    Option,
+)
+from perdure.flows.yaml.load import TIMEOUT, key_of_port
 from perdure.flows.yaml.parse import BOOLEANS, FLOATS, INTEGERS, NULLS
-from perdure.flows.yaml.told_nodes import TIMEOUT, gathering_nodes, key_of_port
 from perdure.model.graph import (
     APPROVE,
     DEFAULT_PORT,
@@ -22,7 +37,6 @@ from perdure.model.graph import (
     REJECT,
     ApprovalNode,
     Call,
-    Check,
     DelayNode,
     Edge,
     FlowNode,
@@ -41,6 +55,8 @@ from perdure.model.retry import Retry, decode_policy
 from perdure.model.times import duration_text, ms_text
 from perdure.nodes.registry import Kinds
 from perdure.tasks.task import PlainFunction
+
+_Data = dict[str, Any]
 
 
 class WrittenCalls:
@@ -77,7 +93,7 @@ def _policy(call: Call) -> dict[str, Any]:
     policy = decode_policy(call.policy.encode())
     written: dict[str, Any] = {}
     if policy.retry is not None:
-        written["retry"] = _retry(policy.retry)
+        written["retries"] = _retry(policy.retry)
     if policy.timeout is not None:
         written["timeout"] = duration_text(policy.timeout)
     return written
@@ -95,9 +111,6 @@ def _retry(retry: Retry) -> int | dict[str, Any]:
     }
     given = {key: value for key, value in changed.items() if value is not None}
     return {"retries": retry.retries, **given} if given else retry.retries
-
-
-_Data = dict[str, Any]
 
 
 class WrittenEdges:
@@ -127,15 +140,15 @@ class WrittenEdges:
             written["gathers"] = node.gathers
         return written
 
-    def ports_of(self, node: Node) -> _Data:
+    def ports_of(self, node: Node) -> list[str] | None:
         """``ports`` where ``next`` does not tell them all."""
         if not isinstance(node, TaskNode | RouteNode):
-            return {}
+            return None
         if isinstance(node, TaskNode) and node.kind:
             is_told = set(node.ports) == set(_ports_of_kind(node))
         else:
             is_told = all(key_of_port(node, port) in self._next[node.id] for port in node.ports)
-        return {} if is_told else {"ports": list(node.ports)}
+        return None if is_told else list(node.ports)
 
     def said_by_next(self, node: ApprovalNode) -> dict[str, str]:
         """Options of an approval that follow from the keys of its ``next``."""
@@ -218,25 +231,30 @@ def _edge_source(edge: Edge) -> str:
     return f"{edge.source}:{edge.port}" if edge.port else edge.source
 
 
-ITERATIONS_DEFAULT = 50
+_ORDER = (
+    "id", "task", "kind", "config", "inputs", "next", "after", "gathers", "retry", "timeout",
+    "priority", "queue", "tags", "on_error", "on_missing", "on_timeout", "input_schema",
+    "output_schema", "check", "undo", "ports",
+)  # fmt: skip
+"""Of the keys of a node."""
 
 
 def flow_data(flow: BuiltFlow) -> _Data:
     """The flow as ``Flow.from_dict`` takes it: its version comes out the same."""
     definition = flow.graph.definition
-    writing = _Writing(flow)
+    dumping = _Dumping(flow)
     written: _Data = {"flow": flow.name}
     if definition.on_failure != "stop":
         written["on_failure"] = definition.on_failure
     if definition.cooldown_ms:
         written["cooldown"] = ms_text(definition.cooldown_ms)
-    if writing.edges.gathers_unasked != definition.gathers:
+    if dumping.edges.gathers_unasked != definition.gathers:
         written["gathers"] = definition.gathers
-    written["nodes"] = [writing.node(node) for node in definition.nodes]
+    written["nodes"] = [dumping.node(node) for node in definition.nodes]
     return deepcopy(written)  # what a caller does with it must not reach the flow
 
 
-class _Writing:
+class _Dumping:
     def __init__(self, flow: BuiltFlow) -> None:
         self._flow = flow
         self._calls = WrittenCalls(flow)
@@ -245,123 +263,91 @@ class _Writing:
         )
 
     def node(self, node: Node) -> _Data:
-        kind = self._kind(node)
-        config = self._config(node)
-        written: _Data = {"id": node.id, **kind}
+        """Each option of the table, unless it is as it would be anyway."""
+        form = KIND if isinstance(node, TaskNode) and node.kind else _FORMS_OF[type(node)]
+        config: _Data = {}
+        written: _Data = {"id": node.id, **self.edges.of(node)}
+        if form is not TASK:
+            written["kind"] = node.kind if isinstance(node, TaskNode) else form.type
+        own = self._own(node)
+        for option in form.options:
+            if option.name in own:
+                value = own[option.name]
+            else:
+                value = _value(node, option)
+            if value is not None:
+                (written if len(option.yaml) == 1 else config)[str(option.yaml[-1])] = value
         if config:
             written["config"] = config
-        elif isinstance(node, TaskNode) and node.config is not None:
-            written["config"] = {}
-        inputs = _inputs(node)
-        if inputs:
-            written["inputs"] = {each.name: _input_source(each) for each in inputs}
-        written.update(self.edges.of(node))
-        written.update(self._calls.settings_of(node))
-        written.update(self._policies(node))
-        written.update(self.edges.ports_of(node))
-        return written
+        return {key: written[key] for key in _ORDER if key in written}
 
-    def _kind(self, node: Node) -> _Data:
+    def _own(self, node: Node) -> _Data:
+        """Options that are not simply a field of the node, by their names; None: left out."""
+        inputs = {each.name: _input_source(each) for each in _inputs(node)} or None
+        own: _Data = {"inputs": inputs, "gathers": self.edges.of(node).get("gathers")}
+        own |= dict.fromkeys(CALL_SETTINGS) | self._calls.settings_of(node)
+        own["ports"] = self.edges.ports_of(node)
         match node:
             case TaskNode(kind=""):
-                return {"task": node.call.task}
+                own["task"] = node.call.task
             case TaskNode():
-                return {"kind": node.kind}
+                own["config"] = node.config or None
             case RouteNode():
-                return {"kind": "route"}
-            case MapNode():
-                return {"kind": "map"}
+                own["key"] = node.key or None
+                own["task"] = None if node.key else node.call.task
             case LoopNode():
-                return {"kind": "loop"}
+                own["until"] = {"task": node.check.task} if node.until is None else node.until
             case DelayNode():
-                return {"kind": "delay"}
+                own["delay"] = None if node.until else ms_text(node.delay_ms)
             case SignalNode():
-                return {"kind": "signal"}
+                own["signal"] = None if node.signal == node.id else node.signal
+                del own["timeout"]
             case ApprovalNode():
-                return {"kind": "approval"}
-            case FlowNode():
-                return {"kind": "flow"}
+                own |= self._unsaid(node)
+        if isinstance(node, MapNode | LoopNode | FlowNode):
+            is_flow = isinstance(node.body, FlowRef)
+            own["task"] = None if is_flow else node.body.task  # type: ignore[union-attr]
+            own["flow"] = self._child(node.body) if isinstance(node.body, FlowRef) else None
+        return own
 
-    def _config(self, node: Node) -> _Data | None:
-        match node:
-            case TaskNode():
-                config: _Data | None = node.config
-                return config
-            case RouteNode():
-                return {"key": node.key} if node.key else {"task": node.call.task}
-            case MapNode():
-                given = {"over": node.over, "concurrency": node.concurrency}
-                return {**self._body(node), **_but(given, None)}
-            case LoopNode():
-                until = node.until if node.until is not None else {"task": node.check.task}
-                most = {"max_iterations": node.iterations_max}
-                return {
-                    **self._body(node),
-                    "until": until,
-                    **_but(most, ITERATIONS_DEFAULT),
-                    **_but({"on_max": node.on_max}, FAIL),
-                }
-            case DelayNode():
-                return {"until": node.until} if node.until else {"for": ms_text(node.delay_ms)}
-            case SignalNode():
-                return self._signal(node)
-            case ApprovalNode():
-                return self._approval(node)
-            case FlowNode():
-                return self._body(node)
+    def _child(self, body: FlowRef) -> str:
+        named = [each for each in self._flow.graph.children if each.name == body.name]
+        return body.name if len(named) == 1 else body.text
 
-    def _body(self, node: MapNode | LoopNode | FlowNode) -> _Data:
-        if not isinstance(node.body, FlowRef):
-            return {"task": node.body.task}
-        named = [each for each in self._flow.graph.children if each.name == node.body.name]
-        return {"flow": node.body.name if len(named) == 1 else node.body.text}
-
-    def _signal(self, node: SignalNode) -> _Data:
-        written: _Data = {} if node.signal == node.id else {"name": node.signal}
-        if node.timeout_ms is not None:
-            written["timeout"] = ms_text(node.timeout_ms)
-        written.update(_but({"on_timeout": node.on_timeout}, FAIL))
-        written.update(_but({"where": node.where}, None))
-        return written
-
-    def _approval(self, node: ApprovalNode) -> _Data:
+    def _unsaid(self, node: ApprovalNode) -> _Data:
+        """What follows a timeout and a rejection, unless ``next`` says it."""
         said = self.edges.said_by_next(node)
-        written: _Data = {
-            "title": node.title,
-            **_but({"message": node.message}, ""),
-            **_but({"form": node.form, "show": _listed(node.shows), "data": node.data}, None),
-            **_but({"deciders": list(node.deciders)}, []),
-            **_quorum(node.quorum),
-            **_but({"answers": list(node.answers)}, [APPROVE, REJECT]),
-        }
-        if node.timeout_ms is not None:
-            written["deadline"] = ms_text(node.timeout_ms)
+        on_timeout: Any = node.on_timeout
         if node.default_answer is not None:
             answer = node.default_answer
-            data = _but({"data": answer.data}, None)
-            written["on_timeout"] = {"decision": answer.decision, **data}
-        elif node.on_timeout != said.get("on_timeout", FAIL):
-            written["on_timeout"] = node.on_timeout
-        if node.on_reject != said.get("on_reject", FAIL):
-            written["on_reject"] = node.on_reject
-        written.update(_but({"reminders": [ms_text(each) for each in node.reminders_ms]}, []))
-        further = [{"after": ms_text(e.after_ms), "to": list(e.deciders)} for e in node.escalations]
-        written.update(_but({"escalate": further}, []))
-        if node.notify is not None:
-            written["notify"] = node.notify.task
-        return written
+            data = {} if answer.data is None else {"data": answer.data}
+            on_timeout = {"decision": answer.decision, **data}
+        given = {"on_timeout": on_timeout, "on_reject": node.on_reject}
+        return {
+            name: None if value == said.get(name, FAIL) else value for name, value in given.items()
+        }
 
-    def _policies(self, node: Node) -> _Data:
-        written = _but({"on_error": getattr(node, "on_error", FAIL)}, FAIL)
-        written.update(_but({"on_missing": getattr(node, "on_missing", "error")}, "error"))
-        if isinstance(node, TaskNode):
-            written.update(_but({"on_timeout": node.on_timeout}, FAIL))
-            schemas = {"input_schema": node.input_schema, "output_schema": node.output_schema}
-            written.update(_but({**schemas, "check": _check(node.check)}, None))
-        undo = getattr(node, "undo", None)
-        if undo is not None:
-            written["undo"] = undo.task
-        return written
+
+_FORMS_OF = {
+    TaskNode: TASK,
+    RouteNode: ROUTE,
+    MapNode: MAP,
+    LoopNode: LOOP,
+    DelayNode: DELAY,
+    SignalNode: SIGNAL,
+    ApprovalNode: APPROVAL,
+    FlowNode: FLOW,
+}
+
+
+def _value(node: Node, option: Option) -> Any:
+    """What a file has for an option; None: nothing."""
+    stored = getattr(node, option.field or option.name)
+    if stored == option.default:
+        return None
+    if option.to_yaml is not None:
+        return option.to_yaml(stored)
+    return list(stored) if isinstance(stored, tuple) else stored
 
 
 def _inputs(node: Node) -> tuple[Input, ...]:
@@ -369,14 +355,8 @@ def _inputs(node: Node) -> tuple[Input, ...]:
     if isinstance(node, RouteNode):
         return ()
     told = tuple(each for each in node.inputs if each != Input(name="input"))
-    is_added = with_run_input(_with(node, told)) == node
+    is_added = with_run_input(replace(node, inputs=told)) == node
     return told if is_added else node.inputs
-
-
-def _with(node: Any, inputs: tuple[Input, ...]) -> Any:
-    from msgspec.structs import replace
-
-    return replace(node, inputs=inputs)
 
 
 def _input_source(input: Input) -> Any:
@@ -384,28 +364,6 @@ def _input_source(input: Input) -> Any:
         return f"secret.{input.secret}"
     source = ".".join([f"{input.source}.output" if input.source else "input", *input.path])
     return source if input.default is None else {"from": source, "default": input.default}
-
-
-def _check(check: Check | None) -> _Data | None:
-    if check is None:
-        return None
-    given = _but({"schema": check.schema, "condition": check.condition}, None)
-    return {**given, **_but({"advisory": check.is_advisory}, False)}
-
-
-def _quorum(quorum: int) -> _Data:
-    if quorum == 1:
-        return {}
-    return {"policy": {"at_least": quorum} if quorum else "all"}
-
-
-def _listed(names: tuple[str, ...] | None) -> list[str] | None:
-    return None if names is None else list(names)
-
-
-def _but(given: _Data, default: Any) -> _Data:
-    """What is not as it would be anyway."""
-    return {key: value for key, value in given.items() if value != default}
 
 
 WIDTH = 100

@@ -1,50 +1,70 @@
-"""From a document to the same steps that the builder records, and to a built flow."""
+"""From a document to the drafts that the builder makes too, and to a built flow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from difflib import get_close_matches
+from pathlib import Path as FilePath
 from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.diagnostics import Fault
-from perdure.errors import InvalidFlow, InvalidInput
-from perdure.expr.path import Path
-from perdure.flows.analysis import in_order
+from perdure.diagnostics import Fault, Path, declare, near
+from perdure.errors import InvalidFlow, InvalidInput, node_of
+from perdure.flows.analysis import gathering_nodes, in_order
 from perdure.flows.assembly import Assembly, Cursor, End
-from perdure.flows.builder import cooldown_ms
+from perdure.flows.builder import NAME_RESERVED, cooldown_ms
 from perdure.flows.built import BuiltFlow
-from perdure.flows.check import RESERVED_PORTS, check_graph, nearest, whole_fault
-from perdure.flows.nodes import (
-    ApproveStep,
-    DelayStep,
-    FlowStep,
-    LoopStep,
-    MapStep,
-    Named,
-    RouteStep,
-    SignalStep,
-    Step,
-    ThenStep,
-    UseStep,
+from perdure.flows.check import (
+    DUPLICATE_EDGE,
+    DUPLICATE_NODE,
+    EMPTY,
+    NODE_ID,
+    NODE_NAME,
+    RESERVED_PORTS,
+    NearNodes,
+    check_graph,
+    port_fault,
 )
-from perdure.flows.yaml.builder_faults import BuilderFaults, place_of
-from perdure.flows.yaml.library import Library, LoadFile
-from perdure.flows.yaml.parse import Document, Faults, FlowFault, invalid
-from perdure.flows.yaml.shape import flow_faults
-from perdure.flows.yaml.told_nodes import (
-    TIMEOUT,
-    ToldEdge,
-    ToldNode,
-    ToldNodes,
-    gathering_nodes,
-    is_several,
-    keys_of_next,
-    port_of_key,
+from perdure.flows.nodes import UNNAMED, Draft, RouteStep, Step, anything
+from perdure.flows.options import (
+    APPROVAL,
+    FORMS,
+    KIND,
+    LOOP,
+    MAP,
+    ONE_OF,
+    ROUTE,
+    SIGNAL,
+    TASK,
+    NodeForm,
+    Option,
+    at_option,
 )
+from perdure.flows.yaml.parse import (
+    Document,
+    Faults,
+    invalid,
+    plain_document,
+    read_yaml,
+)
+from perdure.flows.yaml.schema import (
+    MISSING_KEY,
+    NODE_KEYS,
+    UNKNOWN_KEY,
+    WRONG_TYPE,
+    flow_faults,
+    node_faults,
+)
+from perdure.flows.yaml.sources import AnyKinds, Files, Library, LoadFile, Tasks
+from perdure.model import check
 from perdure.model.graph import (
     APPROVE,
     CONTINUE,
+    DEFAULT_PORT,
     FAIL,
     ORDINARY,
     REJECT,
@@ -52,422 +72,512 @@ from perdure.model.graph import (
     Definition,
     Edge,
     Graph,
+    Node,
+    OnFailure,
     RouteNode,
     TaskNode,
     ports_of,
 )
-from perdure.model.retry import Retry
 from perdure.model.text import type_name
+from perdure.nodes.config import config_faults
 
-_Data = Mapping[str, Any]
-_OPTIONS = (
-    "timeout", "priority", "queue", "tags", "on_error", "inputs", "on_missing", "on_timeout",
-    "input_schema", "output_schema", "check",
-)  # fmt: skip
+TIMEOUT = "timeout"
+"""The port of an approval that nobody answered in time, where ``next`` names it."""
 
+_PORT_OPTIONS = ("on_error", "on_timeout", "ports")
 
-class NodeRefused(InvalidInput):
-    """A node cannot be made; ``path`` is the place within it that says why."""
-
-    def __init__(self, path: Path, message: str) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-class StepMaker:
-    """Makes steps of one flow. Data comes in the right shape; what it names may be wrong."""
-
-    def __init__(self, flow: str, library: Library, load: LoadFile | None) -> None:
-        self._flow = flow
-        self._library = library
-        self._load = load
-        self._refused: list[NodeRefused] = []
-
-    def refused(self) -> list[NodeRefused]:
-        """What was wrong with the last step, though it could be made; told once."""
-        refused, self._refused = self._refused, []
-        return refused
-
-    def step(self, id: str, kind: str, node: _Data) -> Step:
-        """Raises ``NodeRefused``."""
-        make = _MAKERS.get(kind)
-        if make is not None:
-            return make(self, id, node)
-        if kind not in self._library.kinds:
-            self._library.missing.add(kind)
-            raise NodeRefused(("kind",), self._unknown_kind(kind))
-        found = self._library.kinds[kind]
-        options = self._options(id, node)
-        named = {options.get("on_error"), options.get("on_timeout")}
-        followed = [key for key in keys_of_next(node.get("next")) if key not in named]
-        config = found.followed_by(node.get("config"), followed)
-        told = _told_ports(node, options) if found.takes_ports else node.get("ports", ())
-        extra = [each for each in told if each not in self._own(found, config)]
-        if extra:
-            options["ports"] = extra
-        return UseStep(found, config, _named(id), None, options)  # type: ignore[arg-type]
-
-    def _own(self, kind: Any, told: Any) -> tuple[str, ...]:
-        from perdure.nodes.config import config_faults
-
-        config = told or {}
-        return () if config_faults(kind, config) else tuple(kind.ports_of(config))
-
-    def _unknown_kind(self, kind: str) -> str:
-        try:
-            self._library.kinds[kind]
-        except InvalidInput as error:
-            return str(error)
-        raise AssertionError(kind)
-
-    def task(self, id: str, node: _Data) -> Step:
-        body = self._body(node["task"], id, ("task",))
-        options = self._options(id, node)
-        ports = _told_ports(node, options)
-        if ports:
-            options["ports"] = ports
-        if "config" in node:
-            options["config"] = node["config"]
-        return ThenStep(body, _named(id), None, options)
-
-    def route(self, id: str, node: _Data) -> Step:
-        config = node["config"]
-        if "task" in config:
-            key = self._body(config["task"], id, ("config", "task"))
-        else:
-            key = config["key"]
-        options = self._options(id, node)
-        told = dict.fromkeys((*keys_of_next(node.get("next")), *node.get("ports", ())))
-        branches = {port: None for port in told if port != options.get("on_error")}
-        return RouteStep(key, branches, None, _named(id), None, options)  # type: ignore[arg-type]
-
-    def map(self, id: str, node: _Data) -> Step:
-        config = node["config"]
-        over, concurrency = config.get("over"), config.get("concurrency")
-        options = self._options(id, node)
-        body = self._body_in(id, config)
-        return MapStep(body, _named(id), over, concurrency, options)  # type: ignore[arg-type]
-
-    def loop(self, id: str, node: _Data) -> Step:
-        config = node["config"]
-        until = config["until"]
-        if isinstance(until, Mapping) and list(until) == ["task"]:
-            until = self._body(str(until["task"]), f"{id}.until", ("config", "until", "task"))
-        return LoopStep(
-            self._body_in(id, config),
-            _named(id),
-            until,
-            config.get("max_iterations", 50),
-            config.get("on_max", FAIL),
-            self._options(id, node),  # type: ignore[arg-type]
-        )
-
-    def delay(self, id: str, node: _Data) -> Step:
-        config = node["config"]
-        options = self._options(id, node)
-        return DelayStep(config.get("for"), config.get("until"), _named(id), options)  # type: ignore[arg-type]
-
-    def signal(self, id: str, node: _Data) -> Step:
-        config = node.get("config", {})
-        return SignalStep(
-            config.get("name", id),
-            _named(id),
-            config.get("timeout"),
-            config.get("on_timeout", FAIL),
-            config.get("where"),
-            self._options(id, node),  # type: ignore[arg-type]
-        )
-
-    def approval(self, id: str, node: _Data) -> Step:
-        config = dict(node["config"])
-        title = config.pop("title")
-        followed = keys_of_next(node.get("next"))
-        if REJECT in followed:
-            config.setdefault("on_reject", REJECT)
-        if TIMEOUT in followed:
-            config.setdefault("on_timeout", TIMEOUT)
-        if "notify" in config:
-            config["notify"] = self._body(config["notify"], f"{id}.notify", ("config", "notify"))
-        if "escalate" in config:
-            config["escalate"] = [(each["after"], each["to"]) for each in config["escalate"]]
-        return ApproveStep(title, _named(id), {**config, **self._options(id, node)})  # type: ignore[typeddict-item]
-
-    def flow(self, id: str, node: _Data) -> Step:
-        flow = self._child(node["config"]["flow"])
-        return FlowStep(flow, _named(id), self._options(id, node))
-
-    def _options(self, id: str, node: _Data) -> dict[str, Any]:
-        options = {key: node[key] for key in _OPTIONS if key in node}
-        if "retry" in node:
-            options["retries"] = self._retry(node["retry"])
-        if "undo" in node:
-            options["undo"] = self._body(node["undo"], f"{id}.undo", ("undo",))
-        return options
-
-    def _body_in(self, id: str, config: _Data) -> Any:
-        if "flow" in config:
-            return self._child(config["flow"])
-        return self._body(config["task"], id, ("config", "task"))
-
-    def _body(self, name: str, own_name: str, path: Path) -> Any:
-        try:
-            return self._library.body(name, f"{self._flow}.{own_name}")
-        except InvalidInput as error:
-            self._refused.append(NodeRefused(path, str(error)))
-            return anything
-
-    def _retry(self, told: Any) -> Retry:
-        try:
-            if isinstance(told, int):
-                return Retry(told)
-            names = {key: tuple(told[key]) for key in ("on", "never_on") if key in told}
-            return Retry(**{**told, **names})
-        except InvalidInput as error:
-            self._refused.append(NodeRefused(("retry",), str(error)))
-            return Retry(0)
-
-    def _child(self, name: str) -> Any:
-        try:
-            return self._library.flow(name, self._load)
-        except InvalidInput as error:
-            raise NodeRefused(("config", "flow"), str(error)) from error
+NO_ID = declare("flow.no_id", "a node needs an id[; there is {nearest!r}]")
+TWO_IDS = declare("flow.two_ids", "the id is already {id!r}", "Leave this one out")
+NO_TYPE = declare("flow.no_type", "a node needs a task or a kind[; there is {nearest!r}]")
+NO_CONFIG = declare("flow.no_config", "needs a config with {settings}")
+INVALID_CHILD = declare("flow.invalid_child", "flow {flow!r} cannot be built")
+PORT_UNMENTIONED = declare(
+    "flow.port_unmentioned",
+    "next says nothing of port {port!r}",
+    "Write {port}: null to end the branch there",
+)
+INPUTS_GATHER = declare(
+    "flow.inputs_gather",
+    "takes its inputs by name, so it gathers nothing",
+    "Leave out `gathers`",
+)
+MUST_GATHER = declare(
+    "flow.must_gather",
+    "gathers is false, but the last nodes may end together",
+    "Leave out `gathers`",
+)
 
 
-_MAKERS: dict[str, Callable[[StepMaker, str, _Data], Step]] = {
-    "task": StepMaker.task,
-    "route": StepMaker.route,
-    "map": StepMaker.map,
-    "loop": StepMaker.loop,
-    "delay": StepMaker.delay,
-    "signal": StepMaker.signal,
-    "approval": StepMaker.approval,
-    "flow": StepMaker.flow,
-}
+def load_flow(
+    path: str | os.PathLike[str],
+    *,
+    tasks: Tasks = (),
+    kinds: AnyKinds = (),
+    flows: Iterable[BuiltFlow] = (),
+) -> BuiltFlow:
+    """The flow that a YAML or JSON file has.
+
+    ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours, besides
+    those that come with it; ``flows`` are those that it may run as children. ``InvalidFlow`` has
+    everything that is wrong, each fault with its line.
+    """
+    return load_with(path, Library(tasks, kinds, flows))
 
 
-def _named(id: str) -> Named:
-    return Named(id, None)
+def flow_from_text(
+    text: str, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
+) -> BuiltFlow:
+    """The flow in YAML or JSON; otherwise as :func:`load_flow`."""
+    document = read_yaml(check.instance(text, "text", str, "a string"))
+    return compiled(document, Library(tasks, kinds, flows))
 
 
-def _told_ports(node: _Data, options: _Data) -> list[str]:
-    """Those of ``ports``, else the keys of ``next`` that no option names."""
-    if "ports" in node:
-        return list(node["ports"])
-    named = {options.get("on_error"), options.get("on_timeout")} - {FAIL, CONTINUE}
-    keys = (port_of_key("task", key) for key in keys_of_next(node.get("next")))
-    return [port for port in keys if port != ORDINARY and port not in named]
+def flow_from_dict(
+    data: Any, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
+) -> BuiltFlow:
+    """The flow in plain data; otherwise as :func:`load_flow`."""
+    return compiled(plain_document(data), Library(tasks, kinds, flows))
 
 
-def anything(*args: Any, **kwargs: Any) -> None:
-    """Stands in for what cannot be called."""
-
-
-UNNAMED = "unnamed"
-
-_COMPARED_MAX = 10
-"""How many unknown nodes are compared with all known ones for a suggestion."""
-_NAMED_MAX = 12
-"""How many nodes or ports a message names."""
+def load_with(path: str | os.PathLike[str], library: Library) -> BuiltFlow:
+    try:
+        file = FilePath(path)
+    except TypeError as error:
+        raise check.wrong_type(path, "path", "the path of a file") from error
+    return Files(file, library, compiled).flow(file)
 
 
 def compiled(document: Document, library: Library, load: LoadFile | None = None) -> BuiltFlow:
-    """The flow that a document tells; ``load`` reads the files that it names."""
-    data = document.data
-    if not isinstance(data, Mapping):
-        message = f"a flow is an object with flow: NAME and nodes: [...], not {type_name(data)}"
-        raise invalid(document.file, [document.fault((), message)])
-    return _Compiling(document, library, load).flow()
+    """The flow that a document has; ``load`` reads the files that it names."""
+    if not isinstance(document.data, Mapping):
+        expected = "an object with flow: NAME and nodes: [...]"
+        fault = WRONG_TYPE.fault(expected=expected, found=type_name(document.data))
+        raise invalid(document.file, [document.located(fault, ())])
+    return _Loading(document, library, load).flow()
 
 
-class _Compiling:
+# Edges
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """One edge, and the place in the file that has it."""
+
+    source: str
+    port: str
+    target: str
+    path: Path
+    name: str = ""
+
+
+def port_of_key(type: str, key: str) -> str:
+    """The port that a key of ``next`` means at a node of this type."""
+    if type == ROUTE.type:
+        return key
+    is_ordinary = key == DEFAULT_PORT or (type == APPROVAL.type and key == APPROVE)
+    return ORDINARY if is_ordinary else key
+
+
+def key_of_port(node: Node, port: str) -> str:
+    """The key of ``next`` that means a port."""
+    if port == ORDINARY:
+        return APPROVE if isinstance(node, ApprovalNode) else DEFAULT_PORT
+    return port
+
+
+def _keys_of_next(given: Any) -> list[str]:
+    return list(given) if isinstance(given, Mapping) else []
+
+
+def _names_in(given: Any, path: Path) -> Iterator[tuple[str, Path]]:
+    """A name, or a list of names, each with its place."""
+    if isinstance(given, str):
+        yield given, path
+    elif isinstance(given, list):
+        for at, each in enumerate(given):
+            if isinstance(each, str):
+                yield each, (*path, at)
+
+
+# Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    id: str
+    type: str
+    """Empty where it is not given."""
+    data: Mapping[str, Any]
+    """Without keys that have the wrong shape."""
+    path: Path
+    wrong: Collection[str]
+    """Parameters of the builder that have the wrong shape."""
+    is_usable: bool
+    """Whether there is enough of it to make a node of."""
+    is_whole: bool
+    """Whether its ports and its use of inputs can be judged."""
+
+    @property
+    def form(self) -> NodeForm:
+        return FORMS.get(self.type, KIND)
+
+    def edges(self) -> Iterator[_Edge]:
+        given, path = self.data.get("next"), (*self.path, "next")
+        by_key = given if isinstance(given, Mapping) else {ORDINARY: given}
+        for key, targets in by_key.items():
+            place = (*path, key) if given is by_key else path
+            for target, where in _names_in(targets, place):
+                yield _Edge(self.id, port_of_key(self.type, key), target, where)
+        given, path = self.data.get("after"), (*self.path, "after")
+        by_name = given if isinstance(given, Mapping) else {"": given}
+        for name, sources in by_name.items():
+            place = (*path, name) if given is by_name else path
+            for text, where in _names_in(sources, place):
+                source, _, port = text.partition(":")
+                yield _Edge(source, port, self.id, where, name)
+
+    def path_of(self, where: Path) -> Path:
+        """The place in the node of what the builder calls by its parameters, as far as it is there.
+
+        ``where`` begins with a parameter.
+        """
+        if not where:
+            return ()
+        places = [each.yaml for each in self.form.options if each.parameter == where[0]]
+        if where[0] == "name":
+            places = [("id",)]
+        found = [_existing((*place, *where[1:]), self.data) for place in places or [where]]
+        return max(found, key=len)
+
+
+def _existing(path: Path, data: Any) -> Path:
+    reached: list[str | int] = []
+    for part in path:
+        if isinstance(data, list) and str(part).isdigit() and int(part) < len(data):
+            part = int(part)
+        elif not isinstance(data, Mapping) or part not in data:
+            break
+        reached.append(part)
+        data = data[part]
+    return tuple(reached)
+
+
+class _Loading:
     def __init__(self, document: Document, library: Library, load: LoadFile | None) -> None:
         self._document = document
+        self._library = library
+        self._load = load
         self._data: Mapping[str, Any] = document.data
         name = self._data.get("flow")
         self._name = name if isinstance(name, str) and name else UNNAMED
         self._faults = Faults(self._name)
-        self._maker = StepMaker(self._name, library, load)
-        self._assembly = Assembly(self._name)
-        self._nodes: list[ToldNode] = []
-        self._by_id: dict[str, ToldNode] = {}
-        self._by_path: dict[Path, str] = {}
-        self._edges: list[ToldEdge] = []
+        self._assembly = Assembly(self._name, is_yaml=True)
+        self._nodes: dict[str, _Node] = {}
+        self._ids: dict[Path, str] = {}
+        """Of nodes, by their places."""
+        self._edges: list[_Edge] = []
         self._used_ports: dict[str, list[str]] = {}
-        self._ended: set[tuple[str, str]] = set()
-        self._compared = 0
 
     def flow(self) -> BuiltFlow:
-        self._read()
+        for fault in flow_faults(self._data):
+            self._fault(fault, fault.where)
+        if "@" in self._name:
+            self._fault(NAME_RESERVED.fault(flow=self._name), ("flow",))
+        for node in self._read():
+            self._nodes[node.id] = node
+            self._ids[node.path] = node.id
         if not self._nodes:
             raise self._faults.error()
-        for index, node in enumerate(self._nodes):
-            self._add(node, place_of(index))
-        self._end_branches()
+        self._edges = [edge for node in self._nodes.values() for edge in node.edges()]
+        for edge in self._edges:
+            self._used_ports.setdefault(edge.source, []).append(edge.port)
+        for node in self._nodes.values():
+            self._add(node)
+        ended = set(self._ended())
+        for id, port in ended:
+            self._assembly.end(id, port)
         self._assembly.follow((edge.source, edge.port) for edge in self._edges)
         ends = self._ends()
-        self._check_unused_ports()
-        gathering = self._gathering(ends)
-        for node in self._nodes:
+        self._check_unmentioned_ports()
+        gathering = self._gathering(ends, ended)
+        for node in self._nodes.values():
             self._attach(node, ends[node.id], is_gathering=node.id in gathering)
         return self._built()
 
-    def _read(self) -> None:
-        for path, message in flow_faults(self._data):
-            self._faults.add(self._document.fault(path, message))
-        if "@" in self._name:
-            self._fault(("flow",), f"the name {self._name!r} must not contain '@'")
-        reading = ToldNodes(self._document, self._faults)
-        if "nodes" in self._data:
-            self._nodes = reading.read(self._data["nodes"])
+    def _fault(self, fault: Fault, path: Path, node: str = "") -> None:
+        """Note what is wrong at a path; of a node, by its id."""
+        where = ("nodes", node, *path[2:]) if node else path
+        self._faults.add(self._document.located(with_changes(fault, where=where), path))
+
+    # Reading nodes
+
+    def _read(self) -> Iterator[_Node]:
+        if "nodes" not in self._data:
+            self._fault(MISSING_KEY.fault(key="nodes"), ())
+            return
+        given = self._data["nodes"]
+        listed: Iterable[tuple[Path, str | None, Any]]
+        if isinstance(given, Mapping):
+            listed = [(("nodes", id), id, data) for id, data in given.items()]
+        elif isinstance(given, list):
+            listed = [(("nodes", at), None, data) for at, data in enumerate(given)]
         else:
-            self._fault((), "it needs 'nodes'")
-        self._by_id = {node.id: node for node in self._nodes}
-        self._by_path = {node.path: node.id for node in self._nodes}
-        self._edges = [edge for node in self._nodes for edge in node.edges()]
-        for edge in self._edges:
-            self._used_ports.setdefault(edge.source, []).append(edge.port)
+            found = type_name(given)
+            self._fault(WRONG_TYPE.fault(expected="a list or an object", found=found), ("nodes",))
+            return
+        if not given:
+            self._fault(EMPTY.fault(), ("nodes",))
+        paths: dict[str, Path] = {}
+        for path, key, data in listed:
+            if not isinstance(data, Mapping):
+                fault = WRONG_TYPE.fault(expected="an object", found=type_name(data))
+                self._fault(fault, path, key or "")
+                continue
+            id = self._id(key, data, path, len(paths))
+            if id in paths:
+                there = self._document.line_of(paths[id])
+                self._fault(DUPLICATE_NODE.fault(there=there), (*path, "id"), id)
+                continue
+            paths[id] = path
+            yield self._node(id, data, path)
 
-    def _fault(self, path: Path, message: str, node: str = "", found: Fault | None = None) -> None:
-        self._faults.add(self._document.fault(path, message, node, found))
+    def _id(self, key: str | None, data: Mapping[str, Any], path: Path, count: int) -> str:
+        given = data.get("id", key)
+        if key is not None and given != key:
+            self._fault(TWO_IDS.fault(id=key), (*path, "id"), key)
+            return key
+        if given is None:
+            self._fault(NO_ID.fault(nearest=_meant_key(data)), path)
+        elif not isinstance(given, str):
+            fault = WRONG_TYPE.fault(expected="a string", found=type_name(given))
+            self._fault(fault, (*path, "id"))
+        elif not NODE_ID.fullmatch(given):
+            self._fault(NODE_NAME.fault(id=given[:200]), (*path, "id"))
+        else:
+            return given
+        return f"{UNNAMED}-{count + 1}"
 
-    # Nodes
+    def _node(self, id: str, data: Mapping[str, Any], path: Path) -> _Node:
+        type = self._type(id, data, path)
+        if not type:
+            return _Node(id, "", data, path, (), is_usable=False, is_whole=True)
+        form = FORMS.get(type, KIND)
+        shape = node_faults({key: each for key, each in data.items() if key != "id"}, form, type)
+        for fault in shape:
+            self._fault(fault, (*path, *fault.where), id)
+        # A single input that is wrong stays declared, so that what names it is not refused too.
+        inputs = {str(each.where[1]) for each in shape if _is_one_input(each)}
+        others = [each for each in shape if not _is_one_input(each)]
+        options = {option for each in others for option in _options_at(form, data, each)}
+        inside = [each for each in others if form.settings and each.where[:1] == ("config",)]
+        keys = {
+            each.where[0]
+            for each in others
+            if each.where
+            and (each not in inside or (len(each.where) == 1 and each.code != MISSING_KEY.name))
+        }
+        left = {key: value for key, value in data.items() if key not in keys}
+        if inputs and "inputs" in left:
+            left["inputs"] = {**left["inputs"], **dict.fromkeys(inputs, "input")}
+        is_config_lost = bool(form.settings) and "config" in data and "config" not in left
+        missing = None if is_config_lost else _missing(form, data, options)
+        if missing:
+            self._fault(missing, path, id)
+        return _Node(
+            id,
+            type,
+            left,
+            path,
+            wrong={each.parameter for each in options},
+            is_usable=not missing
+            and not is_config_lost
+            and all(each.where for each in others)
+            and not any(option.is_needed for option in options),
+            is_whole=not inside and not any(option.name in _PORT_OPTIONS for option in options),
+        )
 
-    def _add(self, node: ToldNode, place: str) -> None:
-        step: Step | None = None
-        if node.is_usable:
-            try:
-                step = self._maker.step(node.id, node.kind, node.data)
-            except NodeRefused as error:
-                self._refuse(node, error)
-            for each in self._maker.refused():
-                self._refuse(node, each)
+    def _type(self, id: str, data: Mapping[str, Any], path: Path) -> str:
+        type = data.get("kind", TASK.type if "task" in data else None)
+        if isinstance(type, str) and type:
+            return type
+        if type is None:
+            self._fault(NO_TYPE.fault(nearest=_meant_key(data)), path, id)
+        else:
+            fault = WRONG_TYPE.fault(expected="a string", found=type_name(type))
+            self._fault(fault, (*path, "kind"), id)
+        return ""
+
+    # Adding nodes
+
+    def _add(self, node: _Node) -> None:
+        step = self._step(node) if node.is_usable else None
+        place = self._document.line_of(node.path)
         (step or self._stand_in(node)).add(self._assembly, Cursor(), place)
         if step is not None and not node.is_whole:
             self._assembly.unread(node.id, node.data.get("inputs", ()))
 
-    def _refuse(self, node: ToldNode, error: NodeRefused) -> None:
-        cause = error.__cause__
-        found = whole_fault(cause) if isinstance(cause, InvalidInput) else None
-        self._fault((*node.path, *error.path), str(error).split("\n")[0], node.id, found)
-        if isinstance(cause, InvalidFlow):
-            self._faults.add(*(each for each in cause.errors if isinstance(each, FlowFault)))
+    def _step(self, node: _Node) -> Step | None:
+        """What the builder would be told; None if that cannot be said, which is noted."""
+        form = node.form
+        wrong = set(node.wrong)
+        given: dict[str, Any] = {}
+        for option in form.options:
+            holder = node.data.get("config") if len(option.yaml) > 1 else node.data
+            key = str(option.yaml[-1])
+            if not isinstance(holder, Mapping) or key not in holder or option.parameter in wrong:
+                continue
+            value = holder[key]
+            try:
+                if option.names == "flow":
+                    value = self._library.flow(value, self._load)
+                elif option.names == "task":
+                    value = self._body(node, value, option.suffix)
+                elif option.from_yaml is not None:
+                    value = option.from_yaml(value)
+            except InvalidInput as error:
+                self._refuse(node, option.yaml, error)
+                if option.is_needed and option.names != "task":
+                    return None
+                value = anything
+                if option.names != "task":
+                    wrong.add(option.parameter)
+            given[option.parameter] = value
+        followed = _keys_of_next(node.data.get("next"))
+        if form is KIND:
+            return self._kind_step(node, given, wrong)
+        if form is ROUTE:
+            keys = dict.fromkeys((*followed, *given.pop("branches", ())))
+            branches = {port: None for port in keys if port != given.get("on_error")}
+            return RouteStep(Draft(form, given, node.id, wrong=wrong), branches)
+        if form is TASK and (ports := _given_ports(node, given)):
+            given["ports"] = ports
+        elif form is SIGNAL:
+            given.setdefault("signal", node.id)
+        elif form is LOOP and isinstance(given.get("until"), Mapping):
+            given["until"] = self._until(node, given["until"])
+        elif form is APPROVAL:
+            if REJECT in followed:
+                given.setdefault("on_reject", REJECT)
+            if TIMEOUT in followed:
+                given.setdefault("on_timeout", TIMEOUT)
+        elif form is MAP and "over" in wrong and given.get("inputs"):
+            given["over"] = next(iter(given["inputs"]))
+            wrong.discard("over")
+        return Draft(form, given, node.id, wrong=wrong)
 
-    def _stand_in(self, node: ToldNode) -> Step:
+    def _kind_step(self, node: _Node, given: dict[str, Any], wrong: set[str]) -> Step | None:
+        try:
+            kind = self._library.kinds[node.type]
+        except InvalidInput as error:
+            self._library.missing.add(node.type)
+            self._refuse(node, ("kind",), error)
+            return None
+        named = {given.get("on_error"), given.get("on_timeout")}
+        followed = [key for key in _keys_of_next(node.data.get("next")) if key not in named]
+        config = kind.followed_by(given.get("config"), followed)
+        ports = _given_ports(node, given) if kind.takes_ports else given.get("ports", ())
+        own = () if config_faults(kind, config or {}) else kind.ports_of(config or {})
+        given = {**given, "kind": kind, "config": config}
+        given["ports"] = [each for each in ports if each not in own]
+        return Draft(KIND, given, node.id, wrong=wrong)
+
+    def _until(self, node: _Node, until: Mapping[str, Any]) -> Any:
+        if list(until) != ["task"]:
+            return until
+        try:
+            return self._body(node, str(until["task"]), LOOP.by_name["until"].suffix)
+        except InvalidInput as error:
+            self._refuse(node, ("config", "until", "task"), error)
+            return anything
+
+    def _body(self, node: _Node, name: str, suffix: str) -> Any:
+        return self._library.body(name, f"{self._name}.{node.id}{suffix}")
+
+    def _refuse(self, node: _Node, place: Path, error: InvalidInput) -> None:
+        if isinstance(error, InvalidFlow):  # of a child in a file of its own
+            self._fault(INVALID_CHILD.fault(flow=error.flow), (*node.path, *place), node.id)
+            self._faults.add(*error.faults)
+            return
+        for fault in error.faults:
+            path = (*node.path, *place, *at_option(fault, "", str(place[-1])).where[1:])
+            self._fault(fault, path, node.id)
+
+    def _stand_in(self, node: _Node) -> Step:
         """Something with all ports that anybody speaks of."""
         used = dict.fromkeys(self._used_ports.get(node.id, ()))
-        named = Named(node.id, None)
-        if node.kind == "route":
-            return RouteStep("key", {**used, "stand-in": None}, None, named, None, {})
+        if node.type == ROUTE.type:
+            draft = Draft(ROUTE, {"key": "key"}, node.id)
+            return RouteStep(draft, {**used, "stand-in": None})
         ports = [port for port in used if port not in RESERVED_PORTS]
-        return ThenStep(anything, named, None, {"ports": ports})
+        return Draft(TASK, {"body": anything, "ports": ports}, node.id)
 
     # Edges
 
     def _ends(self) -> dict[str, list[End]]:
         """What each node follows, where that is there."""
-        found: dict[str, list[End]] = {node.id: [] for node in self._nodes}
-        told: dict[ToldEdge, ToldEdge] = {}
+        found: dict[str, list[End]] = {id: [] for id in self._nodes}
+        first: dict[tuple[str, str, str], _Edge] = {}
         ports = {id: set(ports_of(node)) for id, node in self._assembly.nodes.items()}
+        nodes = NearNodes(self._nodes)
         for edge in self._edges:
-            if self._is_sound(edge, ports):
-                plain = ToldEdge(edge.source, edge.port, edge.target, ())
-                first = told.setdefault(plain, edge)
-                if first is edge:
-                    found[edge.target].append(End(edge.source, edge.port, edge.name))
-                else:
-                    self._fault_twice(edge, first)
+            teller = self._ids[edge.path[:2]]
+            unknown = [end for end in (edge.source, edge.target) if end not in self._nodes]
+            if unknown:
+                self._fault(nodes.unknown(unknown[0], ""), edge.path, teller)
+            elif edge.port not in ports[edge.source]:
+                if self._nodes[edge.source].is_usable:
+                    fault = port_fault(self._assembly.nodes[edge.source], edge.port)
+                    self._fault(fault, edge.path, teller)
+            elif (same := first.setdefault((edge.source, edge.port, edge.target), edge)) is edge:
+                found[edge.target].append(End(edge.source, edge.port, edge.name))
+            else:
+                there = self._document.line_of(same.path)
+                fault = DUPLICATE_EDGE.fault(source=edge.source, there=there)
+                self._fault(fault, edge.path, teller)
         return found
 
-    def _is_sound(self, edge: ToldEdge, ports: Mapping[str, set[str]]) -> bool:
-        for end in (edge.source, edge.target):
-            if end not in self._by_id:
-                message = f"there is no node {end!r}{self._near_nodes(end)}"
-                self._fault(edge.path, message, self._teller(edge))
-                return False
-        is_there = edge.port in ports[edge.source]
-        if is_there or not self._by_id[edge.source].is_usable:
-            return is_there
-        self._fault(edge.path, self._port_fault(edge), self._teller(edge))
-        return False
-
-    def _port_fault(self, edge: ToldEdge) -> str:
-        node = self._assembly.nodes[edge.source]
-        ports = ports_of(node)
-        named = [port for port in ports if port != ORDINARY][:_NAMED_MAX]
-        if edge.port == ORDINARY:
-            written = " or ".join(f"{edge.source}:{port}" for port in named)
-            return f"{edge.source!r} is a route: say from which port, {written}"
-        known = f"it has {', '.join(map(repr, named))}" if named else "it has none"
-        hint = nearest(edge.port, named)
-        if not hint and isinstance(node, TaskNode) and not node.ports:
-            hint = f"; if its result is to choose that one, declare it: ports: [{edge.port}]"
-        return f"{edge.source!r} has no port {edge.port!r}; {known}{hint}"
-
-    def _teller(self, edge: ToldEdge) -> str:
-        """The node whose data tells of the edge."""
-        return self._by_path[edge.path[:2]]
-
-    def _near_nodes(self, name: str) -> str:
-        """What may have been meant; of many faults only the first are worth the comparisons."""
-        self._compared += 1
-        if self._compared > _COMPARED_MAX:
-            return ""
-        is_short = len(self._by_id) <= _NAMED_MAX
-        known = f"; there are {', '.join(self._by_id)}" if is_short else ""
-        return nearest(name, self._by_id) or known
-
-    def _fault_twice(self, edge: ToldEdge, first: ToldEdge) -> None:
-        mark = self._document.mark_of(first.path)
-        line = f", in line {mark.line}" if mark else ""
-        message = f"{edge.target!r} follows {edge.source!r} already{line}; say it once"
-        self._fault(edge.path, message, self._teller(edge))
-
-    def _check_unused_ports(self) -> None:
+    def _check_unmentioned_ports(self) -> None:
         followed = {(edge.source, edge.port) for edge in self._edges}
-        for node in self._nodes:
-            told = node.data.get("next")
-            if not isinstance(told, Mapping) or not node.is_usable:
+        for node in self._nodes.values():
+            given = node.data.get("next")
+            if not isinstance(given, Mapping) or not node.is_usable:
                 continue
-            for port in self._declared_ports(node.id):
-                if (node.id, port) not in followed and port not in told:
-                    message = (
-                        f"next says nothing of port {port!r}; write {port}: null to end the branch "
-                        "there"
-                    )
-                    self._fault((*node.path, "next"), message, node.id)
+            match self._assembly.nodes[node.id]:
+                case TaskNode(ports=ports) | RouteNode(ports=ports):
+                    declared = ports
+                case ApprovalNode(answers=answers):
+                    declared = tuple(each for each in answers if each not in (APPROVE, REJECT))
+                case _:
+                    declared = ()
+            for port in declared:
+                if (node.id, port) not in followed and port not in given:
+                    path = (*node.path, "next")
+                    self._fault(PORT_UNMENTIONED.fault(port=port), path, node.id)
 
-    def _end_branches(self) -> None:
+    def _ended(self) -> Iterator[tuple[str, str]]:
         """Ports that ``next`` leads to nothing."""
-        for node in self._nodes:
-            told = node.data.get("next")
-            for key in keys_of_next(told):
-                if told is not None and told[key] is None:
-                    self._ended.add((node.id, port_of_key(node.kind, key)))
-        for id, port in self._ended:
-            self._assembly.end(id, port)
+        for node in self._nodes.values():
+            given = node.data.get("next")
+            if isinstance(given, Mapping):
+                for key, target in given.items():
+                    if target is None:
+                        yield node.id, port_of_key(node.type, key)
 
-    def _declared_ports(self, id: str) -> tuple[str, ...]:
-        node = self._assembly.nodes[id]
-        match node:
-            case TaskNode() | RouteNode():
-                return node.ports
-            case ApprovalNode():
-                return tuple(each for each in node.answers if each not in (APPROVE, REJECT))
-        return ()
-
-    def _gathering(self, ends: Mapping[str, list[End]]) -> set[str]:
+    def _gathering(
+        self, ends: Mapping[str, list[End]], ended: set[tuple[str, str]]
+    ) -> Collection[str]:
         """The nodes that gather though nothing says so."""
         candidates = [
             node.id
-            for node in self._nodes
+            for node in self._nodes.values()
             if len(ends[node.id]) > 1
             and isinstance(self._assembly.nodes[node.id], TaskNode)
             and "gathers" not in node.data
             and not node.data.get("inputs")
-            and not is_several(node.data.get("after"))
+            and not _is_several(node.data.get("after"))
         ]
         if not candidates:
-            return set()
+            return ()
         definition = Definition(
             name=self._name,
             nodes=tuple(self._assembly.nodes.values()),
@@ -477,53 +587,116 @@ class _Compiling:
                 for end in each
             ),
         )
-        if check_graph(definition, ended=self._ended):
-            return set()
+        if check_graph(definition, ended=ended):
+            return ()
         return gathering_nodes(Graph(in_order(definition)), candidates)
 
-    def _attach(self, told: ToldNode, ends: list[End], *, is_gathering: bool) -> None:
-        node = self._assembly.nodes[told.id]
-        if isinstance(node, TaskNode):
-            is_asked = told.data.get("gathers", is_gathering or is_several(told.data.get("after")))
-            gathers = bool(is_asked) and not told.data.get("inputs")
-            if told.data.get("gathers") and not gathers:
-                message = "it takes its inputs by name, so it gathers nothing; leave this out"
-                self._fault((*told.path, "gathers"), message, told.id)
-            self._assembly.add(replace(node, gathers=gathers), Cursor(tuple(ends)), gathers=gathers)
+    def _attach(self, node: _Node, ends: list[End], *, is_gathering: bool) -> None:
+        made = self._assembly.nodes[node.id]
+        if isinstance(made, TaskNode):
+            is_asked = node.data.get("gathers", is_gathering or _is_several(node.data.get("after")))
+            gathers = bool(is_asked) and not node.data.get("inputs")
+            if node.data.get("gathers") and not gathers:
+                self._fault(INPUTS_GATHER.fault(), (*node.path, "gathers"), node.id)
+            made = replace(made, gathers=gathers)
+            self._assembly.add(made, Cursor(tuple(ends)), gathers=gathers)
             return
-        if len(ends) > 1 and not told.data.get("inputs"):
-            self._assembly.merge(told.id)
-        self._assembly.add(node, Cursor(tuple(ends)))
+        if len(ends) > 1 and not node.data.get("inputs"):
+            self._assembly.merge(node.id)
+        self._assembly.add(made, Cursor(tuple(ends)))
 
     # The result
 
     def _built(self) -> BuiltFlow:
         gathers = self._data.get("gathers")
         cursor = Cursor(fork="the flow" if gathers is True else "")
-        flow: BuiltFlow | None = None
-        try:
-            flow = self._assembly.build(cursor, self._on_failure(), self._cooldown_ms())
-        except InvalidFlow as error:
-            builder = BuilderFaults(self._document, self._nodes, self._assembly)
-            for text in error.errors:
-                self._faults.add(builder.located(text))
+        on_failure: OnFailure = "finish" if self._data.get("on_failure") == "finish" else "stop"
+        flow = self._assembly.build(cursor, on_failure, self._cooldown_ms())
+        for fault in self._assembly.faults:
+            self._note(fault)
         if flow is not None and gathers is False and flow.graph.definition.gathers:
-            message = "gathers: false, but its last nodes may end together; leave it out"
-            self._fault(("gathers",), message)
+            self._fault(MUST_GATHER.fault(), ("gathers",))
         if flow is None or self._faults:
             raise self._faults.error()
         return flow
 
-    def _on_failure(self) -> Any:
-        told = self._data.get("on_failure")
-        return told if told in ("stop", "finish") else "stop"
+    def _note(self, fault: Fault) -> None:
+        """A fault of the builder, whose path has parameters, at its place in the file."""
+        node = self._nodes.get(node_of(fault))
+        if node is not None:
+            self._fault(fault, (*node.path, *node.path_of(fault.where[2:])), node.id)
+        else:  # about several, of which the first is shown
+            several: Sequence[str] = fault.args.get("ids", ())
+            path = self._nodes[several[0]].path if several else fault.where
+            self._faults.add(self._document.located(fault, path))
 
     def _cooldown_ms(self) -> int:
-        told = self._data.get("cooldown")
-        if isinstance(told, bool) or not isinstance(told, str | int | float):
+        given = self._data.get("cooldown")
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
             return 0
         try:
-            return cooldown_ms(told)
+            return cooldown_ms(given)
         except InvalidInput as error:
-            self._fault(("cooldown",), str(error), found=whole_fault(error))
+            for fault in error.faults:
+                self._fault(fault, ("cooldown",))
             return 0
+
+
+def _is_one_input(fault: Fault) -> bool:
+    return len(fault.where) > 1 and fault.where[0] == "inputs"
+
+
+def _options_at(form: NodeForm, data: Mapping[str, Any], fault: Fault) -> Iterator[Option]:
+    """The options that are not there as they were meant."""
+    config = data.get("config")
+    match fault.where:
+        case ("config",) if fault.code == MISSING_KEY.name:
+            yield form.settings[fault.args["key"]]
+        case ("config", str(key)) if fault.code == UNKNOWN_KEY.name and form.settings:
+            free = [each for each in form.settings if each not in (config or {})]
+            for meant in get_close_matches(key, free, n=1):  # a misspelled one may be missing
+                yield form.settings[meant]
+        case ("config", str(key), *_) if form.settings:
+            yield form.settings[key]
+        case (str(key), *_) if key in form.keys:
+            yield form.keys[key]
+
+
+def _missing(form: NodeForm, data: Mapping[str, Any], wrong: Collection[Option]) -> Fault | None:
+    """What a node of this type cannot be without, beyond what its schema says."""
+    if form is TASK:
+        return None if "task" in data else MISSING_KEY.fault(key="task")
+    choices = [str(form.by_name[each].yaml[-1]) for each in form.one_of]
+    config = data.get("config")
+    if not isinstance(config, Mapping):
+        needed = [key for key, option in form.settings.items() if option.is_required]
+        settings = [*([" or ".join(map(repr, choices))] if choices else []), *map(repr, needed)]
+        return NO_CONFIG.fault(settings=" and ".join(settings)) if settings else None
+    given = tuple(key for key in choices if key in config)
+    lost = {option.yaml[-1] for option in wrong}
+    if choices and len(given) != 1 and (given or lost.isdisjoint(choices)):
+        return ONE_OF.fault(names=tuple(choices), given=given)
+    return None
+
+
+def _meant_key(data: Mapping[str, Any]) -> str:
+    """A key that may have been meant for one that is missing."""
+    unknown = [key for key in data if key not in NODE_KEYS]
+    for wanted in ("task", "kind", "id"):
+        if wanted not in data and (nearest := near(wanted, unknown, 1)):
+            return nearest[0]
+    return ""
+
+
+def _given_ports(node: _Node, given: Mapping[str, Any]) -> list[str]:
+    """Those of ``ports``, else the keys of ``next`` that no option names."""
+    if "ports" in given:
+        return list(given["ports"])
+    named = {given.get("on_error"), given.get("on_timeout")} - {FAIL, CONTINUE}
+    keys = (port_of_key(TASK.type, key) for key in _keys_of_next(node.data.get("next")))
+    return [port for port in keys if port != ORDINARY and port not in named]
+
+
+def _is_several(after: Any) -> bool:
+    """Whether ``after`` names several, so that a task gathers them, as in Python."""
+    return isinstance(after, Mapping | list)

@@ -9,16 +9,36 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from perdure.diagnostics import Fault
-from perdure.errors import FaultText, InvalidFlow, InvalidInput
-from perdure.expr.path import Path, path_text
-from perdure.flows.check import GENERIC, INVALID_NODE, INVALID_STRUCTURE
+from perdure.diagnostics import Code, Fault, Path, Source, declare, safe_repr
+from perdure.errors import InvalidFlow, InvalidInput
 from perdure.model.text import type_name
 
 FAULTS_MAX = 200
 """How many faults of one flow are told."""
+
+MORE_FAULTS = declare("flow.more_faults", "there may be more faults")
+SYNTAX = declare("yaml.syntax", "not valid YAML: {reason}")
+TOO_LONG = declare("yaml.too_long", "has more than {most} characters")
+TOO_MANY_VALUES = declare("yaml.too_many_values", "comes to more than {most} values")
+TOO_DEEP = declare("yaml.too_deep", "is nested deeper than {most} levels")
+EMPTY = declare("yaml.empty", "the file is empty", "A flow begins with 'flow: NAME'")
+SECOND_DOCUMENT = declare(
+    "yaml.second_document", "a second document begins here", "Put one flow in a file"
+)
+TAG = declare("yaml.tag", "{tag!r} is a tag, and a flow has none", "Leave it out")
+NO_ANCHOR = declare("yaml.no_anchor", "there is no &{anchor} before this that is complete")
+UNSTORABLE = declare("yaml.unstorable", "[key {key}: ]a character cannot be stored")
+NOT_A_KEY = declare("yaml.not_a_key", "a key must be a string, not {found}")
+DECORATED_KEY = declare("yaml.decorated_key", "key {key!r} must have no tag and no anchor")
+MERGE_KEY = declare("yaml.merge_key", "'<<' does not merge here", "Write the keys out")
+EMPTY_KEY = declare("yaml.empty_key", "a key is missing before this colon")
+DUPLICATE_KEY = declare("yaml.duplicate_key", "key {key!r} is already there, in line {line}")
+NUMBER = declare(
+    "yaml.number", "{number} is not a number that can be stored", "Write it as a string"
+)
+NOT_JSON = declare("yaml.not_json", "{found} is not JSON data")
 
 
 class Mark(NamedTuple):
@@ -26,39 +46,6 @@ class Mark(NamedTuple):
 
     line: int
     column: int
-
-
-class FlowFault(FaultText):
-    """One fault with its place; ``line`` and ``column`` are 0 where a flow is not from a file."""
-
-    file: str
-    line: int
-    column: int
-    node: str
-    """The id of the node that it is about, or nothing."""
-    message: str
-
-    def __new__(
-        cls,
-        message: str,
-        *,
-        file: str = "",
-        mark: Mark | None,
-        node: str = "",
-        fault: Fault | None = None,
-    ) -> FlowFault:
-        line, column = mark or (0, 0)
-        where_line = f"{file}:{line}: " if file else f"line {line}: "
-        place = where_line if line else f"{file}: " if file else ""
-        where = f"node {node!r}: " if node else ""
-        fault = fault or INVALID_STRUCTURE.fault(message=message)
-        told = {"file": file, "line": line, "column": column}
-        args = {**fault.args, **{name: value for name, value in told.items() if value}}
-        text = f"{place}{where}{message}"
-        made = cast(FlowFault, super().__new__(cls, text, replace(fault, args=args)))
-        made.file, made.line, made.column = file, line, column
-        made.node, made.message = node, message
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +64,18 @@ class Document:
             path = path[:-1]
         return self.marks.get(path, Mark(1, 1))
 
-    def fault(
-        self, path: Path, message: str, node: str = "", found: Fault | None = None
-    ) -> FlowFault:
-        """What is wrong at a path, of which ``found`` is what is known as data."""
-        where = ("nodes", node, *path[2:]) if node else path
-        if found is None or found.code in GENERIC:
-            code = INVALID_NODE if node else INVALID_STRUCTURE
-            args = {"node": node, "message": message} if node else {"message": message}
-            found = code.fault(found.where if found else (), **args)
-        if len(where) >= len(found.where):
-            found = replace(found, where=where)
-        return FlowFault(message, file=self.file, mark=self.mark_of(path), node=node, fault=found)
+    def line_of(self, path: Path) -> str:
+        mark = self.mark_of(path)
+        return f"line {mark.line}" if mark else ""
+
+    def located(self, fault: Fault, path: Path) -> Fault:
+        """The fault with the place of what the path leads to."""
+        return located(fault, self.file, self.mark_of(path))
+
+
+def located(fault: Fault, file: str, mark: Mark | None = None) -> Fault:
+    line, column = mark or (0, 0)
+    return replace(fault, source=Source(file=file, line=line, column=column))
 
 
 class Faults:
@@ -96,12 +83,12 @@ class Faults:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._found: list[FlowFault] = []
+        self._found: list[Fault] = []
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, *faults: FlowFault) -> None:
+    def add(self, *faults: Fault) -> None:
         self._found += faults
         if len(self._found) > FAULTS_MAX:
             raise self.error()
@@ -110,14 +97,20 @@ class Faults:
         return invalid(self._flow, self._found)
 
 
-def invalid(flow: str, faults: Iterable[FlowFault]) -> InvalidFlow:
+def invalid(flow: str, faults: Iterable[Fault]) -> InvalidFlow:
     """All faults, each once: by file, and by line in it."""
-    once = list(dict.fromkeys(faults))
-    files = list(dict.fromkeys(fault.file for fault in once))
-    once.sort(key=lambda fault: (files.index(fault.file), fault.line, fault.column))
-    if len(once) > FAULTS_MAX:
-        once[FAULTS_MAX:] = [FlowFault("and there may be more faults", mark=None)]
-    return InvalidFlow(*once, flow=flow)
+    once: dict[Any, tuple[Source, Fault]] = {}
+    for fault in faults:
+        source = fault.source or Source()
+        once.setdefault((fault.code, fault.where, source, repr(fault.args)), (source, fault))
+    files = list(dict.fromkeys(source.file for source, _ in once.values()))
+    found = sorted(
+        once.values(), key=lambda each: (files.index(each[0].file), each[0].line, each[0].column)
+    )
+    told = [fault for _, fault in found[:FAULTS_MAX]]
+    if len(found) > FAULTS_MAX:
+        told.append(located(MORE_FAULTS.fault(), ""))
+    return InvalidFlow(*told, flow=flow)
 
 
 NULLS = re.compile(r"null|Null|NULL|~|")
@@ -149,12 +142,10 @@ def plain_scalar(text: str) -> Any:
 
 
 def checked_number(number: int | float) -> int | float:
-    if isinstance(number, int) and not INTEGER_MIN <= number <= INTEGER_MAX:
-        raise InvalidInput(
-            f"{str(number)[:40]} is too large for a whole number; write it as a text"
-        )
-    if isinstance(number, float) and not math.isfinite(number):
-        raise InvalidInput(f"{number} is not a number that JSON has; write it as a text")
+    """A number that JSON has and that is stored as it is."""
+    is_large = isinstance(number, int) and not INTEGER_MIN <= number <= INTEGER_MAX
+    if is_large or not math.isfinite(number):
+        raise InvalidInput(NUMBER.fault(number=str(number)[:40]))
     return number
 
 
@@ -164,7 +155,7 @@ VALUES_MAX = 500_000
 """How many values there may be once every alias is written out."""
 DEPTH_MAX = 100
 
-UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What no database keeps in a text."""
 
 _ESCAPES = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\.", re.DOTALL)
@@ -174,7 +165,7 @@ def read_yaml(text: str, file: str = "") -> Document:
     """The data of a file; ``InvalidFlow`` with all lines that cannot be read."""
     reading = _Reading(file)
     if len(text) > TEXT_MAX:
-        raise reading.refusal(None, f"it has more than {TEXT_MAX} characters")
+        raise reading.refusal(None, TOO_LONG.fault(most=TEXT_MAX))
     reading.events = _events(text, reading)
     data = reading.document()
     if reading.faults:
@@ -204,11 +195,11 @@ def _events(text: str, reading: _Reading) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        told = ", ".join(part for part in (error.context, error.problem) if part)
-        raise reading.refusal(_place(error, text), f"this is not YAML: {told}") from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise reading.refusal(_place(error, text), SYNTAX.fault(reason=reason)) from None
     except (yaml.YAMLError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise reading.refusal(None, f"this is not YAML: {told}") from None
+        reason = " ".join(str(error).split())
+        raise reading.refusal(None, SYNTAX.fault(reason=reason)) from None
 
 
 def _place(error: Any, text: str) -> Mark | None:
@@ -247,22 +238,20 @@ class _Reading:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    message = "a second document begins here; a file has one flow"
-                    raise self.refusal(_mark(event.start_mark), message)
+                    raise self.refusal(_mark(event.start_mark), SECOND_DOCUMENT.fault())
             elif not isinstance(event, DocumentEndEvent | StreamStartEvent | StreamEndEvent):
                 data = self._value(event, ())
         if not documents:
-            raise self.refusal(Mark(1, 1), "it is empty; a flow begins with 'flow: NAME'")
+            raise self.refusal(Mark(1, 1), EMPTY.fault())
         return data
 
-    def refusal(self, mark: Mark | None, message: str) -> InvalidFlow:
+    def refusal(self, mark: Mark | None, fault: Fault) -> InvalidFlow:
         """Of what leaves nothing to go on with."""
-        self.faults.add(FlowFault(message, file=self._file, mark=mark))
+        self.faults.add(located(fault, self._file, mark))
         return self.faults.error()
 
-    def _fault(self, event: Any, message: str) -> None:
-        mark = _mark(event.start_mark)
-        self.faults.add(FlowFault(message, file=self._file, mark=mark))
+    def _fault(self, event: Any, code: Code, **args: Any) -> None:
+        self.faults.add(located(code.fault(**args), self._file, _mark(event.start_mark)))
 
     def _value(self, event: Any, path: Path) -> Any:
         from yaml import AliasEvent, MappingStartEvent, ScalarEvent
@@ -273,7 +262,7 @@ class _Reading:
             return self._aliased(event, len(path))
         before, self._deepest, outer = self._values, len(path), self._deepest
         if event.tag is not None:
-            self._fault(event, f"the tag {event.tag!r}: a flow has no tags; leave it out")
+            self._fault(event, TAG, tag=event.tag)
         value: Any
         if isinstance(event, ScalarEvent):
             value = self._scalar(event)
@@ -292,29 +281,29 @@ class _Reading:
         self._deepest = max(self._deepest, depth)
         mark = _mark(event.start_mark)
         if self._values > VALUES_MAX:
-            raise self.refusal(mark, f"it comes to more than {VALUES_MAX} values")
+            raise self.refusal(mark, TOO_MANY_VALUES.fault(most=VALUES_MAX))
         if depth > DEPTH_MAX:
-            raise self.refusal(mark, f"this is nested deeper than {DEPTH_MAX} levels")
+            raise self.refusal(mark, TOO_DEEP.fault(most=DEPTH_MAX))
 
     def _aliased(self, event: Any, depth: int) -> Any:
         if event.anchor not in self._anchors:
-            message = f"there is no &{event.anchor} before this that is complete"
-            self._fault(event, message)
+            self._fault(event, NO_ANCHOR, anchor=event.anchor)
             return None
         anchored = self._anchors[event.anchor]
         self._count(event, anchored.size, depth + anchored.height)
         return anchored.value
 
     def _scalar(self, event: Any) -> Any:
-        if UNSTORABLE.search(event.value):
-            self._fault(event, "this text has a character that cannot be stored")
+        if _UNSTORABLE.search(event.value):
+            self._fault(event, UNSTORABLE)
             return ""
         if not event.implicit[0]:
             return event.value
         try:
             return plain_scalar(event.value)
         except InvalidInput as error:
-            self._fault(event, str(error))
+            mark = _mark(event.start_mark)
+            self.faults.add(*(located(each, self._file, mark) for each in error.faults))
             return 0
 
     def _sequence(self, path: Path) -> list[Any]:
@@ -333,7 +322,7 @@ class _Reading:
         while not isinstance(event := next(self.events), MappingEndEvent):
             key = self._key(event, path)
             if key in lines:
-                self._fault(event, f"the key {key!r} is there already, in line {lines[key]}")
+                self._fault(event, DUPLICATE_KEY, key=key, line=lines[key])
             lines.setdefault(key, event.start_mark.line + 1)
             self.marks[(*path, key)] = _mark(event.start_mark)
             entries[key] = self._value(next(self.events), (*path, key))
@@ -343,18 +332,18 @@ class _Reading:
         from yaml import ScalarEvent
 
         if not isinstance(event, ScalarEvent):
-            self._fault(event, "a key must be a text, not a list, an object or an alias")
+            self._fault(event, NOT_A_KEY, found="a list, an object or an alias")
             self._value(event, (*path, ""))
             return ""
         is_plain = event.implicit[0]
         if event.tag is not None or event.anchor is not None:
-            self._fault(event, f"the key {event.value!r} must have no tag and no anchor")
+            self._fault(event, DECORATED_KEY, key=event.value)
         elif is_plain and event.value == "<<":
-            self._fault(event, "'<<' does not merge here; write the keys out")
+            self._fault(event, MERGE_KEY)
         elif is_plain and not event.value:
-            self._fault(event, "a key is missing before this colon")
-        elif UNSTORABLE.search(event.value):
-            self._fault(event, "this key has a character that cannot be stored")
+            self._fault(event, EMPTY_KEY)
+        elif _UNSTORABLE.search(event.value):
+            self._fault(event, UNSTORABLE, key=repr(event.value))
         return str(event.value)
 
 
@@ -378,9 +367,10 @@ class _Checking:
 
     def copied(self, value: Any, path: Path) -> Any:
         self._values += 1
-        if self._values > VALUES_MAX or len(path) > DEPTH_MAX:
-            limit = f"nested deeper than {DEPTH_MAX} levels, or more than {VALUES_MAX} values"
-            raise invalid("", [FlowFault(f"this is too much: {limit}", mark=None)])
+        if self._values > VALUES_MAX:
+            raise invalid("", [located(TOO_MANY_VALUES.fault(most=VALUES_MAX), "")])
+        if len(path) > DEPTH_MAX:
+            raise invalid("", [located(TOO_DEEP.fault(path[:3], most=DEPTH_MAX), "")])
         if isinstance(value, Mapping):
             return {
                 self._key(key, path): self.copied(inside, (*path, str(key)))
@@ -392,15 +382,15 @@ class _Checking:
 
     def _key(self, key: Any, path: Path) -> str:
         if not isinstance(key, str):
-            self._fault(path, f"the key {key!r} must be a text")
-        elif UNSTORABLE.search(key):
-            self._fault(path, f"the key {key!r} has a character that cannot be stored")
+            self._fault(NOT_A_KEY.fault(path, found=safe_repr(key)))
+        elif _UNSTORABLE.search(key):
+            self._fault(UNSTORABLE.fault(path, key=repr(key)))
         return str(key)
 
     def _scalar(self, value: Any, path: Path) -> Any:
         if isinstance(value, str):
-            if UNSTORABLE.search(value):
-                self._fault(path, "this text has a character that cannot be stored")
+            if _UNSTORABLE.search(value):
+                self._fault(UNSTORABLE.fault(path))
             return str(value)
         if value is None or isinstance(value, bool):
             return value
@@ -408,11 +398,10 @@ class _Checking:
             try:
                 return checked_number(value)
             except InvalidInput as error:
-                self._fault(path, str(error))
+                self._fault(*(each.under(*path) for each in error.faults))
                 return 0
-        self._fault(path, f"{type_name(value)} is not JSON data")
+        self._fault(NOT_JSON.fault(path, found=type_name(value)))
         return None
 
-    def _fault(self, path: Path, message: str) -> None:
-        where = f"{path_text(path)}: " if path else ""
-        self.faults.add(FlowFault(f"{where}{message}", mark=None))
+    def _fault(self, *faults: Fault) -> None:
+        self.faults.add(*(located(each, "") for each in faults))

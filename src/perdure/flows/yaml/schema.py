@@ -1,21 +1,132 @@
-"""The published JSON Schema of flows as data: editors complete and check files by it.
+"""The JSON Schema of flows as data, made from the table of options.
 
-``python -m perdure.flows.yaml.schema`` writes ``flow.schema.json`` anew.
+Editors complete and check files by the published one, and the loader checks each node by the part
+for its type. ``python -m perdure.flows.yaml.schema`` writes ``flow.schema.json``.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import resources
-from pathlib import Path
-from typing import Any
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final
 
-from perdure.flows.yaml.format import CONDITION_DEFINITION, CONFIGS, FLOW_KEYS, NODE_KEYS
-from perdure.flows.yaml.shape import keys_of
-from perdure.forms.schema import DIALECT
+from perdure.diagnostics import Fault, declare, near
+from perdure.flows.options import (
+    CONDITION,
+    DURATION,
+    FLAG,
+    FORMS,
+    KIND,
+    NAME,
+    TASK,
+    TEXT,
+    Fragment,
+    NodeForm,
+    an_object,
+    described,
+)
+from perdure.forms.schema import DIALECT, TooMuchWork, errors_of, fault_of, validator_of
+from perdure.model.text import cut, type_name
 from perdure.nodes.registry import KindDescription, Kinds
 
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
 FILE = "flow.schema.json"
+
+UNKNOWN_KEY = declare(
+    "yaml.unknown_key", "unknown key {key!r}[; did you mean {nearest:or}?][; known: {known}]"
+)
+MISPLACED_KEY = declare(
+    "yaml.misplaced_key",
+    "a node of kind {kind!r} has no {key!r}",
+    "[Write it into config, as {instead!r}]",
+)
+MISSING_KEY = declare("yaml.missing_key", "needs {key!r}")
+WRONG_TYPE = declare("yaml.type", "must be {expected}, not {found}")
+NOT_A_CHOICE = declare("yaml.choice", "must be one of {choices}[; did you mean {nearest:or}?]")
+TOO_MUCH_WORK = declare(
+    "yaml.too_much_work", "takes too much work to check: it is too large, or nested too deep"
+)
+
+_CONDITION_DEFINITION: Final[Fragment] = {
+    "description": "A condition on properties; a list means all of them.",
+    "anyOf": [
+        {"type": "array", "items": CONDITION},
+        {
+            "type": "object",
+            "properties": {
+                "property": {"type": "string"},
+                "op": {
+                    "enum": [
+                        "eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "exists", "matches",
+                    ]
+                },
+                "value": {},
+                "all": {"type": "array", "items": CONDITION},
+                "any": {"type": "array", "items": CONDITION},
+                "not": CONDITION,
+            },
+            "additionalProperties": False,
+        },
+    ],
+}  # fmt: skip
+_TARGETS: Final = [{"type": "string", "minLength": 1}, {"type": "array", "items": NAME}]
+_NEXT: Final[Fragment] = {
+    "anyOf": [
+        *_TARGETS,
+        {"type": "object", "additionalProperties": {"anyOf": [*_TARGETS, {"type": "null"}]}},
+    ]
+}
+_AFTER: Final[Fragment] = {
+    "anyOf": [*_TARGETS, {"type": "object", "additionalProperties": {"anyOf": _TARGETS}}]
+}
+
+FLOW_KEYS: Final[Mapping[str, Fragment]] = {
+    "$schema": described(TEXT, "For editors of JSON."),
+    "flow": described(NAME, "The name of the flow."),
+    "description": described(TEXT, "For people; no part of the version."),
+    "on_failure": {
+        "description": "Whether branches that have nothing to do with a failed node are finished.",
+        "enum": ["stop", "finish"],
+        "default": "stop",
+    },
+    "cooldown": described(DURATION, "A run that comes sooner after the last one is skipped."),
+    "gathers": described(FLAG, "The result is an object by last nodes, also if there is one."),
+}
+_COMMON_KEYS: Final[Mapping[str, Fragment]] = {
+    "id": described(NAME, "The name of the node; once in a flow."),
+    "kind": described(NAME, "What the node is; see the list of kinds."),
+    "description": described(TEXT, "For people; no part of the version."),
+    "next": described(_NEXT, "What follows: a node, several, or by port. PORT: null ends there."),
+    "after": described(_AFTER, "What it follows: a, a:port, several, or {name: a} to gather."),
+}
+NODE_KEYS: Final[Mapping[str, Fragment]] = {
+    **_COMMON_KEYS,
+    **{key: option.fragment for key, option in {**TASK.keys, **KIND.keys}.items()},
+}
+"""All keys that a node may have, whatever its type."""
+
+_OTHERWISE: Final = {"timeout": "deadline", "task": "notify"}
+"""Keys of nodes, and what the config of some types calls the like."""
+
+
+def keys_of(form: NodeForm) -> list[str]:
+    """The keys that a node of this type may have."""
+    own = {*_COMMON_KEYS, *form.keys, *(["config"] if form.settings else [])}
+    return [key for key in NODE_KEYS if key in own]
+
+
+def config_schema(form: NodeForm) -> dict[str, Any]:
+    own = form.config_schema
+    return form.keys["config"].fragment if own is None else {**NODE_KEYS["config"], **own}
+
+
+# The published schema
 
 
 def published_schema() -> str:
@@ -25,76 +136,182 @@ def published_schema() -> str:
 
 def made_schema(kinds: Kinds | None = None) -> dict[str, Any]:
     """The schema with these kinds, else with those that come with it."""
-    described = (Kinds() if kinds is None else kinds).describe()
-    names = [*CONFIGS, *(kind.name for kind in described)]
+    listed = (Kinds() if kinds is None else kinds).describe()
+    names = [*FORMS, *(kind.name for kind in listed)]
+    kind = {**NODE_KEYS["kind"], "anyOf": [{"enum": names}, {"type": "string"}]}
+    del kind["type"]
     return {
         "$schema": DIALECT,
         "title": "A flow of Perdure",
         "type": "object",
-        "properties": {**FLOW_KEYS, "nodes": _nodes()},
+        "properties": {**FLOW_KEYS, "nodes": _NODES},
         "required": ["flow", "nodes"],
         "additionalProperties": False,
         "$defs": {
-            "condition": CONDITION_DEFINITION,
-            "node": _node(names, described),
+            "condition": _CONDITION_DEFINITION,
+            "node": {
+                "type": "object",
+                "properties": {**NODE_KEYS, "kind": kind},
+                "additionalProperties": False,
+                "anyOf": [{"required": ["task"]}, {"required": ["kind"]}],
+                "allOf": [*map(_of_form, FORMS.values()), *map(_of_kind, listed)],
+            },
             "listed_node": {"allOf": [{"$ref": "#/$defs/node"}, {"required": ["id"]}]},
         },
     }
 
 
-def _nodes() -> dict[str, Any]:
-    return {
-        "description": "The nodes: a list, or an object by id.",
-        "anyOf": [
-            {"type": "array", "items": {"$ref": "#/$defs/listed_node"}, "minItems": 1},
-            {
-                "type": "object",
-                "additionalProperties": {"$ref": "#/$defs/node"},
-                "minProperties": 1,
-            },
-        ],
-    }
+_NODES: Final[Fragment] = {
+    "description": "The nodes: a list, or an object by id.",
+    "anyOf": [
+        {"type": "array", "items": {"$ref": "#/$defs/listed_node"}, "minItems": 1},
+        {"type": "object", "additionalProperties": {"$ref": "#/$defs/node"}, "minProperties": 1},
+    ],
+}
 
 
-def _node(names: list[str], described: list[KindDescription]) -> dict[str, Any]:
-    kind = {**NODE_KEYS["kind"], "anyOf": [{"enum": names}, {"type": "string"}]}
-    del kind["type"]
-    own = [_when(name, _of_engine(name)) for name in CONFIGS]
-    registered = [_when(each.name, _of_kind(each)) for each in described]
-    return {
-        "type": "object",
-        "properties": {**NODE_KEYS, "kind": kind},
-        "additionalProperties": False,
-        "anyOf": [{"required": ["task"]}, {"required": ["kind"]}],
-        "allOf": [*own, *registered],
-    }
-
-
-def _when(kind: str, then: dict[str, Any]) -> dict[str, Any]:
-    named = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
-    if kind == "task":
-        return {"if": {"anyOf": [named, {"not": {"required": ["kind"]}}]}, "then": then}
-    return {"if": named, "then": then}
-
-
-def _of_engine(kind: str) -> dict[str, Any]:
-    refused = [key for key in NODE_KEYS if key not in keys_of(kind)]
-    config = {**NODE_KEYS["config"], **CONFIGS[kind]}
-    then = {"properties": {"config": config, **dict.fromkeys(refused, False)}}
-    needed = {"task": ["task"], "signal": []}.get(kind, ["config"])
-    return {**then, "required": needed} if needed else then
+def _of_form(form: NodeForm) -> dict[str, Any]:
+    needed = {"task": ["task"], "signal": []}.get(form.type, ["config"])
+    return _when(form.type, _only(form, config_schema(form)), needed)
 
 
 def _of_kind(kind: KindDescription) -> dict[str, Any]:
     config = {"description": kind.summary, **kind.schema}
-    refused = [key for key in NODE_KEYS if key not in keys_of(kind.name)]
-    then: dict[str, Any] = {"properties": {"config": config, **dict.fromkeys(refused, False)}}
-    return {**then, "required": ["config"]} if kind.schema.get("required") else then
+    return _when(kind.name, _only(KIND, config), ["config"] if kind.schema.get("required") else [])
+
+
+def _only(form: NodeForm, config: Fragment) -> dict[str, Any]:
+    refused = [key for key in NODE_KEYS if key not in keys_of(form)]
+    return {"properties": {"config": config, **dict.fromkeys(refused, False)}}
+
+
+def _when(kind: str, then: dict[str, Any], needed: list[str]) -> dict[str, Any]:
+    named: dict[str, Any] = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+    if kind == TASK.type:
+        named = {"anyOf": [named, {"not": {"required": ["kind"]}}]}
+    return {"if": named, "then": {**then, "required": needed} if needed else then}
+
+
+# Faults of the shape: jsonschema decides, one node at a time and by the part for its type alone, so
+# that a fault is told once and about what was meant.
+
+_FAULTS_MAX = 100
+_JSON_TYPES: Final[Mapping[str, tuple[str, Any]]] = {
+    "string": ("a string", str),
+    "integer": ("an integer", int),
+    "number": ("a number", (int, float)),
+    "boolean": ("true or false", bool),
+    "array": ("a list", list),
+    "object": ("an object", dict),
+    "null": ("null", type(None)),
+}
+
+
+def flow_faults(data: Mapping[str, Any]) -> list[Fault]:
+    """Of everything but the nodes."""
+    return list(_faults(_flow_validator(), {**data, "nodes": []}))
+
+
+def node_faults(node: Mapping[str, Any], form: NodeForm, kind: str) -> list[Fault]:
+    """Of one node; what is in the config of a registered type is its own."""
+    return [
+        _unknown_key(fault, form, kind) if fault.code == UNKNOWN_KEY.name else fault
+        for fault in _faults(_node_validator(form), node)
+    ]
+
+
+@cache
+def _flow_validator() -> Validator:
+    return validator_of(an_object({**FLOW_KEYS, "nodes": {}}, required=("flow",)))
+
+
+@cache
+def _node_validator(form: NodeForm) -> Validator:
+    keys = {key: NODE_KEYS[key] for key in keys_of(form)}
+    keys["config"] = config_schema(form)
+    return validator_of({**an_object(keys), "$defs": {"condition": _CONDITION_DEFINITION}})
+
+
+def _unknown_key(fault: Fault, form: NodeForm, kind: str) -> Fault:
+    match fault.where:
+        case (str(key),) if key in NODE_KEYS:
+            like = (each for each in (key, _OTHERWISE.get(key)) if each in form.settings)
+            return MISPLACED_KEY.fault((key,), kind=kind, key=key, instead=next(like, ""))
+    return fault
+
+
+def _faults(validator: Validator, data: Any) -> Iterator[Fault]:
+    try:
+        errors = errors_of(validator, data, _FAULTS_MAX)
+    except (RecursionError, TooMuchWork):
+        yield TOO_MUCH_WORK.fault()
+        return
+    for error in errors:
+        for meant in _meant(error):
+            yield _fault(meant)
+
+
+def _meant(error: ValidationError) -> Iterator[ValidationError]:
+    """The faults under the one alternative that the value was meant to be, where there is one."""
+    if error.validator != "anyOf":
+        yield error
+        return
+    under: dict[Any, list[ValidationError]] = {}
+    for inner in error.context or ():
+        under.setdefault(inner.relative_schema_path[0], []).append(inner)
+    ways: Any = error.validator_value
+    fitting = [at for at in under if _fits(ways[at], error.instance)]
+    if len(fitting) != 1:
+        yield error
+        return
+    for inner in under[fitting[0]]:
+        yield from _meant(inner)
+
+
+def _fits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether the value has the type that the schema is for."""
+    types = schema.get("type")
+    if types is None:
+        return isinstance(value, str) and "enum" in schema
+    names = types if isinstance(types, list) else [types]
+    if isinstance(value, bool):
+        return "boolean" in names
+    return any(isinstance(value, _JSON_TYPES[name][1]) for name in names)
+
+
+def _fault(error: ValidationError) -> Fault:
+    fault = fault_of(error)
+    wanted: Any = error.validator_value
+    match error.validator:
+        case "additionalProperties":
+            known = list(error.schema.get("properties", ()))  # type: ignore[union-attr]
+            key = cut(str(fault.where[-1]))
+            nearest = near(key, known)
+            others = () if nearest else tuple(known)
+            return UNKNOWN_KEY.fault(fault.where, key=key, nearest=nearest, known=others)
+        case "required":
+            return MISSING_KEY.fault(fault.where[:-1], key=fault.where[-1])
+        case "enum" if isinstance(error.instance, str):
+            choices = tuple(each for each in wanted if isinstance(each, str))
+            nearest = near(cut(error.instance), choices)
+            return NOT_A_CHOICE.fault(fault.where, choices=choices, nearest=nearest)
+        case "anyOf" | "type":
+            ways = wanted if error.validator == "anyOf" else [{"type": wanted}]
+            expected = " or ".join(dict.fromkeys(each for way in ways for each in _way(way)))
+            return WRONG_TYPE.fault(fault.where, expected=expected, found=type_name(error.instance))
+    return fault
+
+
+def _way(schema: Mapping[str, Any]) -> list[str]:
+    if "enum" in schema:
+        return [repr(each) for each in schema["enum"]]
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return [_JSON_TYPES[each][0] for each in types]
 
 
 def _write() -> None:
     text = json.dumps(made_schema(), indent=2, ensure_ascii=False)
-    Path(__file__).with_name(FILE).write_text(f"{text}\n", encoding="utf-8")
+    FilePath(__file__).with_name(FILE).write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

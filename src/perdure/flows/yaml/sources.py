@@ -1,97 +1,196 @@
-"""Where flows as data come from: files, texts, and data of a program."""
+"""What a flow as data is read from and may name: files beside each other, tasks, types, flows."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import InvalidFlow, InvalidInput
-from perdure.flows.built import BuiltFlow
-from perdure.flows.yaml.library import AnyKinds, Library, Tasks
-from perdure.flows.yaml.load import compiled
+from perdure.diagnostics import Fault, declare, near, safe_repr
+from perdure.errors import DuplicateTask, InvalidFlow, InvalidInput
+from perdure.flows.builder import Flow
+from perdure.flows.built import NOT_BUILT, BuiltFlow
 from perdure.flows.yaml.parse import (
     TEXT_MAX,
+    TOO_LONG,
     Document,
-    FlowFault,
     invalid,
-    plain_document,
+    located,
     read_json,
     read_yaml,
 )
+from perdure.model import check
+from perdure.nodes.registry import Kinds
+from perdure.tasks.node_type import Kind, without_options
+from perdure.tasks.task import PlainFunction, Task, task
 
+AnyTask = Task[..., Any]
+AnyKinds = Kinds | Iterable[Kind | type[Kind]]
+Tasks = Iterable[AnyTask | BuiltFlow]
+LoadFile = Callable[[str], BuiltFlow]
+Compile = Callable[["Document", "Library", LoadFile], BuiltFlow]
+
+FILE_ENDINGS = (".yaml", ".yml", ".json")
 _BYTES_MAX = 4 * TEXT_MAX
 _FILES_DEEP_MAX = 50
+_KNOWN_MAX = 12
+"""How many names a message lists."""
+
+NEITHER_TASK_NOR_FLOW = declare(
+    "flow.neither_task_nor_flow", "tasks has {value}, which is neither a task nor a built flow"
+)
+UNKNOWN_TASK = declare(
+    "flow.unknown_task", "unknown task {name!r}[; did you mean {nearest:or}?][; known: {known}]"
+)
+UNKNOWN_CHILD = declare(
+    "flow.unknown_child", "unknown flow {name!r}[; did you mean {nearest:or}?][; known: {known}]"
+)
+WHICH_VERSION = declare(
+    "flow.which_version", "flow {name!r} has several versions", "Name one: {versions:or}"
+)
+NO_FILE = declare(
+    "flow.no_file", "{name!r} is a file, but this flow does not come from a file itself"
+)
+OUTSIDE_FOLDER = declare(
+    "flow.outside_folder", "file {name!r} is outside of the folder of this flow"
+)
+FILE_CIRCLE = declare("flow.file_circle", "flows cannot run each other in a circle: {chain}")
+FILES_TOO_DEEP = declare("flow.files_too_deep", "files name each other more than {most} deep")
+UNREADABLE = declare("flow.unreadable", "cannot be read: {reason}")
+ENCODING = declare("yaml.encoding", "is not UTF-8: {reason} at byte {at}")
 
 
-def load_flow(
-    path: str | os.PathLike[str],
-    *,
-    tasks: Tasks = (),
-    kinds: AnyKinds = (),
-    flows: Iterable[BuiltFlow] = (),
-) -> BuiltFlow:
-    """The flow that a YAML or JSON file tells.
+class Library:
+    """The code that a flow as data may name: tasks, kinds and other flows, each by its name.
 
-    ``tasks`` are those that it may name, or flows whose tasks it may; ``kinds`` are yours, besides
-    those that come with it; ``flows`` are those that it may run as children. ``InvalidFlow`` has
-    everything that is wrong, each fault with its line.
+    ``tasks`` may have flows among them: those give all tasks and flows that they use.
+    ``is_open``: a task or flow that is not there is made up, and noted, instead of refused.
     """
-    return load_with(path, Library(tasks, kinds, flows))
+
+    def __init__(
+        self,
+        tasks: Tasks = (),
+        kinds: AnyKinds = (),
+        flows: Iterable[BuiltFlow] = (),
+        *,
+        is_open: bool = False,
+    ) -> None:
+        self.kinds = kinds if isinstance(kinds, Kinds) else Kinds(kinds)
+        self.made_up: dict[str, AnyTask] = {}
+        """Tasks that are not there, by name."""
+        self.made_up_flows: set[str] = set()
+        self.missing: set[str] = set()
+        """What was asked for by name, is not there, and was refused."""
+        self._is_open = is_open
+        self._tasks: dict[str, AnyTask] = {}
+        self._flows: dict[str, BuiltFlow] = {}
+        self._ambiguous: set[str] = set()
+        for each in check.listed(tasks, "tasks", "tasks"):
+            self._add(each)
+        for flow in check.listed(flows, "flows", "flows"):
+            if not isinstance(flow, BuiltFlow):
+                raise InvalidInput(NOT_BUILT.fault(("flows",), value=safe_repr(flow)))
+            self._flows.setdefault(flow.graph.text, flow)
+
+    def _add(self, given: Any) -> None:
+        if isinstance(given, BuiltFlow):
+            for task in given.tasks.values():
+                self._add(task)
+            for flow in given.flows.values():
+                self._flows.setdefault(flow.graph.text, flow)
+            return
+        if not isinstance(given, Task):
+            raise InvalidInput(NEITHER_TASK_NOR_FLOW.fault(("tasks",), value=safe_repr(given)))
+        if self._tasks.setdefault(without_options(given).name, given) is not given:
+            self._ambiguous.add(given.name)
+
+    def body(self, name: str, own_name: str) -> Any:
+        """What a node calls: a task, or the plain function that ``own_name`` stands for."""
+        if name in self._ambiguous:
+            raise DuplicateTask(name=name)
+        if name in self._tasks:
+            found = self._tasks[name]
+            is_own = isinstance(found, PlainFunction) and name == own_name
+            return found.function if is_own else found
+        if not self._is_open:
+            self.missing.add(name)
+            raise InvalidInput(UNKNOWN_TASK.fault(name=name, **_known(name, self._tasks)))
+        return self.made_up.setdefault(name, task(name=name)(_any_call))
+
+    def flow(self, name: str, load: LoadFile | None) -> BuiltFlow:
+        """The flow of a name, ``name@version`` or file name."""
+        found = self._flows.get(name)
+        if found is not None:
+            return found
+        versions = tuple(text for text in self._flows if text.startswith(f"{name}@"))
+        if len(versions) == 1:
+            return self._flows[versions[0]]
+        if versions:
+            raise InvalidInput(WHICH_VERSION.fault(name=name, versions=versions))
+        if name.endswith(FILE_ENDINGS):
+            if load is None:
+                raise InvalidInput(NO_FILE.fault(name=name))
+            return load(name)
+        if self._is_open:
+            self.made_up_flows.add(name)
+            plain = name.partition("@")[0] or "flow"
+            return Flow(plain).then(task(name="any")(_any_call)).build()
+        self.missing.add(name)
+        names = [flow.name for flow in self._flows.values()]
+        raise InvalidInput(UNKNOWN_CHILD.fault(name=name, **_known(name, names)))
 
 
-def flow_from_text(
-    text: str, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
-) -> BuiltFlow:
-    """The flow that YAML or JSON in a text tells; otherwise as :func:`load_flow`."""
-    if not isinstance(text, str):
-        raise InvalidInput(f"a flow as YAML is a text, not {type(text).__name__}")
-    return compiled(read_yaml(text), Library(tasks, kinds, flows))
+def _known(name: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    nearest = near(name, names)
+    return {"nearest": nearest, "known": () if nearest else tuple(sorted(names)[:_KNOWN_MAX])}
 
 
-def flow_from_dict(
-    data: Any, *, tasks: Tasks = (), kinds: AnyKinds = (), flows: Iterable[BuiltFlow] = ()
-) -> BuiltFlow:
-    """The flow that plain data tells; otherwise as :func:`load_flow`."""
-    return compiled(plain_document(data), Library(tasks, kinds, flows))
+def _any_call(*args: Any, **kwargs: Any) -> None:
+    """Stands in for a task that is not at hand."""
 
 
-def load_with(path: str | os.PathLike[str], library: Library) -> BuiltFlow:
-    try:
-        file = Path(path)
-    except TypeError as error:
-        raise InvalidInput(f"{path!r} is not the path of a file") from error
-    return _Files(file, library).flow(file, ())
+def kinds_among(values: Iterable[object], module: str) -> list[Kind | type[Kind]]:
+    """The kinds that a module offers: instances, and classes of its own that have none."""
+    instances = {each.name: each for each in values if isinstance(each, Kind)}
+    classes = {
+        each.name: each
+        for each in values
+        if isinstance(each, type)
+        and issubclass(each, Kind)
+        and each.__module__ == module
+        and isinstance(getattr(each, "name", None), str)
+    }
+    return [*instances.values(), *(made for name, made in classes.items() if name not in instances)]
 
 
-class _Files:
+class Files:
     """A file and those that it names, each read once."""
 
-    def __init__(self, file: Path, library: Library) -> None:
+    def __init__(self, file: Path, library: Library, compile: Compile) -> None:
         self._folder = _resolved(file).parent
         self._library = library
+        self._compile = compile
         self._flows: dict[Path, BuiltFlow] = {}
 
-    def flow(self, file: Path, parents: tuple[Path, ...]) -> BuiltFlow:
+    def flow(self, file: Path, parents: tuple[Path, ...] = ()) -> BuiltFlow:
         resolved = _resolved(file)
         if resolved not in self._flows:
-            document = read_document(file)
+            document = _read(file)
             child = partial(self._child, file, (*parents, resolved))
-            self._flows[resolved] = compiled(document, self._library, child)
+            self._flows[resolved] = self._compile(document, self._library, child)
         return self._flows[resolved]
 
     def _child(self, parent: Path, parents: tuple[Path, ...], name: str) -> BuiltFlow:
         file = parent.parent / name
         resolved = _resolved(file)
         if not resolved.is_relative_to(self._folder):
-            raise InvalidInput(f"the file {name!r} is outside of the folder of this flow")
+            raise InvalidInput(OUTSIDE_FOLDER.fault(name=name))
         if resolved in parents:
             chain = " → ".join(each.name for each in (*parents, resolved))
-            raise InvalidInput(f"flows cannot run each other in a circle: {chain}")
+            raise InvalidInput(FILE_CIRCLE.fault(chain=chain))
         if len(parents) >= _FILES_DEEP_MAX:
-            raise InvalidInput(f"files name each other more than {_FILES_DEEP_MAX} deep")
+            raise InvalidInput(FILES_TOO_DEEP.fault(most=_FILES_DEEP_MAX))
         return self.flow(file, parents)
 
 
@@ -99,27 +198,27 @@ def _resolved(file: Path) -> Path:
     try:
         return file.resolve()
     except (OSError, ValueError, RuntimeError) as error:  # a circle of links is a RuntimeError
-        raise _unreadable(str(file), error) from None
+        raise _refused(file, _unreadable(error)) from None
 
 
-def _unreadable(name: str, error: Exception) -> InvalidFlow:
-    reason = getattr(error, "strerror", None) or str(error)
-    return invalid(name, [FlowFault(f"cannot be read: {reason}", file=name, mark=None)])
+def _unreadable(error: Exception) -> Fault:
+    return UNREADABLE.fault(reason=getattr(error, "strerror", None) or str(error))
 
 
-def read_document(file: Path) -> Document:
-    name = str(file)
+def _refused(file: Path, fault: Fault) -> InvalidFlow:
+    return invalid(str(file), [located(fault, str(file))])
+
+
+def _read(file: Path) -> Document:
     try:
         with file.open("rb") as opened:
             content = opened.read(_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        raise _unreadable(name, error) from None
+        raise _refused(file, _unreadable(error)) from None
     if len(content) > _BYTES_MAX:
-        message = f"it has more than {TEXT_MAX} characters"
-        raise invalid(name, [FlowFault(message, file=name, mark=None)])
+        raise _refused(file, TOO_LONG.fault(most=TEXT_MAX))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"it is not UTF-8: {error.reason} at byte {error.start}"
-        raise invalid(name, [FlowFault(message, file=name, mark=None)]) from None
-    return read_json(text, name) if file.suffix == ".json" else read_yaml(text, name)
+        raise _refused(file, ENCODING.fault(reason=error.reason, at=error.start)) from None
+    return read_json(text, str(file)) if file.suffix == ".json" else read_yaml(text, str(file))

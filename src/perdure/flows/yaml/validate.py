@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidFlow
 from perdure.expr.template import template_names
 from perdure.flows.built import BuiltFlow
 from perdure.flows.check import SECRET
-from perdure.flows.yaml.library import Library
-from perdure.flows.yaml.parse import FlowFault
-from perdure.flows.yaml.sources import load_with
+from perdure.flows.yaml.load import load_with
+from perdure.flows.yaml.parse import located
+from perdure.flows.yaml.sources import Library
 from perdure.model.graph import Call, Node, TaskNode, inputs_of
 from perdure.model.value import Value
 from perdure.tasks.secret import variable_of
 from perdure.tasks.task import PlainFunction
+
+VERSION_UNCHECKED = declare(
+    "flow.version_unchecked",
+    "workers have flow {flow!r}, but not all that it names is at hand to compare the version",
+    "Pass `app`",
+)
+NOT_REGISTERED = declare("flow.not_registered", "no live worker registers task {task!r}")
+NO_SECRET = declare("flow.no_secret", "secret {secret!r} is not in this environment: {variable}")
 
 _CALLS = ("call", "body", "check", "undo", "notify")
 
@@ -62,11 +71,11 @@ def _secrets(node: Node) -> Iterator[str]:
 
 
 class FileReport(Value, gc=True):
-    """What was found in one file. Without errors it has the flow's name, and what it needs."""
+    """What was found in one file. Without faults it has the flow's name, and what it needs."""
 
     file: str
-    errors: tuple[FlowFault, ...] = ()
-    warnings: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
     flow: str = ""
     version: str | None = None
     """None where tasks or flows that it names are not at hand: their settings are part of it."""
@@ -96,31 +105,26 @@ def validate_file(
     try:
         flow = load_with(path, library)
     except InvalidFlow as error:
-        return FileReport(file=str(path), errors=tuple(map(_fault, error.errors)))
+        return FileReport(file=str(path), faults=error.faults)
     tasks, secrets = tasks_of(flow), secrets_of(flow)
     unchecked = sorted({*library.made_up, *library.made_up_flows})
-    warnings: list[str] = []
-    errors: list[FlowFault] = []
+    faults: list[Fault] = []
+    warnings: list[Fault] = []
     if unchecked and any(text.startswith(f"{flow.name}@") for text in expected.versions):
-        warnings.append(
-            f"workers have flow {flow.name!r}; with --app it is said if in this version"
-        )
+        warnings.append(VERSION_UNCHECKED.fault(flow=flow.name))
     elif expected.registered is not None and flow.graph.text not in expected.versions:
         lacking = [task for task in tasks if task not in expected.registered]
-        errors += [_at(path, f"no live worker registers task {task!r}") for task in lacking]
+        faults += (NOT_REGISTERED.fault(task=task) for task in lacking)
     missing = [
-        f"secret {name!r} is not in this environment: {variable_of(name)}"
+        NO_SECRET.fault(secret=name, variable=variable_of(name))
         for name in secrets
         if not expected.environment.get(variable_of(name))
     ]
-    if expected.is_strict:
-        errors += [_at(path, each) for each in missing]
-    else:
-        warnings += missing
+    (faults if expected.is_strict else warnings).extend(missing)
     return FileReport(
         file=str(path),
-        errors=tuple(errors),
-        warnings=tuple(warnings),
+        faults=tuple(located(each, str(path)) for each in faults),
+        warnings=tuple(located(each, str(path)) for each in warnings),
         flow=flow.name,
         version=None if unchecked else flow.version,
         nodes=len(flow.graph.nodes),
@@ -128,11 +132,3 @@ def validate_file(
         unchecked=tuple(unchecked),
         secrets=tuple(secrets),
     )
-
-
-def _fault(text: str) -> FlowFault:
-    return text if isinstance(text, FlowFault) else FlowFault(text, mark=None)
-
-
-def _at(path: Path, message: str) -> FlowFault:
-    return FlowFault(message, file=str(path), mark=None)
