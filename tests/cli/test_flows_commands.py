@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,15 @@ class TestOfAFile:
         refused = Commands(None)("flows", command, file)
 
         assert refused.exit_code == 2
-        assert "there is no task 'label'" in refused.error
-        assert "--app MODULE says where the tasks, kinds and flows are" in refused.error
+        assert "unknown task 'label'" in refused.error
+        assert "Pass --app MODULE" in refused.error
+
+    def test_without_an_app_has_no_more_faults_for_it(self, file: str) -> None:
+        error = Commands(None)("flows", "show", file, "--json").error
+
+        told = json.loads(error)["error"]
+        assert {each["code"] for each in told["faults"]} == {"flow.unknown_task"}
+        assert "Pass --app MODULE" in told["message"]
 
     def test_that_names_no_code_is_not_told_of_an_app(self, folder: Path) -> None:
         (folder / "odd.yaml").write_text("flow: odd\nodd: 1\nnodes: []\n", encoding="utf-8")

@@ -73,7 +73,7 @@ def test_every_fault_has_its_line_and_column(perdure: Commands, here: Path) -> N
 
     assert done.exit_code == 1
     assert done.out.splitlines()[:3] == [
-        "bad.yaml:3:30 error node 'fetch': there is no node 'pak'; did you mean 'pack'?",
+        "bad.yaml:3:30 error node 'fetch': unknown node 'pak'; did you mean 'pack'?",
         "bad.yaml:4:16 error node 'pack': task 'pack' has no parameter 'lin'; did you mean 'line'?",
         "bad.yaml:4:16 error node 'pack': task 'pack' needs 'line', which is not among 'lin'",
     ]
@@ -95,7 +95,7 @@ def test_tasks_that_are_not_there_are_errors_with_the_code_at_hand(
     done = perdure("validate", "f.yaml", "--app", MODULE)
 
     assert done.exit_code == 1
-    assert "f.yaml:1:27 error node 'a': there is no task 'fetsh'; did you mean 'fetch'?" in done.out
+    assert "f.yaml:1:27 error node 'a': unknown task 'fetsh'; did you mean 'fetch'?" in done.out
 
 
 def test_flows_that_it_starts_are_those_of_the_code(perdure: Commands, here: Path) -> None:
@@ -209,12 +209,12 @@ def test_json_has_everything(perdure: Commands, here: Path) -> None:
     assert bad["ok"] is False
     assert bad["errors"] == [
         {
-            "code": "flow.invalid_node",
+            "code": "flow.unknown_node",
             "file": "bad.yaml",
             "line": 3,
             "column": 30,
             "node": "fetch",
-            "message": "there is no node 'pak'; did you mean 'pack'?",
+            "message": "unknown node 'pak'; did you mean 'pack'?",
         }
     ]
 
@@ -222,9 +222,9 @@ def test_json_has_everything(perdure: Commands, here: Path) -> None:
 @pytest.mark.parametrize(
     "content, told",
     [
-        (b"", "empty.yaml:1:1 error it is empty"),
-        (b"\xff", "empty.yaml error it is not UTF-8"),
-        (b"a: [", "empty.yaml:1:1 error this is not YAML"),
+        (b"", "empty.yaml:1:1 error the file is empty"),
+        (b"\xff", "empty.yaml error is not UTF-8"),
+        (b"a: [", "empty.yaml:1:1 error not valid YAML"),
     ],
 )
 def test_files_that_are_no_flows_are_errors(

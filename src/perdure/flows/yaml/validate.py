@@ -20,8 +20,7 @@ from perdure.tasks.task import PlainFunction
 
 VERSION_UNCHECKED = declare(
     "flow.version_unchecked",
-    "workers have flow {flow!r}, but not all that it names is at hand to compare the version",
-    "Pass `app`",
+    "workers have flow {flow!r}, but the code that it names is not at hand to compare versions",
 )
 NOT_REGISTERED = declare("flow.not_registered", "no live worker registers task {task!r}")
 NO_SECRET = declare("flow.no_secret", "secret {secret!r} is not in this environment: {variable}")
