@@ -19,7 +19,7 @@ from typing import Any
 from perdure import Worker
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
-from perdure.worker.events import JobReleased, WorkerStarted
+from perdure.worker.events import AttemptRequeued, WorkerStarted
 from proof.chaos.clients import Clients
 from proof.chaos.clock import TurnedClock, believe_in_another_time
 from proof.chaos.journal import evidence
@@ -55,7 +55,7 @@ def run_worker(store: Store, settings: dict[str, Any]) -> None:
         hold_off="100ms",
         deaths_max=DEATHS_MAX,
     )
-    worker.on(JobReleased, lambda event: evidence().given_back(event.job_id, event.attempt))
+    worker.on(AttemptRequeued, lambda event: evidence().given_back(event.job_id, event.attempt))
     worker.on(WorkerStarted, lambda _: say_ready())
     worker.run()
 

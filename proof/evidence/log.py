@@ -208,7 +208,7 @@ class EvidenceLog:
         self._append(line)
 
     def given_back(self, job: str, attempt: int) -> None:
-        """For whoever hears ``JobReleased`` of a worker."""
+        """For whoever hears ``AttemptRequeued`` of a worker."""
         self._append(GivenBack(at=self._now(), job=job, attempt=attempt))
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from perdure.client.client import AsyncClient
 from perdure.errors import PerdureError, StoreError
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, WaitKind
-from perdure.worker.events import JobReleased
+from perdure.worker.events import AttemptRequeued
 from perdure.worker.worker import Worker
 from proof.simulate.clients import QUEUE
 from proof.simulate.flows import PEOPLE
@@ -42,7 +42,7 @@ class SimulatedWorker:
             id=name,
             **settings,
         )
-        self.worker.on(JobReleased, self._released)
+        self.worker.on(AttemptRequeued, self._released)
         self.task = world.spawn(self.actor, self._serve())
 
     @property
@@ -53,7 +53,7 @@ class SimulatedWorker:
         """Ask it to stop, as a signal to its process would."""
         self.actor.context().run(self.worker.shutdown, grace)
 
-    def _released(self, event: JobReleased) -> None:
+    def _released(self, event: AttemptRequeued) -> None:
         if event.run_id is None:  # a job of a run is one of another key after the next commit
             self._world.evidence.given_back(event.job_id, event.attempt)
 

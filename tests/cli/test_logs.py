@@ -47,12 +47,12 @@ def record(message: str, **fields: object) -> logging.LogRecord:
 
 class TestFields:
     def test_a_completed_job_says_how_long_it_took(self) -> None:
-        event = events.JobCompleted(**JOB, duration=timedelta(milliseconds=12.3456))
+        event = events.AttemptCompleted(**JOB, duration=timedelta(milliseconds=12.3456))
 
         assert fields_of(event) == {"job": "j", "task": "embed", "attempt": 2, "seconds": 0.0123}
 
     def test_a_nodes_job_says_first_of_which_run_it_is(self) -> None:
-        event = events.JobStarted(**{**JOB, "run_id": "order-42", "node": "pack[7]"})
+        event = events.AttemptStarted(**{**JOB, "run_id": "order-42", "node": "pack[7]"})
 
         assert list(fields_of(event).items())[:3] == [
             ("run", "order-42"),
@@ -60,8 +60,10 @@ class TestFields:
             ("job", "j"),
         ]
 
-    @pytest.mark.parametrize("kind", [events.JobFailed, events.JobRetried, events.JobDead])
-    def test_a_failure_is_told_in_one_line(self, kind: type[events.JobFailed]) -> None:
+    @pytest.mark.parametrize(
+        "kind", [events.AttemptFailed, events.AttemptRetried, events.AttemptDeadLettered]
+    )
+    def test_a_failure_is_told_in_one_line(self, kind: type[events.AttemptFailed]) -> None:
         event = kind(**JOB, failure=Failure(type="ValueError", message="two\nlines"))
 
         assert fields_of(event)["error"] == "ValueError: two lines"
@@ -80,7 +82,7 @@ class TestFields:
         assert fields_of(event) == {"process": 1, "pid": 9, "exit": -9, "restart_in": 2.0}
 
     def test_every_outcome_and_process_event_has_a_level(self) -> None:
-        outcomes = set(events.JobEvent.__subclasses__()) - {events.JobProgressed}
+        outcomes = set(events.JobEvent.__subclasses__()) - {events.AttemptProgressed}
         processes = set(supervisor.ProcessEvent.__subclasses__())
 
         assert outcomes | processes <= logs._LEVELS.keys()

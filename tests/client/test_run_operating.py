@@ -27,7 +27,7 @@ from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
 from perdure.model.trigger import CancelRun
 from perdure.store.contract import Store
-from perdure.worker.events import ClaimLost, JobStarted
+from perdure.worker.events import AttemptStarted, ClaimLost
 from tests.client.flows import asking, failing, grandparent, hanging, ordering, parent, undoing
 from tests.client.played_worker import PlayedWorker
 from tests.client.runs import until, worker_at
@@ -137,7 +137,7 @@ class TestCancel:
 
     async def test_stops_a_task_that_runs(self, client: AsyncClient, working: Worker) -> None:
         started, stopped = asyncio.Event(), asyncio.Event()
-        working.on(JobStarted, lambda event: started.set())
+        working.on(AttemptStarted, lambda event: started.set())
         working.on(ClaimLost, lambda event: stopped.set())
         run = await client.submit(hanging)
         await asyncio.wait_for(started.wait(), 20)

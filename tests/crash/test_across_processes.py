@@ -20,10 +20,10 @@ async def test_abort_fires_within_a_second_in_another_process(
     took = []
     for _ in range(3):
         job = await client.enqueue(hang_once)
-        await worker.told("JobStarted", job.id)
+        await worker.told("AttemptStarted", job.id)
         began = time.monotonic()
         await job.abort()
-        await worker.told("JobAborting", job.id)
+        await worker.told("AttemptAborting", job.id)
         took.append(time.monotonic() - began)
         with pytest.raises(JobCancelled):
             await job.result(10)

@@ -48,7 +48,7 @@ async def test_runs_survive_a_crash_of_postgresql_and_cut_connections(
 
     submitting = asyncio.create_task(submit_all())
     for worker in workers:
-        await worker.told("JobCompleted")
+        await worker.told("AttemptCompleted")
     cut(url)
     await asyncio.to_thread(server.restart, "immediate")
     runs = await asyncio.wait_for(submitting, 30)

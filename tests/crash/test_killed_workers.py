@@ -33,12 +33,12 @@ async def test_leases_of_a_killed_worker_are_taken_over_and_the_job_completed_on
 ) -> None:
     first = await launch(shared_url, **BRISK)
     job = await client.enqueue(hang_once.options(max_attempts=1))
-    await first.told("JobStarted", job.id)
+    await first.told("AttemptStarted", job.id)
     second = await launch(shared_url, **BRISK)
     await first.kill()
 
     assert await job.result(20) == "attempt 2"
-    await second.told("JobCompleted", job.id)
+    await second.told("AttemptCompleted", job.id)
     record = await job.record()
     assert (record.deaths, record.failures, record.attempt) == (1, 0, 2)
     [death] = await job.failures()
@@ -52,11 +52,11 @@ async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
     go = tmp_path / "go"
     frozen = await launch(shared_url, **BRISK)
     job = await client.enqueue(wait, str(go))
-    await frozen.told("JobStarted", job.id)
+    await frozen.told("AttemptStarted", job.id)
     other = await launch(shared_url, **BRISK)
     frozen.send(signal.SIGSTOP)
     assert await job.result(20) == "attempt 2"
-    await other.told("JobCompleted", job.id)
+    await other.told("AttemptCompleted", job.id)
     finished = await job.record()
     go.touch()
     frozen.send(signal.SIGCONT)
@@ -67,7 +67,7 @@ async def test_fencing_a_frozen_worker_that_comes_back_changes_nothing(
     assert await job.record() == finished
     assert finished.result == "attempt 2"
     assert finished.deaths == 1
-    assert frozen.count("JobCompleted") == 0
+    assert frozen.count("AttemptCompleted") == 0
 
 
 async def test_leases_a_job_that_kills_its_workers_is_dead_lettered(
@@ -89,7 +89,7 @@ async def test_time_the_processes_of_a_killed_worker_end_with_it(
 ) -> None:
     worker = await launch(shared_url)
     job = await client.enqueue(hang_in_process)
-    await worker.told("JobProgressed", job.id)
+    await worker.told("AttemptProgressed", job.id)
     child = int((await job.progress()).message)
     await worker.kill()
 
@@ -104,7 +104,7 @@ async def test_stop_that_reaches_child_processes_too_fails_no_job(
     """As a service manager does that signals every process of a service."""
     worker = await launch(shared_url)
     job = await client.enqueue(hang_in_process)
-    await worker.told("JobProgressed", job.id)
+    await worker.told("AttemptProgressed", job.id)
     child = int((await job.progress()).message)
     os.kill(child, signal.SIGTERM)
     worker.send(signal.SIGTERM)
@@ -120,7 +120,7 @@ async def test_stop_on_sigterm_lets_work_finish(
     go = tmp_path / "go"
     worker = await launch(shared_url, concurrency=1)
     job = await client.enqueue(wait_for_file, str(go))
-    await worker.told("JobStarted", job.id)
+    await worker.told("AttemptStarted", job.id)
     queued = await client.enqueue(wait_for_file, str(go))
     worker.send(signal.SIGTERM)
     await worker.told("WorkerStopping")
@@ -137,14 +137,14 @@ async def test_stop_on_a_second_signal_gives_work_back_at_once(
 ) -> None:
     worker = await launch(shared_url)
     job = await client.enqueue(wait_for_file, str(tmp_path / "never"))
-    await worker.told("JobStarted", job.id)
+    await worker.told("AttemptStarted", job.id)
     worker.send(signal.SIGTERM)
     worker.send(signal.SIGINT)  # another kind, because two pending ones of one kind would be one
 
     assert await worker.ended() == 0
     record = await job.record()
     assert (record.status, record.attempt) == (Status.WAITING, 0)
-    assert worker.told_so_far[-2:] == [("JobReleased", job.id), ("WorkerStopped", None)]
+    assert worker.told_so_far[-2:] == [("AttemptRequeued", job.id), ("WorkerStopped", None)]
 
 
 async def test_stop_on_sigint_is_at_once_when_idle(shared_url: str, launch: Launch) -> None:

@@ -58,7 +58,7 @@ async def test_reconnect_after_a_crash_of_postgresql_under_load(
 
     enqueueing = asyncio.create_task(enqueue_all())
     for worker in workers:
-        await worker.told("JobCompleted")
+        await worker.told("AttemptCompleted")
     await asyncio.to_thread(server.restart, "immediate")
     enqueued = await asyncio.wait_for(enqueueing, 40)
     results = await client.results(enqueued, timeout=40)

@@ -42,7 +42,7 @@ async def test_claim_of_two_processes_survives_that_one_is_killed_under_load(
     settings = {"concurrency": 8, "lease": "1s", "poll": "200ms"}
     jobs = await client.enqueue_many(count, [(number, str(log)) for number in range(JOBS)])
     victim = await launch(shared_url, **settings)
-    await victim.told("JobCompleted")
+    await victim.told("AttemptCompleted")
     await victim.kill()
     await launch(shared_url, **settings)
     results = await client.results(jobs, timeout=30)

@@ -76,7 +76,7 @@ async def test_a_thousand_waiting_runs_end_right_though_all_workers_were_gone(
     await act_on(client, WAITING, lambda scene: scene.late)
     restarted_at = await store.now()
     victim, _ = await launch_some(launch, 2, shared_url)
-    await victim.told("JobStarted")
+    await victim.told("AttemptStarted")
     await victim.kill()
     scenes = [EARLY, *WAITING]
     outcomes = await outcomes_of(client, ids(scenes))

@@ -20,8 +20,8 @@ from perdure import (
     task,
 )
 from perdure.worker import attempt
-from perdure.worker.events import JobAborting, JobProgressed, JobStarted
-from perdure.worker.events import JobCancelled as JobCancelledEvent
+from perdure.worker.events import AttemptAborting, AttemptProgressed, AttemptStarted
+from perdure.worker.events import AttemptCancelled as JobCancelledEvent
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
@@ -41,7 +41,7 @@ async def test_abort_cancels_a_waiting_job_at_once(client: AsyncClient, hire: Hi
     assert [outcome.after for outcome in outcomes] == [Status.CANCELLED] * 2
     with pytest.raises(JobCancelled):
         await job.result(10)
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
 
 
 async def test_abort_of_a_finished_job_does_nothing_and_says_so(
@@ -98,11 +98,11 @@ async def test_abort_signal_fires_within_a_second(
 
     worker = await hire(work, abort_grace="1h", poll=poll, lease="1h")
     job = await client.enqueue(work)
-    await worker.told(JobStarted)
+    await worker.told(AttemptStarted)
     async with AsyncClient(store_url) as other:
         began = time.monotonic()
         await other.abort(job.id)
-        await worker.told(JobAborting, job.id)
+        await worker.told(AttemptAborting, job.id)
         took = time.monotonic() - began
     with pytest.raises(JobCancelled):
         await job.result(10)
@@ -127,7 +127,7 @@ async def test_abort_lets_a_body_end_by_itself_within_its_grace(
 
     worker = await hire(work, abort_grace="1h")
     job = await client.enqueue(work)
-    await worker.told(JobStarted)
+    await worker.told(AttemptStarted)
     await job.abort()
     with pytest.raises(JobCancelled):
         await job.result(10)
@@ -180,7 +180,7 @@ async def test_abort_wakes_a_sync_body_that_waits_for_its_signal(
 
     worker = await hire(wait, abort_grace="1h")
     job = await client.enqueue(wait)
-    await worker.told(JobProgressed)
+    await worker.told(AttemptProgressed)
     await job.abort()
     with pytest.raises(JobCancelled):
         await job.result(10)
@@ -212,7 +212,7 @@ async def test_abort_cannot_be_overwritten_by_a_body_that_ignores_it(
     with pytest.raises(JobCancelled):
         await job.result(10)
 
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
     assert (await job.record()).output is None
 
 
@@ -226,12 +226,12 @@ async def test_abort_wins_over_a_failure_that_would_be_retried(
 
     worker = await hire(stumble, hold_off=0)
     job = await client.enqueue(stumble)
-    await worker.told(JobStarted)
+    await worker.told(AttemptStarted)
     await job.abort()
     with pytest.raises(JobCancelled):
         await job.result(10)
 
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
 
 
 async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
@@ -240,8 +240,8 @@ async def test_abort_reaches_a_body_in_a_process_and_kills_it_if_need_be(
     worker = await hire(process_tasks.heed, process_tasks.hang, abort_grace="1s")
     heeding = await client.enqueue(process_tasks.heed)
     hanging = await client.enqueue(process_tasks.hang)
-    await worker.told(JobProgressed, heeding.id)
-    pid = int((await worker.told(JobProgressed, hanging.id)).progress.message)
+    await worker.told(AttemptProgressed, heeding.id)
+    pid = int((await worker.told(AttemptProgressed, hanging.id)).progress.message)
     await heeding.abort()
     await hanging.abort()
     for job in (heeding, hanging):

@@ -12,7 +12,7 @@ from perdure.model.ids import JobId
 from perdure.model.job import NewJob
 from perdure.model.partition import Lane
 from perdure.store.contract import SURVEY_LANES_MAX, Store
-from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -51,7 +51,7 @@ async def test_claim_takes_the_most_urgent_first_and_the_oldest_of_those(
     await client.enqueue(note.options(priority=1), "first high")
     last = await client.enqueue(note.options(priority=1), "second high")
     worker = await hire(note, concurrency=1)
-    await worker.told(JobCompleted, count=4)
+    await worker.told(AttemptCompleted, count=4)
 
     assert order == ["first high", "second high", "middle", "low"]
     assert await last.status() is Status.COMPLETED
@@ -71,7 +71,7 @@ async def test_claim_lets_a_job_grow_more_urgent_while_it_waits(
         await asyncio.sleep(0.02)  # time itself is what is tested
         await hasty.enqueue(note.options(priority=1), "more urgent")
     worker = await hire(note, concurrency=1)
-    await worker.told(JobCompleted, count=2)
+    await worker.told(AttemptCompleted, count=2)
 
     assert order == ["waited long", "more urgent"]
 
@@ -101,7 +101,7 @@ async def test_claim_takes_nothing_of_other_queues_tasks_or_tags(
     await client.results(accepted, timeout=10)
 
     assert [await job.status() for job in refused] == [Status.WAITING] * 3
-    assert len(worker.all(JobStarted)) == 3
+    assert len(worker.all(AttemptStarted)) == 3
 
 
 async def test_claim_of_a_worker_without_tags_takes_any_tags(
@@ -172,7 +172,7 @@ async def test_claim_takes_nothing_of_a_paused_queue_until_it_is_resumed(
     held = await client.enqueue(send)
     assert await (await client.enqueue(load)).result(10) == "loaded"
     assert await held.status() is Status.WAITING
-    assert [job.task for job in worker.all(JobStarted)] == ["load"]
+    assert [job.task for job in worker.all(AttemptStarted)] == ["load"]
     await client.resume_queue("mail")
 
     assert await held.result(10) == "sent"
@@ -220,7 +220,7 @@ async def test_claim_ahead_gives_back_what_finds_no_slot(client: AsyncClient, hi
     assert other.worker.stats().completed >= 10
     records = [await client.job(job.id) for job in rest]
     assert {record.attempt for record in records} == {1}
-    assert busy.worker.stats().released == len(busy.all(JobReleased))
+    assert busy.worker.stats().released == len(busy.all(AttemptRequeued))
     gate.open()
     await client.results(slow, timeout=10)
 

@@ -16,16 +16,16 @@ from perdure.model.ids import WorkerId
 from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.worker.events import (
+    AttemptAborting,
+    AttemptCancelled,
+    AttemptCompleted,
+    AttemptDeadLettered,
+    AttemptFailed,
+    AttemptProgressed,
+    AttemptRequeued,
+    AttemptRetried,
+    AttemptStarted,
     ClaimLost,
-    JobAborting,
-    JobCancelled,
-    JobCompleted,
-    JobDead,
-    JobFailed,
-    JobProgressed,
-    JobReleased,
-    JobRetried,
-    JobStarted,
     JobTakenOver,
     WorkerEvent,
     WorkerStarted,
@@ -52,13 +52,13 @@ class TestEvents:
 
         worker = await hire(send)
         job = await client.enqueue(send)
-        await worker.told(JobProgressed)
+        await worker.told(AttemptProgressed)
         gate.open()
-        completed = await worker.told(JobCompleted)
+        completed = await worker.told(AttemptCompleted)
         await worker.stop()
 
         kinds = [type(event) for event in worker.events]
-        jobs = [JobStarted, JobProgressed, JobCompleted]
+        jobs = [AttemptStarted, AttemptProgressed, AttemptCompleted]
         assert kinds == [WorkerStarted, *jobs, WorkerStopping, WorkerStopped]
         assert {event.worker for event in worker.events} == {worker.id}
         assert (completed.job_id, completed.task, completed.queue) == (job.id, "send", "mail")
@@ -74,9 +74,9 @@ class TestEvents:
 
         worker = await hire(stumble, hold_off=0)
         job = await client.enqueue(stumble)
-        dead = await worker.told(JobDead)
+        dead = await worker.told(AttemptDeadLettered)
 
-        [retried] = worker.all(JobRetried)
+        [retried] = worker.all(AttemptRetried)
         assert (retried.attempt, retried.failure.message) == (1, "again")
         assert (dead.attempt, dead.failure.type) == (2, "ValueError")
         assert await job.status() is Status.DEAD
@@ -89,7 +89,7 @@ class TestEvents:
         worker = await hire(refuse)
         await client.enqueue(refuse)
 
-        assert (await worker.told(JobFailed)).failure.message == "never"
+        assert (await worker.told(AttemptFailed)).failure.message == "never"
 
     async def test_tell_that_a_job_is_aborting_and_then_cancelled(
         self, client: AsyncClient, hire: Hire
@@ -104,10 +104,12 @@ class TestEvents:
         job = await client.enqueue(wait)
         await gate.reached()
         await job.abort()
-        await worker.told(JobCancelled)
+        await worker.told(AttemptCancelled)
 
-        kinds = [type(event) for event in worker.all(JobAborting) + worker.all(JobCancelled)]
-        assert kinds == [JobAborting, JobCancelled]
+        kinds = [
+            type(event) for event in worker.all(AttemptAborting) + worker.all(AttemptCancelled)
+        ]
+        assert kinds == [AttemptAborting, AttemptCancelled]
 
     async def test_tell_that_a_job_was_released(self, client: AsyncClient, hire: Hire) -> None:
         gate = Gate()
@@ -123,7 +125,7 @@ class TestEvents:
 
         [stopping] = worker.all(WorkerStopping)
         assert (stopping.running, stopping.grace) == (1, timedelta(0))
-        assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
+        assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
         assert isinstance(worker.events[-1], WorkerStopped)
 
     async def test_tell_that_a_job_of_a_dead_worker_was_taken_over_and_died(
@@ -142,10 +144,10 @@ class TestEvents:
         pill = await client.enqueue(send)
         await hold_as_dead_worker(store, "send")
         last = await hire(send, poll="50ms", deaths_max=1)
-        dead = await last.told(JobDead)
+        dead = await last.told(AttemptDeadLettered)
 
         assert (taken.holder, taken.task, taken.queue, taken.attempt) == ("dead", "send", "mail", 1)
-        assert worker.all(JobDead) == []
+        assert worker.all(AttemptDeadLettered) == []
         assert (dead.job_id, dead.task, dead.queue, dead.attempt) == (pill.id, "send", "mail", 1)
         assert dead.failure.type == "perdure.errors.WorkerDied"
         assert (last.worker.stats().dead, last.worker.stats().taken_over) == (1, 1)
@@ -159,7 +161,7 @@ class TestEvents:
 
         worker = await hire(send, queues=["mail"], poll="50ms")
         job = await client.enqueue(send.options(deadline="10ms"))
-        failed = await worker.told(JobFailed)
+        failed = await worker.told(AttemptFailed)
 
         assert (failed.job_id, failed.task, failed.queue) == (job.id, "send", "unserved")
         assert failed.failure.type == "perdure.errors.DeadlineExceeded"
@@ -197,7 +199,7 @@ class TestEvents:
         jobs = await client.enqueue_many(double, range(20))
 
         assert await client.results(jobs, timeout=10) == [number * 2 for number in range(20)]
-        await worker.told(JobCompleted, count=20)
+        await worker.told(AttemptCompleted, count=20)
         assert worker.worker.stats().running == 0
 
     async def test_are_no_longer_heard_by_a_listener_that_left(
@@ -207,15 +209,15 @@ class TestEvents:
         async def nothing() -> None:
             pass
 
-        heard: list[JobCompleted] = []
+        heard: list[AttemptCompleted] = []
         worker = await hire(nothing)
-        leave = worker.worker.on(JobCompleted, heard.append)
+        leave = worker.worker.on(AttemptCompleted, heard.append)
         await client.enqueue(nothing)
-        await worker.told(JobCompleted)
+        await worker.told(AttemptCompleted)
         leave()
         leave()
         await client.enqueue(nothing)
-        await worker.told(JobCompleted, count=2)
+        await worker.told(AttemptCompleted, count=2)
 
         assert len(heard) == 1
 
@@ -237,7 +239,7 @@ class TestStats:
             await (await client.enqueue(end, "fail")).result(10)
         with pytest.raises(DeadError):
             await (await client.enqueue(stumble)).result(10)
-        await worker.told(JobDead)
+        await worker.told(AttemptDeadLettered)
         stats = worker.worker.stats()
 
         assert (stats.started, stats.completed, stats.failed) == (4, 1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Context, Status, task
-from perdure.worker.events import ClaimLost, JobCompleted, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptStarted, ClaimLost
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon
 
@@ -68,7 +68,7 @@ async def test_fencing_a_sync_body_cannot_write_after_its_claim_was_lost(
 
     assert reasons == ["the claim was lost"]
     assert await job.status() is Status.DISABLED
-    assert worker.all(JobCompleted, job.id) == []
+    assert worker.all(AttemptCompleted, job.id) == []
 
 
 async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_time(
@@ -89,14 +89,14 @@ async def test_fencing_a_job_that_came_back_to_the_same_worker_runs_once_at_a_ti
     await gates[0].reached()
     await client.disable(job.id)
     await client.enable(job.id)
-    await worker.told(JobStarted, job.id, count=2)
+    await worker.told(AttemptStarted, job.id, count=2)
     await soon(contexts[0].abort_signal.wait_async())
     await worker.told(ClaimLost, job.id)
     for gate in gates:
         gate.open()
 
     assert await job.result(10) == "body 2"
-    await worker.told(JobCompleted, job.id)
+    await worker.told(AttemptCompleted, job.id)
     assert (await job.record()).epoch > 1
 
 

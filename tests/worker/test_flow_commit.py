@@ -12,7 +12,7 @@ import pytest
 from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, RunFailed, task
 from perdure.flows.built import BuiltFlow
 from perdure.model.partition import Lane
-from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Peak, Running, until
 from tests.worker.watched_store import StoreWatch
@@ -41,12 +41,12 @@ class TestCost:
         run = await client.submit(flow, 7)
 
         assert await run.result(10) == 7
-        await worker.told(JobCompleted, count=10)
+        await worker.told(AttemptCompleted, count=10)
         assert watch.calls["runs.commit"] <= 10
         assert watch.calls["runs.load"] == 1
-        assert len({event.job_id for event in worker.all(JobStarted)}) == 1
-        assert {event.attempt for event in worker.all(JobStarted)} == {1}
-        assert worker.all(JobReleased) == []
+        assert len({event.job_id for event in worker.all(AttemptStarted)}) == 1
+        assert {event.attempt for event in worker.all(AttemptStarted)} == {1}
+        assert worker.all(AttemptRequeued) == []
         commits = [commit for (commits, *_) in watch.arguments["runs.commit"] for commit in commits]
         assert [len(commit.jobs) for commit in commits] == [0] * len(commits)
 
@@ -180,7 +180,7 @@ class TestGoingOnInPlace:
 
         await until(is_known)
         gate.open()
-        await worker.told(JobCompleted)
+        await worker.told(AttemptCompleted)
 
         [waiting] = await client.jobs(status="waiting")
         assert waiting.task == "nothing"
@@ -244,7 +244,7 @@ class TestGoingOnInPlace:
 
         expected = ["chain one", "chain two", "other urgent", "chain three", "chain four"]
         assert order == expected
-        assert [event.node for event in worker.all(JobReleased)] == ["three"]
+        assert [event.node for event in worker.all(AttemptRequeued)] == ["three"]
 
     async def test_leaves_the_order_of_priorities_across_runs(
         self, client: AsyncClient, hire: Hire
@@ -321,7 +321,7 @@ class TestGoingOnInPlace:
         worker = await hire(flows=[flow], lease="1h")
 
         assert await (await client.submit(flow)).result(10) == [None]
-        assert len({event.job_id for event in worker.all(JobStarted)}) == 1
+        assert len({event.job_id for event in worker.all(AttemptStarted)}) == 1
 
 
 async def knows_of(worker: Running, flow: str) -> bool:

@@ -25,7 +25,7 @@ from perdure.model.event import NewEvent
 from perdure.model.payload import PlainCodec
 from perdure.model.run import RunCommit
 from perdure.store.contract import Store
-from perdure.worker.events import ClaimLost, JobStarted
+from perdure.worker.events import AttemptStarted, ClaimLost
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon, until
 from tests.worker.watched_store import StoreWatch
@@ -89,7 +89,7 @@ class TestCancel:
 
         assert await store.queries.run_jobs("default", run.id) == []
         assert await later.result(10) == 2
-        assert len(worker.all(JobStarted)) == 1
+        assert len(worker.all(AttemptStarted)) == 1
 
     async def test_while_the_outcome_is_on_its_way_counts_or_does_not(
         self, client: AsyncClient, hire: Hire, watch: StoreWatch

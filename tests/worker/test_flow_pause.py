@@ -27,7 +27,7 @@ from perdure.model.run import RunStatus
 from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.tasks.result import complete, failed, paused, skipped
-from perdure.worker.events import JobReleased
+from perdure.worker.events import AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
@@ -69,7 +69,7 @@ class TestPauseInANode:
         flow = Flow("ordering").then(order).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 7)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await wait_until(client, run.id, RunStatus.WAITING)
         await client.report(run.id, "order", status="completed", result={"sent": True})
 
@@ -84,9 +84,9 @@ class TestPauseInANode:
         flow = Flow("threads").then(order).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 7)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "order", status="completed", result=1)
-        await worker.told(JobReleased, count=2)
+        await worker.told(AttemptRequeued, count=2)
         await client.report(run.id, "order", status="completed", result=2)
 
         assert await run.result(10) == [1, 2, 7]
@@ -95,7 +95,7 @@ class TestPauseInANode:
         flow = Flow("processes").then(process_tasks.pause_in_process).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 5)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "pause_in_process", progress={"half": True})
         await client.report(run.id, "pause_in_process", status="failed", error="no paper")
 
@@ -114,7 +114,7 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
         for number in (1, 2):
-            await worker.told(JobReleased, count=number)
+            await worker.told(AttemptRequeued, count=number)
             await client.report(run.id, "work", status="completed", result=number)
 
         assert await run.result(10) == [1, 2]
@@ -136,7 +136,7 @@ class TestPauseInANode:
         flow = Flow("stubborn").then(stubborn).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "stubborn", status="completed", result="told")
 
         assert await run.result(10) == "told"
@@ -155,7 +155,7 @@ class TestPauseInANode:
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
         for number in (1, 2):
-            await worker.told(JobReleased, count=number)
+            await worker.told(AttemptRequeued, count=number)
             await client.report(run.id, "both", status="completed", result=number)
 
         assert await run.result(10) == [1, 2]
@@ -174,7 +174,7 @@ class TestPauseInANode:
         flow = Flow("retried").then(work).build()
         worker = await hire(flows=[flow], hold_off="0s")
         run = await client.submit(flow)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "work", status="completed", result=3)
 
         assert await run.result(10) == 3
@@ -192,7 +192,7 @@ class TestPauseInANode:
         flow = Flow("partial").then(work).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "work", progress={"pages": 3})
         await client.report(run.id, "work", status="completed")
 
@@ -206,7 +206,7 @@ class TestPauseInANode:
         flow = Flow("items").map(each).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, [1, 2])
-        await worker.told(JobReleased, count=2)
+        await worker.told(AttemptRequeued, count=2)
         await client.report(run.id, "each[1]", status="completed", result="b")
         await client.report(run.id, "each[0]", status="completed", result="a")
 
@@ -290,7 +290,7 @@ class TestPauseInANode:
         await first.stop()
         gate.open()
         second = await hire(flows=[flow])
-        await second.told(JobReleased)
+        await second.told(AttemptRequeued)
         await client.report(run.id, "slow", status="completed", result=1)
 
         assert await run.result(10) == 1
@@ -309,7 +309,7 @@ class TestReturned:
         flow = Flow("returned").then(work).build()
         worker = await hire(flows=[flow])
         run = await client.submit(flow, 4)
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
         await client.report(run.id, "work", status="completed", result=5)
 
         assert await run.result(10) == ["x", {"number": 4}, 5]
@@ -427,12 +427,12 @@ class TestPlainJob:
 
         first = await hire(work)
         job = await client.enqueue(work, 3)
-        await first.told(JobReleased)
+        await first.told(AttemptRequeued)
         assert await job.status() is Status.PAUSED
         await first.stop()
         await client.resume(job.id)
         second = await hire(work)  # any worker
-        await second.told(JobReleased)
+        await second.told(AttemptRequeued)
         await client.resume(job.id)
 
         assert await job.result(10) == ["completed", None, "completed", "two", 1]
@@ -448,7 +448,7 @@ class TestPlainJob:
         worker = await hire(in_thread, in_process)
         jobs = [await client.enqueue(in_thread), await client.enqueue(in_process, 5)]
         for job in jobs:
-            await worker.told(JobReleased, job.id)
+            await worker.told(AttemptRequeued, job.id)
             await client.resume(job.id)
 
         assert await jobs[0].result(10) == [1]
@@ -466,7 +466,7 @@ class TestPlainJob:
         checkpoint = Paused(checkpoint=b"null", name="approval")
         await save_checkpoint(store, dead, PlainCodec(), checkpoint)
         worker = await hire(work, poll="50ms")
-        await worker.told(JobReleased)
+        await worker.told(AttemptRequeued)
 
         assert await job.status() is Status.PAUSED  # nobody has resumed it
         await client.resume(job.id)

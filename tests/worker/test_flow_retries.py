@@ -20,7 +20,7 @@ from perdure import (
     task,
 )
 from perdure.client.run_records import EventRecord
-from perdure.worker.events import JobStarted
+from perdure.worker.events import AttemptStarted
 from tests.worker.conftest import Hire
 
 AT_ONCE = Retry(3, first=0)
@@ -134,7 +134,7 @@ async def test_permanent_is_not_retried(client: AsyncClient, hire: Hire) -> None
     with pytest.raises(RunFailed, match="for good"):
         await (await client.submit(flow)).result(10)
 
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
 
 
 async def test_retry_later_postpones_a_node_without_using_up_its_retries(

@@ -20,7 +20,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from perdure.worker import commits, service
-from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
 from tests.worker.watched_store import StoreWatch
@@ -88,7 +88,7 @@ class TestStop:
         await hire(flows=[flow])
 
         assert (left.status, left.attempt, left.deaths) == (Status.WAITING, 0, 0)
-        assert [event.node for event in worker.all(JobReleased)] == ["wait"]
+        assert [event.node for event in worker.all(AttemptRequeued)] == ["wait"]
         assert await run.result(10) == 1
         kinds = [event.kind for event in await run.events()]
         assert kinds == ["run_submitted", "node_completed", "node_completed", "run_completed"]
@@ -105,7 +105,7 @@ class TestStop:
         runs = [await client.submit(flow, number) for number in range(30)]
         for _ in range(3):
             worker = await hire(flows=[flow], concurrency=4)
-            await worker.told(JobCompleted, count=20)
+            await worker.told(AttemptCompleted, count=20)
             await worker.stop()
         await hire(flows=[flow])
 
@@ -152,7 +152,7 @@ class TestOutage:
         assert await run.result(10) == 1
         assert watch.calls[method] > 1
         assert [event.key for event in await run.events() if event.key] == ["a", "b"]
-        assert len(worker.all(JobStarted)) == 2
+        assert len(worker.all(AttemptStarted)) == 2
 
     async def test_of_the_store_while_others_were_faster(
         self,

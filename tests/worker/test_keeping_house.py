@@ -29,7 +29,7 @@ from perdure.model.worker import WorkerInfo
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
 from perdure.store.opening import store_at
 from perdure.testing.wrapped_store import wrap_store
-from perdure.worker.events import JobCompleted, JobStarted, WorkerEvents
+from perdure.worker.events import AttemptCompleted, AttemptStarted, WorkerEvents
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
 from tests.conformance.builders import close_limit
 from tests.worker.conftest import Hire
@@ -116,7 +116,7 @@ class TestRetention:
         waits = [asyncio.create_task(job.result(10)) for job in (well, bad)]
         await asyncio.sleep(0)
         gate.open()
-        await worker.told(JobCompleted, well.id)
+        await worker.told(AttemptCompleted, well.id)
 
         assert await waits[0] == "well"
         with pytest.raises(JobFailed, match="failed"):
@@ -132,7 +132,7 @@ class TestRetention:
     ) -> None:
         worker = await hire(end, keep_completed=0)
         job = await client.enqueue(end, "well")
-        await worker.told(JobCompleted)
+        await worker.told(AttemptCompleted)
 
         assert await job.result(10) == "well"
 
@@ -142,7 +142,7 @@ class TestRetention:
         async with AsyncClient(still_store) as client:
             first = await hire(end, store=still_store, keep_completed=0)
             job = await client.enqueue(end, "well")
-            await first.told(JobCompleted)
+            await first.told(AttemptCompleted)
             await first.stop()
             clock.advance(timedelta(minutes=1))
             await hire(end, store=still_store, keep_completed=0)
@@ -277,7 +277,7 @@ class TestDuties:
         worker = await hire(end, poll="50ms")
         for _ in range(3):  # a delayed job runs only if the worker looked around
             await (await client.enqueue(end.options(delay="50ms"), "marker")).result(10)
-        assert worker.all(JobStarted, job.id) == []
+        assert worker.all(AttemptStarted, job.id) == []
         assert await job.status() is Status.ACTIVE
         assert await store.maintenance.acquire_lease(LEADER, OTHER, timedelta(0))
 
@@ -296,7 +296,7 @@ class TestDuties:
             jobs = await client.enqueue_many(end.options(delay="1h"), ["well"] * 1_500)
             clock.advance(timedelta(hours=2))
             worker = await hire(end, store=still_store, concurrency=100)
-            await worker.told(JobCompleted, count=1_500)
+            await worker.told(AttemptCompleted, count=1_500)
 
             assert await client.count(status="completed") == len(jobs)
 

@@ -20,7 +20,7 @@ from perdure.store.lifecycle import Operation
 from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.store import MemoryStore
 from perdure.worker import leases
-from perdure.worker.events import ClaimLost, JobReleased, JobStarted
+from perdure.worker.events import AttemptRequeued, AttemptStarted, ClaimLost
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -184,8 +184,8 @@ async def test_leases_of_a_claim_that_was_answered_too_late_are_given_back(
         attempt = await job.result(10)
 
     assert attempt == 1
-    assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
-    assert len(worker.all(JobStarted)) == 1
+    assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
+    assert len(worker.all(AttemptStarted)) == 1
 
 
 class SlowToAnswer(MemoryStore):

@@ -14,7 +14,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.limit import Limit, LimitRule
 from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
-from perdure.worker.events import JobCompleted, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Peak
 
@@ -263,5 +263,5 @@ async def test_limits_that_nobody_reaches_delay_nothing(client: AsyncClient, hir
     jobs = await client.enqueue_many(work, range(200))
 
     assert await client.results(jobs, timeout=15) == list(range(200))
-    await worker.told(JobCompleted, count=200)
-    assert len(worker.all(JobStarted)) == 200
+    await worker.told(AttemptCompleted, count=200)
+    assert len(worker.all(AttemptStarted)) == 200

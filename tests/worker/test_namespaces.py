@@ -13,7 +13,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.outcome import Retried, Settlement
 from perdure.model.partition import Lane
 from perdure.store.contract import ClaimRequest, LaneRequest, Store
-from perdure.worker.events import JobStarted
+from perdure.worker.events import AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -33,7 +33,7 @@ async def test_namespaces_keep_their_jobs_to_their_own_workers(store_url: str, h
 
         assert await ours.result(10) == "ours"
         assert await theirs.status() is Status.WAITING
-        assert [event.job_id for event in worker.all(JobStarted)] == [ours.id]
+        assert [event.job_id for event in worker.all(AttemptStarted)] == [ours.id]
         assert await team_b.workers() == []
         assert [each.info.namespace for each in await team_a.workers()] == ["team-a"]
 

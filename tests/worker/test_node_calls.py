@@ -25,7 +25,7 @@ from perdure.model.ids import RunId
 from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.node_type import Kind, Settings
 from perdure.tasks.result import complete, paused
-from perdure.worker.events import JobReleased
+from perdure.worker.events import AttemptRequeued
 from tests.support.refusal import refused
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
@@ -305,7 +305,7 @@ class TestKind:
         found = []
         for count, answer in enumerate(("house", "?"), start=1):
             run = await client.submit(flow, "Haus")
-            await worker.told(JobReleased, count=count)
+            await worker.told(AttemptRequeued, count=count)
             await client.report(run.id, "translate", status="completed", result=answer)
             found.append(await run.result(10))
 

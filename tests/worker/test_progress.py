@@ -18,7 +18,7 @@ from perdure import (
     task,
 )
 from perdure.store.contract import Store
-from perdure.worker.events import JobProgressed, JobStarted
+from perdure.worker.events import AttemptProgressed, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, soon
 
@@ -33,7 +33,7 @@ async def test_progress_is_seen_while_the_job_runs(client: AsyncClient, hire: Hi
 
     worker = await hire(half)
     job = await client.enqueue(half)
-    told = await worker.told(JobProgressed)
+    told = await worker.told(AttemptProgressed)
     seen = await job.progress()
     gate.open()
     await job.result(10)
@@ -55,7 +55,7 @@ async def test_progress_of_a_sync_task_is_seen_while_it_runs(
 
     worker = await hire(half)
     job = await client.enqueue(half)
-    await worker.told(JobProgressed)
+    await worker.told(AttemptProgressed)
     seen = await job.progress()
     gate.open()
     await job.result(10)
@@ -76,7 +76,7 @@ async def test_progress_is_clamped(
 
     worker = await hire(report)
     job = await client.enqueue(report)
-    await worker.told(JobProgressed)
+    await worker.told(AttemptProgressed)
 
     assert (await job.progress()).percent == kept
     gate.open()
@@ -99,12 +99,12 @@ async def test_progress_is_written_a_few_times_a_second_and_the_last_one_always(
     worker = await hire(count)
     job = await client.enqueue(count)
     await gate.reached()
-    while worker.all(JobProgressed)[-1:] != [] and (await job.progress()).message != "step 999":
-        await worker.told(JobProgressed, count=len(worker.all(JobProgressed)) + 1)
+    while worker.all(AttemptProgressed)[-1:] != [] and (await job.progress()).message != "step 999":
+        await worker.told(AttemptProgressed, count=len(worker.all(AttemptProgressed)) + 1)
     gate.open()
     await job.result(10)
 
-    assert 2 <= len(worker.all(JobProgressed)) <= 8
+    assert 2 <= len(worker.all(AttemptProgressed)) <= 8
     assert (await job.progress()).message == "step 999"
 
 
@@ -154,7 +154,7 @@ async def test_progress_is_still_written_after_a_job_that_reported_and_ended_at_
     worker = await hire(hurry, linger)
     await (await client.enqueue(hurry)).result(10)
     lingering = await client.enqueue(linger)
-    told = await worker.told(JobProgressed, lingering.id)
+    told = await worker.told(AttemptProgressed, lingering.id)
 
     assert told.progress.message == "lingering"
     gate.open()
@@ -202,7 +202,7 @@ async def test_progress_of_a_stale_claim_is_ignored(
     await contexts[0].progress(70, "too late")
     await soon(contexts[0].abort_signal.wait_async())
     await client.enable(job.id)
-    await worker.told(JobStarted, count=2)
+    await worker.told(AttemptStarted, count=2)
     gate.open()
     await job.result(10)
 
@@ -256,7 +256,7 @@ async def test_progress_details_are_kept_as_they_were_reported(
 
     worker = await hire(report)
     job = await client.enqueue(report)
-    told = await worker.told(JobProgressed)
+    told = await worker.told(AttemptProgressed)
     gate.open()
     await job.result(10)
 

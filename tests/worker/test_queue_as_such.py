@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import AsyncClient, AsyncJobQueue, StaleClaim, Status, task
-from perdure.worker.events import JobCompleted, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -26,7 +26,7 @@ async def test_queue_as_such_holds_a_job_that_no_worker_then_takes(
         await queue.ack(held, "done by hand")
 
     assert await job.result(10) == "done by hand"
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
 
 
 async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
@@ -44,7 +44,7 @@ async def test_queue_as_such_gives_a_job_that_failed_to_a_worker(
         assert await job.status() is Status.PAUSED
         await queue.resume(job.id)
         worker = await hire(work)
-        await worker.told(JobCompleted, job.id)
+        await worker.told(AttemptCompleted, job.id)
 
         with pytest.raises(StaleClaim):
             await queue.ack(held, "too late")

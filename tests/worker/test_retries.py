@@ -25,7 +25,7 @@ from perdure import (
     task,
 )
 from perdure.engine.failures import CAUSES_MAX, MESSAGE_MAX, TRACEBACK_MAX
-from perdure.worker.events import JobRetried, JobStarted
+from perdure.worker.events import AttemptRetried, AttemptStarted
 from tests.worker.conftest import Hire
 
 AT_ONCE = Retry(3, first=0, jitter=False)
@@ -142,7 +142,7 @@ class TestPolicy:
 
         worker = await hire(work, hold_off=0)
         job = await client.enqueue(work.options(max_attempts=2))
-        await worker.told(JobRetried, job.id)
+        await worker.told(AttemptRetried, job.id)
 
         assert await job.status() is Status.SCHEDULED
 
@@ -213,7 +213,7 @@ class TestPolicy:
 
         worker = await hire(work)
         jobs = await client.enqueue_many(work, range(20))
-        await worker.told(JobRetried, count=20)
+        await worker.told(AttemptRetried, count=20)
         records = [await client.job(job.id) for job in jobs]
         waits = [record.ready_at - record.created_at for record in records]
 
@@ -287,7 +287,7 @@ class TestRetryLater:
         workers = [await hire(call, other) for _ in range(2)]
         first = await client.enqueue(call, 1)
         await asyncio.wait(
-            [asyncio.create_task(worker.told(JobRetried)) for worker in workers],
+            [asyncio.create_task(worker.told(AttemptRetried)) for worker in workers],
             return_when=asyncio.FIRST_COMPLETED,
         )
         second = await client.enqueue(call, 2)
@@ -434,7 +434,7 @@ async def test_retries_of_a_job_started_anew_count_from_zero(
         await job.retry()
 
     assert await job.result(10) == "done"
-    assert len(worker.all(JobStarted)) == 5
+    assert len(worker.all(AttemptStarted)) == 5
     assert len(await job.failures()) == 4
 
 

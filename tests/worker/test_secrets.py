@@ -27,7 +27,7 @@ from perdure import (
 from perdure.errors import MissingSecret
 from perdure.model.failure import Cause, Failure
 from perdure.tasks.result import failed, paused, skipped
-from perdure.worker.events import JobEvent, JobReleased
+from perdure.worker.events import AttemptRequeued, JobEvent
 from perdure.worker.secrets import MASK, Masker, ResolvedSecrets, Secrets
 from tests.support.refusal import refused
 from tests.worker import process_tasks
@@ -179,7 +179,7 @@ class TestNothingIsKept:
         async with AsyncClient(sqlite_url) as client:
             job = await client.enqueue(pause, None)
             run = await client.submit(flow)
-            await running.told(JobReleased, count=2)
+            await running.told(AttemptRequeued, count=2)
             await client.resume(job.id)
             await client.report(run.id, "pause", status="completed")
             found = [await job.result(10), await run.result(10)]

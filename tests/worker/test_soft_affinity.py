@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Retry, task
-from perdure.worker.events import JobRetried
+from perdure.worker.events import AttemptRetried
 from tests.worker.conftest import Hire
 
 AT_ONCE = Retry(3, first=0, jitter=False)
@@ -60,7 +60,7 @@ async def test_soft_affinity_of_one_job_holds_up_no_other(client: AsyncClient, h
 
     worker = await hire(work, hold_off="1h", concurrency=1)
     bad = await client.enqueue(work, "bad")
-    await worker.told(JobRetried, bad.id)
+    await worker.told(AttemptRetried, bad.id)
     good = await client.enqueue(work, "good")
 
     assert await good.result(10) == "good"

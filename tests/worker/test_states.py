@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from perdure import AsyncClient, IllegalTransition, JobDisabled, JobFailed, Permanent, Status, task
-from perdure.worker.events import JobStarted
+from perdure.worker.events import AttemptStarted
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate
 
@@ -75,7 +75,7 @@ async def test_states_a_disabled_job_does_not_run_until_it_is_enabled(
     assert await (await client.enqueue(run)).result(10) == "ran"
     with pytest.raises(JobDisabled):
         await disabled.result(10)
-    assert len(worker.all(JobStarted)) == 1
+    assert len(worker.all(AttemptStarted)) == 1
     await client.enable(disabled.id)
 
     assert await disabled.result(10) == "ran"

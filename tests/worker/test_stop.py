@@ -11,7 +11,7 @@ import pytest
 from perdure import AsyncClient, Status, Worker, task
 from perdure.store.contract import Store
 from perdure.worker import attempt
-from perdure.worker.events import JobCompleted, JobReleased, JobStarted
+from perdure.worker.events import AttemptCompleted, AttemptRequeued, AttemptStarted
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, Running, soon, stress_start_stop
@@ -47,8 +47,8 @@ async def test_stop_lets_work_finish_within_its_grace(client: AsyncClient, hire:
 
     assert await client.results(running, timeout=10) == ["a", "b"]
     assert await queued.status() is Status.WAITING
-    assert len(worker.all(JobCompleted)) == 2
-    assert worker.all(JobReleased) == []
+    assert len(worker.all(AttemptCompleted)) == 2
+    assert worker.all(AttemptRequeued) == []
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
@@ -77,7 +77,7 @@ async def test_stop_gives_back_what_remains_without_costing_an_attempt(
     await hire(wait)
 
     assert (left.status, left.attempt, left.failures) == (Status.WAITING, 0, 0)
-    assert [event.job_id for event in worker.all(JobReleased)] == [job.id]
+    assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
     assert await job.result(10) == "done"
     assert (await job.record()).attempt == 1
     assert await job.failures() == []
@@ -132,7 +132,7 @@ async def test_stop_kills_processes_and_gives_their_jobs_back(
 ) -> None:
     worker = await hire(process_tasks.hang)
     job = await client.enqueue(process_tasks.hang)
-    await worker.told(JobStarted)
+    await worker.told(AttemptStarted)
     await worker.stop()
 
     record = await job.record()

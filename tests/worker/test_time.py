@@ -11,8 +11,8 @@ import pytest
 
 from perdure import CONTEXT, AsyncClient, Context, JobDead, JobFailed, Retry, Status, task
 from perdure.worker import attempt
-from perdure.worker.events import JobFailed as JobFailedEvent
-from perdure.worker.events import JobProgressed, JobStarted
+from perdure.worker.events import AttemptFailed as JobFailedEvent
+from perdure.worker.events import AttemptProgressed, AttemptStarted
 from tests.worker import process_tasks
 from tests.worker.conftest import Hire
 from tests.worker.harness import Gate, until
@@ -87,7 +87,7 @@ class TestDeadline:
         with pytest.raises(JobFailed, match="DeadlineExceeded"):
             await job.result(10)
 
-        assert worker.all(JobStarted) == []
+        assert worker.all(AttemptStarted) == []
 
     async def test_fails_a_job_whose_next_try_is_too_late(
         self, client: AsyncClient, hire: Hire
@@ -128,7 +128,7 @@ class TestDeadline:
         gate.open()
 
         assert await job.status() is Status.FAILED
-        assert len(worker.all(JobStarted)) == 1
+        assert len(worker.all(AttemptStarted)) == 1
 
     async def test_is_not_extended_by_retries(self, client: AsyncClient, hire: Hire) -> None:
         @task(retries=Retry(1000, first="20ms", factor=1))
@@ -265,7 +265,7 @@ class TestTimeout:
     async def test_really_kills_a_body_in_a_process(self, client: AsyncClient, hire: Hire) -> None:
         worker = await hire(process_tasks.hang_past_timeout)
         job = await client.enqueue(process_tasks.hang_past_timeout.options(timeout="1s"))
-        pid = int((await worker.told(JobProgressed, job.id)).progress.message)
+        pid = int((await worker.told(AttemptProgressed, job.id)).progress.message)
         assert is_alive(pid)
         with pytest.raises(JobFailed, match="AttemptTimeout"):
             await job.result(15)

@@ -16,16 +16,16 @@ from typing import Any, TextIO
 
 from perdure.model.failure import Failure
 from perdure.worker.events import (
+    AttemptAborting,
+    AttemptCancelled,
+    AttemptCompleted,
+    AttemptDeadLettered,
+    AttemptFailed,
+    AttemptRequeued,
+    AttemptRetried,
+    AttemptStarted,
     ClaimLost,
-    JobAborting,
-    JobCancelled,
-    JobCompleted,
-    JobDead,
     JobEvent,
-    JobFailed,
-    JobReleased,
-    JobRetried,
-    JobStarted,
     JobTakenOver,
     WorkerEvent,
     WorkerStarted,
@@ -51,14 +51,14 @@ _LEVELS: dict[type[WorkerEvent | SupervisorEvent], tuple[int, str]] = {
     WorkerStarted: (logging.INFO, "worker started"),
     WorkerStopping: (logging.INFO, "worker stopping"),
     WorkerStopped: (logging.INFO, "worker stopped"),
-    JobStarted: (logging.DEBUG, "job started"),
-    JobCompleted: (logging.INFO, "job completed"),
-    JobReleased: (logging.INFO, "job released"),
-    JobAborting: (logging.INFO, "job aborting"),
-    JobCancelled: (logging.INFO, "job cancelled"),
-    JobRetried: (logging.WARNING, "job retried"),
-    JobFailed: (logging.ERROR, "job failed"),
-    JobDead: (logging.ERROR, "job dead"),
+    AttemptStarted: (logging.DEBUG, "job started"),
+    AttemptCompleted: (logging.INFO, "job completed"),
+    AttemptRequeued: (logging.INFO, "job released"),
+    AttemptAborting: (logging.INFO, "job aborting"),
+    AttemptCancelled: (logging.INFO, "job cancelled"),
+    AttemptRetried: (logging.WARNING, "job retried"),
+    AttemptFailed: (logging.ERROR, "job failed"),
+    AttemptDeadLettered: (logging.ERROR, "job dead"),
     JobTakenOver: (logging.WARNING, "job taken over"),
     ClaimLost: (logging.WARNING, "claim lost"),
     StopAsked: (logging.INFO, "stop asked"),
@@ -105,9 +105,9 @@ def fields_of(event: WorkerEvent | SupervisorEvent) -> dict[str, Any]:
         if event.run_id is not None:
             fields = {"run": event.run_id, "node": event.node, **fields}
     match event:
-        case JobCompleted():
+        case AttemptCompleted():
             fields["seconds"] = _seconds(event.duration)
-        case JobFailed() | JobRetried() | JobDead():
+        case AttemptFailed() | AttemptRetried() | AttemptDeadLettered():
             fields["error"] = _one_line(event.failure)
         case JobTakenOver():
             fields["holder"] = event.holder

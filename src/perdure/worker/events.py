@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNKNOWN_EVENT = declare(
     "worker.unknown_event",
     "{value!r} is not a worker event",
-    "They are in perdure.worker.events, where JobFailed is not the error of that name",
+    "They are in perdure.worker.events",
 )
 ASYNC_LISTENER = declare(
     "worker.async_listener",
@@ -66,50 +66,50 @@ class JobEvent(WorkerEvent):
     """Of a node's job: the node, with its iteration or item."""
 
 
-class JobStarted(JobEvent):
+class AttemptStarted(JobEvent):
     """The body is about to run."""
 
 
-class JobCompleted(JobEvent):
-    """The result is in the record."""
+class AttemptCompleted(JobEvent):
+    """The result is stored."""
 
     duration: timedelta
 
 
-class JobFailed(JobEvent):
-    """It failed for good."""
+class AttemptFailed(JobEvent):
+    """The job failed for good."""
 
     failure: Failure
 
 
-class JobRetried(JobEvent):
+class AttemptRetried(JobEvent):
     """The attempt failed, and another one is scheduled."""
 
     failure: Failure
 
 
-class JobDead(JobEvent):
-    """It went to the dead letter."""
+class AttemptDeadLettered(JobEvent):
+    """The job is a dead letter now."""
 
     failure: Failure
 
 
-class JobProgressed(JobEvent):
+class AttemptProgressed(JobEvent):
     """Progress was written."""
 
     progress: Progress
 
 
-class JobAborting(JobEvent):
-    """It was asked to stop, and its signal fired."""
+class AttemptAborting(JobEvent):
+    """The job was aborted, and the body's signal fired."""
 
 
-class JobCancelled(JobEvent):
-    """It ended after an abort."""
+class AttemptCancelled(JobEvent):
+    """The job ended after an abort."""
 
 
-class JobReleased(JobEvent):
-    """It went back to the queue unfinished, without costing an attempt."""
+class AttemptRequeued(JobEvent):
+    """The job went back to the queue unfinished, or was parked, without costing an attempt."""
 
 
 class JobTakenOver(JobEvent):
@@ -224,7 +224,7 @@ class WorkerEvents:
 
     def started(self, attempt: Attempt) -> None:
         self._counts["started"] += 1
-        self.emit_job(JobStarted, attempt.job)
+        self.emit_job(AttemptStarted, attempt.job)
 
     def claim_lost(self, attempt: Attempt) -> None:
         self._count("claims_lost")
@@ -239,22 +239,22 @@ class WorkerEvents:
             self._count("completed")
             self._seconds_completed += attempt.seconds
             if self._listeners:
-                self.emit_job(JobCompleted, job, duration=timedelta(seconds=attempt.seconds))
+                self.emit_job(AttemptCompleted, job, duration=timedelta(seconds=attempt.seconds))
         elif status is Status.CANCELLED:
             self._count("cancelled")
-            self.emit_job(JobCancelled, job)
+            self.emit_job(AttemptCancelled, job)
         elif isinstance(outcome, Failed):
             self._count("failed")
-            self.emit_job(JobFailed, job, failure=outcome.failure)
+            self.emit_job(AttemptFailed, job, failure=outcome.failure)
         elif isinstance(outcome, Buried):
             self._count("dead")
-            self.emit_job(JobDead, job, failure=outcome.failure)
+            self.emit_job(AttemptDeadLettered, job, failure=outcome.failure)
         elif isinstance(outcome, Retried):
             self._count("retried")
-            self.emit_job(JobRetried, job, failure=outcome.failure)
+            self.emit_job(AttemptRetried, job, failure=outcome.failure)
         else:
             self._count("released")
-            self.emit_job(JobReleased, job)
+            self.emit_job(AttemptRequeued, job)
 
     def taken_over(self, job: TakenOver) -> None:
         """A job whose worker was gone was requeued, or ended."""
@@ -262,15 +262,15 @@ class WorkerEvents:
         self.emit_job(JobTakenOver, job, holder=job.worker, failure=job.failure)
         if job.after is Status.DEAD:
             self._count("dead")
-            self.emit_job(JobDead, job, failure=job.failure)
+            self.emit_job(AttemptDeadLettered, job, failure=job.failure)
         elif job.after is Status.CANCELLED:
             self._count("cancelled")
-            self.emit_job(JobCancelled, job)
+            self.emit_job(AttemptCancelled, job)
 
     def expired(self, job: Expired) -> None:
         """A job failed because no worker started it in time."""
         self._count("failed")
-        self.emit_job(JobFailed, job, failure=job.failure)
+        self.emit_job(AttemptFailed, job, failure=job.failure)
 
     def _count(self, name: str) -> None:
         self._counts[name] += 1

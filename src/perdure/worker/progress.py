@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perdure.model.job import Progress
 from perdure.store.contract import Store
-from perdure.worker.events import JobProgressed, WorkerEvents
+from perdure.worker.events import AttemptProgressed, WorkerEvents
 from perdure.worker.executors import tell
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ProgressWriter:
                 _log.exception("progress of %d jobs not written", len(batch))
             for attempt, progress in batch.items():
                 if not attempt.is_over:  # no event of it after that of its end
-                    self._events.emit_job(JobProgressed, attempt.job, progress=progress)
+                    self._events.emit_job(AttemptProgressed, attempt.job, progress=progress)
             await asyncio.sleep(INTERVAL_SECONDS)
 
     def _take(self) -> dict[Attempt, Progress]:

@@ -33,7 +33,7 @@ from perdure.worker.attempt import Attempt, StopReason
 from perdure.worker.claims import Claims, KnownLanes
 from perdure.worker.code import Code
 from perdure.worker.commits import Commits, Settled, moves_run
-from perdure.worker.events import JobAborting, WorkerEvents
+from perdure.worker.events import AttemptAborting, WorkerEvents
 from perdure.worker.executors import Executors, Threads
 from perdure.worker.leases import ClaimMonitor
 from perdure.worker.processes import Processes
@@ -206,7 +206,7 @@ class JobRunner:
             if claim.id in renewal.lost:
                 attempt.stop(StopReason.CLAIM_LOST)
             elif claim.id in renewal.aborting and attempt.stopped_by is None:
-                self.events.emit_job(JobAborting, attempt.job)
+                self.events.emit_job(AttemptAborting, attempt.job)
                 attempt.stop(StopReason.ABORTED)
 
     # Resize and stop

@@ -29,7 +29,7 @@ from perdure import (
 )
 from perdure.clock import ManualClock
 from perdure.store.contract import Store
-from perdure.worker.events import JobRetried
+from perdure.worker.events import AttemptRetried
 from tests.docs.coming_from.conftest import Hire
 from tests.worker.harness import Gate, until
 
@@ -167,7 +167,7 @@ async def test_retry_later_waits_until_its_moment(
 
     worker = await hire(tasks=[busy])
     job = await client.enqueue(busy)
-    await worker.told(JobRetried, job.id)
+    await worker.told(AttemptRetried, job.id)
     record = await job.record()
     assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
     clock.advance(HOUR)
@@ -334,7 +334,7 @@ async def test_a_closed_limit_holds_for_everybody(
 
     worker = await hire(tasks=[mail, keep], concurrency=1)
     ada = await client.enqueue(mail, "ada")
-    await worker.told(JobRetried, ada.id)
+    await worker.told(AttemptRetried, ada.id)
     bob = await client.enqueue(mail, "bob")
     await (await client.enqueue(keep, "something else")).result(timeout=10)
     assert called == ["ada"]
