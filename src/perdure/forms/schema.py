@@ -2,7 +2,8 @@
 
 jsonschema by itself would fetch what a schema refers to, match patterns that never end, and follow
 references that double at every turn. Here nothing is fetched, every keyword counts against a
-budget, and patterns, formats and uniqueness are checked by code that has a bound.
+budget, and patterns, formats and uniqueness are checked by code that has a bound. jsonschema is
+imported when the first form is checked: it takes longer than all of Perdure.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.protocols import Validator
-
     Errors = Iterator[ValidationError]
     Keyword = Callable[[Any, Any, Any, Any], Any]
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_MAX_BYTES = 65_536
+SCHEMA_DEPTH_MAX = 100
+SUBSCHEMAS_MAX = 1_000
+FAULTS_MAX = 100
+"""How many faults of one value are told."""
+DEFAULTS_MAX = 10_000
+"""How many defaults are filled into one value."""
 CHECKS_MAX = 250_000
 """How many checks one value may take, each element of a keyword and some text counting as one."""
 
@@ -44,250 +48,7 @@ NESTING_MAX = 120
 """How many keywords deep a check may go. Well before Python's own bound, on which the libraries
 below jsonschema do not raise an error but panic."""
 
-_CHARACTERS_PER_CHECK = 50
-_CHECKS_PER_REFERENCE = 10
-
-
-class TooMuchWork(PerdureError):
-    """More checks than ``CHECKS_MAX``, or deeper than ``NESTING_MAX``."""
-
-
-class _Budget:
-    def __init__(self) -> None:
-        self._left = CHECKS_MAX
-        self._nesting = 0
-
-    def spend(self, checks: int) -> None:
-        self._left -= checks
-        if self._left < 0:
-            raise TooMuchWork(f"more than {CHECKS_MAX} checks")
-
-    def go_deeper(self) -> None:
-        self._nesting += 1
-        if self._nesting > NESTING_MAX:
-            raise TooMuchWork(f"nested deeper than {NESTING_MAX}")
-
-    def come_back(self) -> None:
-        self._nesting -= 1
-
-
-_budget: ContextVar[_Budget] = ContextVar("checks that are left")
-
-
-def validator_of(schema: Any) -> Validator:
-    from referencing import Registry
-
-    # An empty registry finds nothing outside the schema; the default one asks the network.
-    return _validator_class()(schema, registry=Registry())
-
-
-@cache
-def schema_validator() -> Validator:
-    """Checks schemas themselves, by the one that comes with jsonschema and can be trusted."""
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
-
-
-def errors_of(validator: Validator, data: Any, errors_max: int) -> list[ValidationError]:
-    """What does not fit; ``TooMuchWork`` or ``RecursionError`` if that cannot be said."""
-    token = _budget.set(_Budget())
-    try:
-        return list(islice(validator.iter_errors(data), errors_max))
-    finally:
-        _budget.reset(token)
-
-
-@cache
-def _validator_class() -> type[Validator]:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend
-
-    keywords: dict[str, Keyword] = {**Draft202012Validator.VALIDATORS, **_OWN_KEYWORDS}
-    costs = {"$ref": _CHECKS_PER_REFERENCE}
-    counted = {name: _counted(keyword, costs.get(name, 1)) for name, keyword in keywords.items()}
-    made: type[Validator] = extend(Draft202012Validator, counted)  # type: ignore[no-untyped-call]
-    return made
-
-
-def _counted(keyword: Keyword, cost: int) -> Keyword:
-    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
-        budget = _budget.get()
-        budget.spend(cost + (len(value) if isinstance(value, list | dict) else 0))
-        budget.go_deeper()
-        try:
-            for error in keyword(validator, value, instance, schema) or ():
-                # jsonschema writes the whole instance into its message.
-                budget.spend(len(error.message) // _CHARACTERS_PER_CHECK)
-                yield error
-        finally:
-            budget.come_back()
-
-    return check
-
-
-def _matches(pattern: str, text: Any) -> bool:
-    if not isinstance(text, str):
-        return False
-    _budget.get().spend(search_cost(pattern, text))
-    return is_found(pattern, text)
-
-
-def _error(
-    message: str, *, field: str | None = None, context: Sequence[ValidationError] = ()
-) -> ValidationError:
-    from jsonschema.exceptions import ValidationError
-
-    return ValidationError(message, path=() if field is None else (field,), context=context)
-
-
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Errors:
-    if isinstance(instance, str) and not _matches(pattern, instance):
-        yield _error("does not match")
-
-
-def _properties(validator: Any, properties: Any, instance: Any, schema: Any) -> Errors:
-    for key, subschema in properties.items() if isinstance(instance, dict) else ():
-        if key in instance:
-            yield from _inside(validator, instance, key, subschema)
-
-
-def _inside(validator: Any, instance: Any, key: Any, subschema: Any) -> Errors:
-    """jsonschema does not tell the field where nothing at all may be given."""
-    if subschema is False:
-        yield _error("must not be given", field=str(key))
-    else:
-        yield from validator.descend(instance[key], subschema, path=key, schema_path=key)
-
-
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Errors:
-    for pattern, subschema in patterns.items() if isinstance(instance, dict) else ():
-        for key in instance:
-            if _matches(pattern, key):
-                yield from _inside(validator, instance, key, subschema)
-
-
-def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Errors:
-    named = schema.get("properties", {})
-    patterns = schema.get("patternProperties", {})
-    for key, value in instance.items() if isinstance(instance, dict) else ():
-        if key in named or any(_matches(pattern, key) for pattern in patterns):
-            continue
-        if allowed is False:
-            yield _error("is not a field of this form", field=str(key))
-        else:
-            yield from validator.descend(value, allowed, path=key)
-
-
-def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Errors:
-    for name in names if isinstance(instance, dict) else ():
-        if name not in instance:
-            yield _error("is required", field=name)
-
-
-def _dependent_required(validator: Any, needs: Any, instance: Any, schema: Any) -> Errors:
-    for name, others in needs.items() if isinstance(instance, dict) else ():
-        for other in others if name in instance else ():
-            if other not in instance:
-                yield _error(f"is required where {cut(name)!r} is given", field=other)
-
-
-def _property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Errors:
-    for name in instance if isinstance(instance, dict) else ():
-        context = list(validator.descend(name, subschema))
-        if context:
-            yield _error("has a field of an unfit name", context=context)
-
-
-def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Errors:
-    if not is_wanted or not isinstance(instance, list):
-        return
-    # By their JSON, since comparing each with each other takes for ever on a long list.
-    if len({_canonical(element) for element in instance}) < len(instance):
-        yield _error("has an element twice")
-
-
-def _canonical(value: Any) -> bytes:
-    return to_json(_with_plain_numbers(value), "an element", 2**63, is_input=True)
-
-
-def _with_plain_numbers(value: Any) -> Any:
-    """1.0 as 1, since they are the same and their JSON is not."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _with_plain_numbers(inside) for key, inside in value.items()}
-    if isinstance(value, list):
-        return [_with_plain_numbers(inside) for inside in value]
-    return value
-
-
-def _multiple_of(validator: Any, unit: Any, instance: Any, schema: Any) -> Errors:
-    # As decimals, the way they are written: 19.99 is a multiple of 0.01, as floats it is not.
-    if is_number(instance) and (_decimal(instance) / _decimal(unit)).denominator != 1:
-        yield _error("is not a multiple")
-
-
-def _decimal(number: int | float) -> Fraction:
-    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
-
-
-def _enum(validator: Any, values: Any, instance: Any, schema: Any) -> Errors:
-    if not any(is_same(value, instance) for value in values):
-        yield _error("is not one of the values")
-
-
-def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
-    if not is_same(value, instance):
-        yield _error("is not the value")
-
-
-def _format(validator: Any, name: Any, instance: Any, schema: Any) -> Errors:
-    """Formats that are not known are only remarks, as JSON Schema has it."""
-    fits = FORMATS.get(name)
-    if fits is not None and isinstance(instance, str) and not fits(instance):
-        yield _error("does not have the format")
-
-
-_OWN_KEYWORDS: dict[str, Keyword] = {
-    "properties": _properties,
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "required": _required,
-    "dependentRequired": _dependent_required,
-    "propertyNames": _property_names,
-    "uniqueItems": _unique_items,
-    "multipleOf": _multiple_of,
-    "enum": _enum,
-    "const": _const,
-    "format": _format,
-}
-
-
-_ALTERNATIVES_MAX = 3
-_VALUES_MAX = 10
-_TYPES = {
-    "string": "a text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
-_FORMATS = {
-    "date": "a date such as 2031-05-17",
-    "date-time": "a time with its zone, such as 2031-05-17T14:30:00+02:00",
-    "time": "a time of day such as 14:30",
-    "email": "an email address",
-    "hostname": "a host name",
-    "uri": "a web address such as https://example.org/",
-    "uuid": "a UUID",
-    "ipv4": "an IPv4 address",
-    "ipv6": "an IPv6 address",
-    "regex": "a pattern",
-}
+# Faults of data
 
 FORBIDDEN = declare("form.forbidden", "must not be given")
 WRONG_TYPE = declare("form.type", "must be {expected}")
@@ -305,131 +66,6 @@ SEVERAL_ALTERNATIVES = declare(
 )
 PATTERN = declare("form.pattern", "must match {pattern}")
 OTHER_KEYWORD = declare("form.keyword", "{message}")
-
-_PLAIN = {
-    "items": declare("form.items", "has more elements than it may"),
-    "uniqueItems": declare("form.unique_items", "must not have the same element twice"),
-    "contains": declare("form.contains", "has no element of the kind that is wanted"),
-    "not": declare("form.not", "must not be given like this"),
-    "properties": FORBIDDEN,
-    "patternProperties": FORBIDDEN,
-    "required": REQUIRED,
-    "additionalProperties": UNKNOWN_FIELD,
-}
-"""Keywords of which nothing needs to be told."""
-
-_BOUNDS = {
-    "minimum": declare("form.minimum", "must be at least {limit}"),
-    "maximum": declare("form.maximum", "must be at most {limit}"),
-    "exclusiveMinimum": declare("form.exclusive_minimum", "must be more than {limit}"),
-    "exclusiveMaximum": declare("form.exclusive_maximum", "must be less than {limit}"),
-    "multipleOf": declare("form.multiple_of", "must be a multiple of {limit}"),
-    "minLength": declare("form.min_length", "must have at least {limit:character|characters}"),
-    "maxLength": declare("form.max_length", "must have at most {limit:character|characters}"),
-    "minItems": declare("form.min_items", "must have at least {limit:element|elements}"),
-    "maxItems": declare("form.max_items", "must have at most {limit:element|elements}"),
-    "minContains": declare(
-        "form.min_contains", "must have at least {limit} elements of the wanted kind"
-    ),
-    "maxContains": declare(
-        "form.max_contains", "must have at most {limit} elements of the wanted kind"
-    ),
-    "minProperties": declare("form.min_properties", "must have at least {limit:field|fields}"),
-    "maxProperties": declare("form.max_properties", "must have at most {limit:field|fields}"),
-}
-_COUNTS = frozenset(keyword for keyword in _BOUNDS if keyword[3:4].isupper())
-"""Those whose limit is a whole number, though it may be written as 1.0."""
-
-
-def fault_of(error: ValidationError) -> Fault:
-    """The fault, with the path of the field that it is about."""
-    return _fault(error).under(*error.absolute_path)
-
-
-def _fault(error: ValidationError) -> Fault:
-    if error.schema is False:
-        return FORBIDDEN.fault()
-    keyword, wanted = str(error.validator), _any(error.validator_value)
-    if keyword in _PLAIN:
-        return _PLAIN[keyword].fault()
-    if keyword == "minLength" and wanted == 1:
-        return EMPTY.fault()
-    if keyword in _BOUNDS:
-        # As text, a number is shown the way that it is written in the schema.
-        limit = int(wanted) if keyword in _COUNTS else shown(wanted)
-        return _BOUNDS[keyword].fault(limit=limit)
-    match keyword:
-        case "type":
-            types = tuple(wanted) if isinstance(wanted, list) else (wanted,)
-            expected = " or ".join(_TYPES.get(each, str(each)) for each in types)
-            return WRONG_TYPE.fault(types=types, expected=expected)
-        case "enum":
-            listed = ", ".join(shown(value) for value in wanted[:_VALUES_MAX])
-            more = ", …" if len(wanted) > _VALUES_MAX else ""
-            return NOT_IN_ENUM.fault(values=wanted, listed=f"{listed}{more}")
-        case "const":
-            return NOT_CONST.fault(value=wanted, expected=shown(wanted))
-        case "format":
-            return WRONG_FORMAT.fault(format=wanted, expected=_FORMATS.get(wanted, wanted))
-        case "pattern":
-            return PATTERN.fault(pattern=cut(wanted))
-        case "dependentRequired":
-            other, given = error.path[-1], _any(error.instance)
-            field = next(name for name in wanted if other in wanted[name] and name in given)
-            return DEPENDENT_REQUIRED.fault(field=cut(field))
-        case "propertyNames":
-            [inner, *_] = error.context or [error]
-            return PROPERTY_NAMES.fault(field=shown(inner.instance), reason=render(_fault(inner)))
-        case "oneOf" if not error.context:
-            return SEVERAL_ALTERNATIVES.fault()
-        case "anyOf" | "oneOf":
-            ways = _alternatives(error) or [render(FORBIDDEN.fault())]
-            more = ", or …" if len(ways) > _ALTERNATIVES_MAX else ""
-            return NO_ALTERNATIVE.fault(ways=f"{', or '.join(ways[:_ALTERNATIVES_MAX])}{more}")
-        case _:
-            return OTHER_KEYWORD.fault(keyword=keyword, message=cut(error.message))
-
-
-def _alternatives(error: ValidationError) -> list[str]:
-    """The first fault under each alternative, each told once."""
-    first: dict[Any, str] = {}
-    for inner in error.context or ():
-        [alternative, *_] = inner.relative_schema_path or [None]
-        if alternative is not None and alternative not in first:  # None: `false`, which is no way
-            at = path_text(tuple(inner.relative_path))
-            first[alternative] = cut(f"{at} {render(_fault(inner))}".strip())
-    return list(dict.fromkeys(first.values()))
-
-
-def _any(value: Any) -> Any:
-    """What jsonschema holds, whose types say less than is known here."""
-    return value
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_MAX_BYTES = 65_536
-SCHEMA_DEPTH_MAX = 100
-SUBSCHEMAS_MAX = 1_000
-FAULTS_MAX = 100
-"""How many faults of one value are told."""
-DEFAULTS_MAX = 10_000
-"""How many defaults are filled into one value."""
-
-_COMPILED_MAX = 128
-_SCHEMAS = frozenset(
-    {"items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else"}
-)
-_LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_MAPS_OF_SCHEMAS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
-)
-_REFUSED = {
-    "$dynamicRef": "write $ref",
-    "$recursiveRef": "write $ref",
-    "unevaluatedProperties": "write additionalProperties",
-    "unevaluatedItems": "write items",
-}
-
 INVALID_FORM = declare(
     "form.invalid", "cannot be checked, since the form itself is wrong: {reason}"
 )
@@ -441,6 +77,9 @@ NOT_JSON_VALUE = declare("form.not_checkable", "cannot be checked: {reason}")
 TOO_MANY_DEFAULTS = declare(
     "form.too_many_defaults", "the form has more than {most} defaults to fill in"
 )
+
+# Faults of schemas
+
 NOT_A_SCHEMA = declare("schema.not_an_object", "a schema is an object, not {found}")
 TOO_DEEP = declare("schema.too_deep", "is nested deeper than {most} levels")
 TOO_MANY_SCHEMAS = declare("schema.too_many", "is made of more than {most} schemas")
@@ -491,6 +130,68 @@ def with_defaults(schema: Any, data: Any) -> Any:
     Nothing else is created, nothing is changed in place, and the data is not checked.
     """
     return _Defaults(schema).into(data, schema, 0)
+
+
+class _Defaults:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._left = DEFAULTS_MAX
+
+    def into(self, data: Any, schema: Any, depth: int) -> Any:
+        if depth > SCHEMA_DEPTH_MAX or not isinstance(schema, Mapping):
+            return data
+        schema = self._resolved(schema)
+        if isinstance(data, Mapping) and isinstance(schema.get("properties"), Mapping):
+            return self._filled(data, schema["properties"], depth)
+        if isinstance(data, list | tuple) and isinstance(schema.get("items"), Mapping):
+            return [self.into(element, schema["items"], depth + 1) for element in data]
+        return data
+
+    def _filled(
+        self, data: Mapping[str, Any], properties: Mapping[str, Any], depth: int
+    ) -> dict[str, Any]:
+        filled = dict(data)
+        for name, schema in properties.items():
+            if name not in filled and isinstance(schema, Mapping):
+                schema = self._resolved(schema)
+                if "default" not in schema:
+                    continue
+                filled[name] = self._default(schema["default"])
+            if name in filled:
+                filled[name] = self.into(filled[name], schema, depth + 1)
+        return filled
+
+    def _default(self, default: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
+        return from_json(to_json(default, "a default"))  # a copy: what is filled in may be changed
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema with what it refers to; its own keywords count more."""
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        referred = _referred(reference, self._root)
+        return {**referred, **schema} if isinstance(referred, Mapping) else schema
+
+
+# Schemas
+
+_COMPILED_MAX = 128
+_SCHEMAS = frozenset(
+    {"items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else"}
+)
+_LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAPS_OF_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+)
+_REFUSED = {
+    "$dynamicRef": "write $ref",
+    "$recursiveRef": "write $ref",
+    "unevaluatedProperties": "write additionalProperties",
+    "unevaluatedItems": "write items",
+}
 
 
 class _Form(Value, gc=True):
@@ -618,45 +319,348 @@ def _without_repeats(faults: list[Fault]) -> list[Fault]:
     return list({(fault.where, render(fault)): fault for fault in faults}.values())
 
 
-class _Defaults:
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._left = DEFAULTS_MAX
+# Checking within a budget
 
-    def into(self, data: Any, schema: Any, depth: int) -> Any:
-        if depth > SCHEMA_DEPTH_MAX or not isinstance(schema, Mapping):
-            return data
-        schema = self._resolved(schema)
-        if isinstance(data, Mapping) and isinstance(schema.get("properties"), Mapping):
-            return self._filled(data, schema["properties"], depth)
-        if isinstance(data, list | tuple) and isinstance(schema.get("items"), Mapping):
-            return [self.into(element, schema["items"], depth + 1) for element in data]
-        return data
+_CHARACTERS_PER_CHECK = 50
+_CHECKS_PER_REFERENCE = 10
 
-    def _filled(
-        self, data: Mapping[str, Any], properties: Mapping[str, Any], depth: int
-    ) -> dict[str, Any]:
-        filled = dict(data)
-        for name, schema in properties.items():
-            if name not in filled and isinstance(schema, Mapping):
-                schema = self._resolved(schema)
-                if "default" not in schema:
-                    continue
-                filled[name] = self._default(schema["default"])
-            if name in filled:
-                filled[name] = self.into(filled[name], schema, depth + 1)
-        return filled
 
-    def _default(self, default: Any) -> Any:
-        self._left -= 1
+class TooMuchWork(PerdureError):
+    """More checks than ``CHECKS_MAX``, or deeper than ``NESTING_MAX``."""
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self._left = CHECKS_MAX
+        self._nesting = 0
+
+    def spend(self, checks: int) -> None:
+        self._left -= checks
         if self._left < 0:
-            raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
-        return from_json(to_json(default, "a default"))  # a copy: what is filled in may be changed
+            raise TooMuchWork(f"more than {CHECKS_MAX} checks")
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The schema with what it refers to; its own keywords count more."""
-        reference = schema.get("$ref")
-        if not isinstance(reference, str):
-            return schema
-        referred = _referred(reference, self._root)
-        return {**referred, **schema} if isinstance(referred, Mapping) else schema
+    def go_deeper(self) -> None:
+        self._nesting += 1
+        if self._nesting > NESTING_MAX:
+            raise TooMuchWork(f"nested deeper than {NESTING_MAX}")
+
+    def come_back(self) -> None:
+        self._nesting -= 1
+
+
+_budget: ContextVar[_Budget] = ContextVar("checks that are left")
+
+
+def validator_of(schema: Any) -> Validator:
+    from referencing import Registry
+
+    # An empty registry finds nothing outside the schema; the default one asks the network.
+    return _validator_class()(schema, registry=Registry())
+
+
+@cache
+def schema_validator() -> Validator:
+    """Checks schemas themselves, by the one that comes with jsonschema and can be trusted."""
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+
+def errors_of(validator: Validator, data: Any, errors_max: int) -> list[ValidationError]:
+    """What does not fit; ``TooMuchWork`` or ``RecursionError`` if that cannot be said."""
+    token = _budget.set(_Budget())
+    try:
+        return list(islice(validator.iter_errors(data), errors_max))
+    finally:
+        _budget.reset(token)
+
+
+@cache
+def _validator_class() -> type[Validator]:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    keywords: dict[str, Keyword] = {**Draft202012Validator.VALIDATORS, **_OWN_KEYWORDS}
+    costs = {"$ref": _CHECKS_PER_REFERENCE}
+    counted = {name: _counted(keyword, costs.get(name, 1)) for name, keyword in keywords.items()}
+    made: type[Validator] = extend(Draft202012Validator, counted)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _counted(keyword: Keyword, cost: int) -> Keyword:
+    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
+        budget = _budget.get()
+        budget.spend(cost + (len(value) if isinstance(value, list | dict) else 0))
+        budget.go_deeper()
+        try:
+            for error in keyword(validator, value, instance, schema) or ():
+                # jsonschema writes the whole instance into its message.
+                budget.spend(len(error.message) // _CHARACTERS_PER_CHECK)
+                yield error
+        finally:
+            budget.come_back()
+
+    return check
+
+
+def _matches(pattern: str, text: Any) -> bool:
+    if not isinstance(text, str):
+        return False
+    _budget.get().spend(search_cost(pattern, text))
+    return is_found(pattern, text)
+
+
+def _error(*, field: str | None = None, context: Sequence[ValidationError] = ()) -> ValidationError:
+    """An error of a keyword of ours; ``fault_of`` knows it by the keyword, and needs no text."""
+    from jsonschema.exceptions import ValidationError
+
+    return ValidationError("", path=() if field is None else (field,), context=context)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Errors:
+    if isinstance(instance, str) and not _matches(pattern, instance):
+        yield _error()
+
+
+def _properties(validator: Any, properties: Any, instance: Any, schema: Any) -> Errors:
+    for key, subschema in properties.items() if isinstance(instance, dict) else ():
+        if key in instance:
+            yield from _inside(validator, instance, key, subschema)
+
+
+def _inside(validator: Any, instance: Any, key: Any, subschema: Any) -> Errors:
+    """jsonschema does not tell the field where nothing at all may be given."""
+    if subschema is False:
+        yield _error(field=str(key))
+    else:
+        yield from validator.descend(instance[key], subschema, path=key, schema_path=key)
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Errors:
+    for pattern, subschema in patterns.items() if isinstance(instance, dict) else ():
+        for key in instance:
+            if _matches(pattern, key):
+                yield from _inside(validator, instance, key, subschema)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Errors:
+    named = schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
+    for key, value in instance.items() if isinstance(instance, dict) else ():
+        if key in named or any(_matches(pattern, key) for pattern in patterns):
+            continue
+        if allowed is False:
+            yield _error(field=str(key))
+        else:
+            yield from validator.descend(value, allowed, path=key)
+
+
+def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Errors:
+    for name in names if isinstance(instance, dict) else ():
+        if name not in instance:
+            yield _error(field=name)
+
+
+def _dependent_required(validator: Any, needs: Any, instance: Any, schema: Any) -> Errors:
+    for name, others in needs.items() if isinstance(instance, dict) else ():
+        for other in others if name in instance else ():
+            if other not in instance:
+                yield _error(field=other)
+
+
+def _property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Errors:
+    for name in instance if isinstance(instance, dict) else ():
+        context = list(validator.descend(name, subschema))
+        if context:
+            yield _error(context=context)
+
+
+def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Errors:
+    if not is_wanted or not isinstance(instance, list):
+        return
+    # By their JSON, since comparing each with each other takes for ever on a long list.
+    if len({_canonical(element) for element in instance}) < len(instance):
+        yield _error()
+
+
+def _canonical(value: Any) -> bytes:
+    return to_json(_with_plain_numbers(value), "an element", 2**63, is_input=True)
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    """1.0 as 1, since they are the same and their JSON is not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _with_plain_numbers(inside) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_with_plain_numbers(inside) for inside in value]
+    return value
+
+
+def _multiple_of(validator: Any, unit: Any, instance: Any, schema: Any) -> Errors:
+    # As decimals, the way they are written: 19.99 is a multiple of 0.01, as floats it is not.
+    if is_number(instance) and (_decimal(instance) / _decimal(unit)).denominator != 1:
+        yield _error()
+
+
+def _decimal(number: int | float) -> Fraction:
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+
+
+def _enum(validator: Any, values: Any, instance: Any, schema: Any) -> Errors:
+    if not any(is_same(value, instance) for value in values):
+        yield _error()
+
+
+def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
+    if not is_same(value, instance):
+        yield _error()
+
+
+def _format(validator: Any, name: Any, instance: Any, schema: Any) -> Errors:
+    """Formats that are not known are only remarks, as JSON Schema has it."""
+    fits = FORMATS.get(name)
+    if fits is not None and isinstance(instance, str) and not fits(instance):
+        yield _error()
+
+
+_OWN_KEYWORDS: dict[str, Keyword] = {
+    "properties": _properties,
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "required": _required,
+    "dependentRequired": _dependent_required,
+    "propertyNames": _property_names,
+    "uniqueItems": _unique_items,
+    "multipleOf": _multiple_of,
+    "enum": _enum,
+    "const": _const,
+    "format": _format,
+}
+
+
+# From an error of jsonschema to a fault
+
+_ALTERNATIVES_MAX = 3
+_VALUES_MAX = 10
+_TYPES = {
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_FORMATS = {
+    "date": "a date such as 2031-05-17",
+    "date-time": "a time with its zone, such as 2031-05-17T14:30:00+02:00",
+    "time": "a time of day such as 14:30",
+    "email": "an email address",
+    "hostname": "a host name",
+    "uri": "a web address such as https://example.org/",
+    "uuid": "a UUID",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "regex": "a pattern",
+}
+_PLAIN = {
+    "items": declare("form.items", "has more elements than it may"),
+    "uniqueItems": declare("form.unique_items", "must not have the same element twice"),
+    "contains": declare("form.contains", "has no element of the kind that is wanted"),
+    "not": declare("form.not", "must not be given like this"),
+    "properties": FORBIDDEN,
+    "patternProperties": FORBIDDEN,
+    "required": REQUIRED,
+    "additionalProperties": UNKNOWN_FIELD,
+}
+"""Keywords of which nothing needs to be told."""
+
+_BOUNDS = {
+    "minimum": declare("form.minimum", "must be at least {limit}"),
+    "maximum": declare("form.maximum", "must be at most {limit}"),
+    "exclusiveMinimum": declare("form.exclusive_minimum", "must be more than {limit}"),
+    "exclusiveMaximum": declare("form.exclusive_maximum", "must be less than {limit}"),
+    "multipleOf": declare("form.multiple_of", "must be a multiple of {limit}"),
+    "minLength": declare("form.min_length", "must have at least {limit:character|characters}"),
+    "maxLength": declare("form.max_length", "must have at most {limit:character|characters}"),
+    "minItems": declare("form.min_items", "must have at least {limit:element|elements}"),
+    "maxItems": declare("form.max_items", "must have at most {limit:element|elements}"),
+    "minContains": declare(
+        "form.min_contains", "must have at least {limit} elements of the wanted kind"
+    ),
+    "maxContains": declare(
+        "form.max_contains", "must have at most {limit} elements of the wanted kind"
+    ),
+    "minProperties": declare("form.min_properties", "must have at least {limit:field|fields}"),
+    "maxProperties": declare("form.max_properties", "must have at most {limit:field|fields}"),
+}
+_COUNTS = frozenset(keyword for keyword in _BOUNDS if keyword[3:4].isupper())
+"""Those whose limit is a whole number, though it may be written as 1.0."""
+
+
+def fault_of(error: ValidationError) -> Fault:
+    """The fault, with the path of the field that it is about."""
+    return _fault(error).under(*error.absolute_path)
+
+
+def _fault(error: ValidationError) -> Fault:
+    if error.schema is False:
+        return FORBIDDEN.fault()
+    keyword, wanted = str(error.validator), _any(error.validator_value)
+    if keyword in _PLAIN:
+        return _PLAIN[keyword].fault()
+    if keyword == "minLength" and wanted == 1:
+        return EMPTY.fault()
+    if keyword in _BOUNDS:
+        # As text, a number is shown the way that it is written in the schema.
+        limit = int(wanted) if keyword in _COUNTS else shown(wanted)
+        return _BOUNDS[keyword].fault(limit=limit)
+    match keyword:
+        case "type":
+            types = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+            expected = " or ".join(_TYPES.get(each, str(each)) for each in types)
+            return WRONG_TYPE.fault(types=types, expected=expected)
+        case "enum":
+            listed = ", ".join(shown(value) for value in wanted[:_VALUES_MAX])
+            more = ", …" if len(wanted) > _VALUES_MAX else ""
+            return NOT_IN_ENUM.fault(values=wanted, listed=f"{listed}{more}")
+        case "const":
+            return NOT_CONST.fault(value=wanted, expected=shown(wanted))
+        case "format":
+            return WRONG_FORMAT.fault(format=wanted, expected=_FORMATS.get(wanted, wanted))
+        case "pattern":
+            return PATTERN.fault(pattern=cut(wanted))
+        case "dependentRequired":
+            other, given = error.path[-1], _any(error.instance)
+            field = next(name for name in wanted if other in wanted[name] and name in given)
+            return DEPENDENT_REQUIRED.fault(field=cut(field))
+        case "propertyNames":
+            [inner, *_] = error.context or [error]
+            return PROPERTY_NAMES.fault(field=shown(inner.instance), reason=render(_fault(inner)))
+        case "oneOf" if not error.context:
+            return SEVERAL_ALTERNATIVES.fault()
+        case "anyOf" | "oneOf":
+            ways = _alternatives(error) or [render(FORBIDDEN.fault())]
+            more = ", or …" if len(ways) > _ALTERNATIVES_MAX else ""
+            return NO_ALTERNATIVE.fault(ways=f"{', or '.join(ways[:_ALTERNATIVES_MAX])}{more}")
+        case _:
+            return OTHER_KEYWORD.fault(keyword=keyword, message=cut(error.message))
+
+
+def _alternatives(error: ValidationError) -> list[str]:
+    """The first fault under each alternative, each told once."""
+    first: dict[Any, str] = {}
+    for inner in error.context or ():
+        [alternative, *_] = inner.relative_schema_path or [None]
+        if alternative is not None and alternative not in first:  # None: `false`, which is no way
+            at = path_text(tuple(inner.relative_path))
+            first[alternative] = cut(f"{at} {render(_fault(inner))}".strip())
+    return list(dict.fromkeys(first.values()))
+
+
+def _any(value: Any) -> Any:
+    """What jsonschema holds, whose types say less than is known here."""
+    return value
