@@ -66,20 +66,64 @@ from perdure.model.wait import LAST, ReportStatus
 Changes = dict[str, Any]
 """Fields of the state, as they are after the event."""
 
-NOTHING_OPEN: Changes = {
+_NOTHING_OPEN: Changes = {
     "pauses": Map(),
     "early_reports": Map(),
     "approvals": Map(),
     "external_failures": Map(),
 }
-"""How far a node came with people and outside parties does not outlive its end by force."""
+"""How far a node came with people and external parties does not outlive its end by force."""
+TOKENS_MAX = 1_000
+"""How many reports on one key are remembered."""
 _LIVE = NodeState(status=NodeStatus.LIVE)
 _SKIPPED = NodeState(status=NodeStatus.SKIPPED)
 _BLOCKED = NodeState(status=NodeStatus.BLOCKED)
 
 
-def follow(state: RunState, changes: Changes, effects: Effects) -> None:
-    """What an event led to at once."""
+def fold(state: RunState, event: Event) -> RunState:
+    """The state after one more event."""
+    changes: Changes = {"number": state.number + 1}
+    _FOLDS[type(event)](state, event, changes)
+    effects: Effects = getattr(event, "effects", NOTHING)
+    if effects is not NOTHING:
+        _apply_effects(state, changes, effects)
+    changes["status"] = _status(state, changes)
+    return replace(state, **changes)
+
+
+def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
+    """The same for an event from a store, which may not follow from those before it."""
+    try:
+        return fold(state, event)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"event {state.number + 1} does not follow from those before it: {error!r}"
+        raise EventLogCorrupt(run_id=run, reason=reason) from error
+
+
+def check_contiguous(run: RunId, expected: int, number: int) -> None:
+    """Refuse a log with a gap, or with an event twice."""
+    if number != expected:
+        raise EventLogCorrupt(run_id=run, reason=f"event {expected} is missing: {number} follows")
+
+
+def _status(state: RunState, changes: Changes) -> RunStatus:
+    status: RunStatus = changes.get("status", state.status)
+    if status in ENDED:
+        return status
+    if changes.get("is_paused", state.is_paused):
+        return RunStatus.PAUSED
+    if changes.get("ends_as", state.ends_as) is not None:
+        return RunStatus.COMPENSATING
+    if changes.get("jobs", state.jobs) or not changes.get("live", state.live):
+        return RunStatus.RUNNING
+    return RunStatus.WAITING
+
+
+# Effects, and what is live
+
+
+def _apply_effects(state: RunState, changes: Changes, effects: Effects) -> None:
+    """What follows from an event at once."""
     if effects.mapped:
         begun = {id: MapState(count=count, launched=0, refs=Map()) for id, count in effects.mapped}
         changes["maps"] = changes.get("maps", state.maps).update(begun)
@@ -145,7 +189,7 @@ def _forget_edge_counts(state: RunState, changes: Changes, reached: Iterable[str
                 changes["edge_counts"] = counts = counts.delete(id)
 
 
-def leave(state: RunState, changes: Changes, text: str) -> None:
+def _leave(state: RunState, changes: Changes, text: str) -> None:
     """A key is no longer live."""
     live = changes.get("live", state.live)
     kind = live.get(text)
@@ -155,7 +199,7 @@ def leave(state: RunState, changes: Changes, text: str) -> None:
             changes["jobs"] = changes.get("jobs", state.jobs) - 1
 
 
-def leave_all(state: RunState, changes: Changes) -> None:
+def _leave_all(state: RunState, changes: Changes) -> None:
     """The run ends, or turns to undoing: whatever is live is cancelled."""
     cancelled: dict[str, NodeState] = {}
     for text in state.live:
@@ -165,11 +209,11 @@ def leave_all(state: RunState, changes: Changes) -> None:
             cancelled[key.node] = replace(former, is_undone=True)
         elif former.status is NodeStatus.LIVE:
             cancelled[key.node] = replace(former, status=NodeStatus.CANCELLED)
-    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **NOTHING_OPEN)
+    changes.update(nodes=state.nodes.update(cancelled), live=Map(), jobs=0, **_NOTHING_OPEN)
 
 
 def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None:
-    """Bodies that have been reported on are executed again."""
+    """Tasks that have been reported on resume."""
     early, pauses = (
         changes.get("early_reports", state.early_reports),
         changes.get("pauses", state.pauses),
@@ -178,11 +222,11 @@ def _end_pauses(state: RunState, changes: Changes, texts: Iterable[str]) -> None
         if (ref := early.get(text)) is not None and (former := pauses.get(text)):
             pauses = pauses.set(text, (*former[:-1], replace(former[-1], report=ref)))
             early = early.delete(text)
-            leave(state, changes, f"poll:{text}")
+            _leave(state, changes, f"poll:{text}")
     changes.update(early_reports=early, pauses=pauses)
 
 
-def forget_pauses(state: RunState, changes: Changes, text: str) -> None:
+def _forget_pauses(state: RunState, changes: Changes, text: str) -> None:
     """A key is completed: how it came there does not matter any more."""
     for name in ("pauses", "progress", "early_reports", "external_failures"):
         known = changes.get(name, getattr(state, name))
@@ -190,130 +234,18 @@ def forget_pauses(state: RunState, changes: Changes, text: str) -> None:
             changes[name] = known.delete(text)
 
 
-def forget_approval(state: RunState, changes: Changes, node: str) -> None:
+def _forget_approval(state: RunState, changes: Changes, node: str) -> None:
     """An approval is over, and with it what stands beside it."""
     former = state.approvals.get(node, ApprovalState())
-    leave(state, changes, f"remind:{node}")
-    leave(state, changes, f"notify:{node}")
+    _leave(state, changes, f"remind:{node}")
+    _leave(state, changes, f"notify:{node}")
     for number in range(1, former.reminders + 1):
-        leave(state, changes, f"notify:{node}#{number}")
+        _leave(state, changes, f"notify:{node}#{number}")
     if node in state.approvals:
         changes["approvals"] = state.approvals.delete(node)
 
 
-TOKENS_MAX = 1_000
-"""How many reports on one key are remembered."""
-
-
-def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
-    leave(state, changes, event.node)
-    forget_pauses(state, changes, event.node)
-    skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
-    changes["nodes"] = state.nodes.set(event.node, skipped)
-
-
-def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
-    leave(state, changes, event.key)
-    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
-    former = state.pauses.get(event.key, ())
-    changes["pauses"] = state.pauses.set(event.key, (*former, pause))
-
-
-def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> None:
-    text, number = event.key, changes["number"]
-    if event.token:
-        known = state.reports.get(text, ())
-        changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
-    if event.has_progress:
-        changes["progress"] = state.progress.set(text, number)
-    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
-        leave(state, changes, f"poll:{text}")
-    if ReportStatus(event.status) in LAST:
-        changes["early_reports"] = state.early_reports.set(text, number)
-        if text in event.effects.started:
-            leave(state, changes, text)
-
-
-def _node_asked(state: RunState, event: NodeAsked, changes: Changes) -> None:
-    leave(state, changes, f"poll:{event.key}")
-
-
-def _node_polled(state: RunState, event: NodePolled, changes: Changes) -> None:
-    leave(state, changes, f"poll:{event.key}")
-
-
-def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
-    pass
-
-
-def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Changes) -> None:
-    former = state.approvals.get(event.node, ApprovalState())
-    answer = AnswerState(
-        decision=event.decision,
-        by=event.by,
-        stands_for=event.stands_for,
-        ref=changes["number"],
-        note=event.note,
-    )
-    answered = replace(former, answers=(*former.answers, answer))
-    changes["approvals"] = state.approvals.set(event.node, answered)
-
-
-def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
-    leave(state, changes, f"remind:{event.node}")
-    former = state.approvals.get(event.node, ApprovalState())
-    deciders = (*former.deciders, *event.deciders)
-    reminded = replace(former, reminders=event.number, deciders=deciders)
-    changes["approvals"] = state.approvals.set(event.node, reminded)
-
-
-def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
-    leave(state, changes, event.key)
-
-
-def fold(state: RunState, event: Event) -> RunState:
-    """The state after one more event."""
-    changes: Changes = {"number": state.number + 1}
-    _FOLDS[type(event)](state, event, changes)
-    effects: Effects = getattr(event, "effects", NOTHING)
-    if effects is not NOTHING:
-        follow(state, changes, effects)
-    changes["status"] = _status(state, changes)
-    return replace(state, **changes)
-
-
-def fold_stored(run: RunId, state: RunState, event: Event) -> RunState:
-    """The same for an event from a store, where one may stand that does not follow on."""
-    try:
-        return fold(state, event)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = f"event {state.number + 1} does not follow from those before it: {error!r}"
-        raise EventLogCorrupt(run_id=run, reason=reason) from error
-
-
-def check_contiguous(run: RunId, expected: int, number: int) -> None:
-    """Refuse a log with a gap, or with an event twice."""
-    if number != expected:
-        raise EventLogCorrupt(run_id=run, reason=f"event {expected} is missing: {number} follows")
-
-
-def _status(state: RunState, changes: Changes) -> RunStatus:
-    status: RunStatus = changes.get("status", state.status)
-    if status in ENDED:
-        return status
-    if changes.get("is_paused", state.is_paused):
-        return RunStatus.PAUSED
-    if changes.get("ends_as", state.ends_as) is not None:
-        return RunStatus.COMPENSATING
-    if changes.get("jobs", state.jobs) or not changes.get("live", state.live):
-        return RunStatus.RUNNING
-    return RunStatus.WAITING
-
-
-def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
-    changes.update(
-        flow=event.flow, version=event.version, aging_ms=event.aging_ms, parent=event.parent
-    )
+# Nodes
 
 
 def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> None:
@@ -321,11 +253,11 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     text = id
     if event.iteration:
         text = f"{id}#{event.iteration}"
-        leave(state, changes, f"check:{text}")
-    leave(state, changes, text)
+        _leave(state, changes, f"check:{text}")
+    _leave(state, changes, text)
     if state.pauses or state.progress or state.early_reports:
-        leave(state, changes, f"poll:{text}")
-        forget_pauses(state, changes, text)
+        _leave(state, changes, f"poll:{text}")
+        _forget_pauses(state, changes, text)
     done = NodeState(
         status=NodeStatus.COMPLETED,
         ref=event.ref or number,
@@ -339,7 +271,7 @@ def _node_completed(state: RunState, event: NodeCompleted, changes: Changes) -> 
     elif event.cause == "items":
         changes["maps"] = state.maps.delete(id)
     elif event.cause in ("approval", "timeout"):
-        forget_approval(state, changes, id)
+        _forget_approval(state, changes, id)
 
 
 def _taken(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, ...]]:
@@ -350,25 +282,17 @@ def _taken(signals: Map[str, tuple[int, ...]], ref: int) -> Map[str, tuple[int, 
     return signals
 
 
-def _item_completed(state: RunState, event: ItemCompleted, changes: Changes) -> None:
-    _item_ended(state, changes, event.key)
-
-
-def _item_ended(state: RunState, changes: Changes, text: str) -> None:
-    key = Key.parse(text)
-    leave(state, changes, text)
-    leave(state, changes, f"poll:{text}")
-    forget_pauses(state, changes, text)
-    assert key.item is not None
-    former = state.maps[key.node]
-    refs = former.refs.set(key.item, changes["number"])
-    changes["maps"] = state.maps.set(key.node, replace(former, refs=refs))
+def _node_skipped(state: RunState, event: NodeSkipped, changes: Changes) -> None:
+    _leave(state, changes, event.node)
+    _forget_pauses(state, changes, event.node)
+    skipped = NodeState(status=NodeStatus.SKIPPED, end_number=changes["number"])
+    changes["nodes"] = state.nodes.set(event.node, skipped)
 
 
 def _iteration_completed(state: RunState, event: IterationCompleted, changes: Changes) -> None:
     key = Key.parse(event.key)
-    leave(state, changes, event.key)
-    forget_pauses(state, changes, event.key)
+    _leave(state, changes, event.key)
+    _forget_pauses(state, changes, event.key)
     if key.part != "check":  # which has no output of its own
         former = state.nodes[key.node]
         changes["nodes"] = state.nodes.set(key.node, replace(former, ref=changes["number"]))
@@ -376,7 +300,7 @@ def _iteration_completed(state: RunState, event: IterationCompleted, changes: Ch
 
 def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None:
     text = event.key
-    if event.restarts:  # the outside work is begun again, as if it had not been reported on
+    if event.restarts:  # the external work is started again, as if it had not been reported on
         changes["pauses"] = state.pauses.set(text, state.pauses[text][:-1])
     if event.restarts or text in state.external_failures:
         changes["external_failures"] = state.external_failures.set(
@@ -387,16 +311,16 @@ def _node_retried(state: RunState, event: NodeRetried, changes: Changes) -> None
 def _node_failed(state: RunState, event: NodeFailed, changes: Changes) -> None:
     key = Key.parse(event.key)
     if key.item is not None and event.handled == CONTINUE:
-        _item_ended(state, changes, event.key)
+        _item_ended(state, event, changes)
         return
-    leave(state, changes, event.key)
-    leave(state, changes, f"poll:{event.key}")
+    _leave(state, changes, event.key)
+    _leave(state, changes, f"poll:{event.key}")
     if event.cause in ("approval", "timeout"):
-        forget_approval(state, changes, key.node)
+        _forget_approval(state, changes, key.node)
     if key.item is not None:  # the map gives up its other items
         _leave_items(state, changes, key.node)
     if event.handled:
-        forget_pauses(state, changes, event.key)
+        _forget_pauses(state, changes, event.key)
         ended = NodeState(
             status=NodeStatus.COMPLETED,
             ref=changes["number"],
@@ -419,14 +343,92 @@ def _leave_items(state: RunState, changes: Changes, node: str) -> None:
     for item in range(former.launched):
         if item not in former.refs:
             text = f"{node}[{item}]"
-            leave(state, changes, text)
-            leave(state, changes, f"poll:{text}")
-            forget_pauses(state, changes, text)
+            _leave(state, changes, text)
+            _leave(state, changes, f"poll:{text}")
+            _forget_pauses(state, changes, text)
+
+
+def _item_ended(state: RunState, event: ItemCompleted | NodeFailed, changes: Changes) -> None:
+    text, key = event.key, Key.parse(event.key)
+    _leave(state, changes, text)
+    _leave(state, changes, f"poll:{text}")
+    _forget_pauses(state, changes, text)
+    assert key.item is not None
+    former = state.maps[key.node]
+    refs = former.refs.set(key.item, changes["number"])
+    changes["maps"] = state.maps.set(key.node, replace(former, refs=refs))
+
+
+# Pauses, approvals and signals
+
+
+def _node_paused(state: RunState, event: NodePaused, changes: Changes) -> None:
+    _leave(state, changes, event.key)
+    pause = PauseState(name=event.name, checkpoint=changes["number"], poll_ms=event.poll_ms)
+    former = state.pauses.get(event.key, ())
+    changes["pauses"] = state.pauses.set(event.key, (*former, pause))
+
+
+def _node_reported(state: RunState, event: NodeReported, changes: Changes) -> None:
+    text, number = event.key, changes["number"]
+    if event.token:
+        known = state.reports.get(text, ())
+        changes["reports"] = state.reports.set(text, (*known, event.token)[-TOKENS_MAX:])
+    if event.has_progress:
+        changes["progress"] = state.progress.set(text, number)
+    if state.live.get(f"poll:{text}") is LiveKind.JOB and event.by == "poll":
+        _leave(state, changes, f"poll:{text}")
+    if ReportStatus(event.status) in LAST:
+        changes["early_reports"] = state.early_reports.set(text, number)
+        if text in event.effects.started:
+            _leave(state, changes, text)
+
+
+def _poll_ended(state: RunState, event: NodeAsked | NodePolled, changes: Changes) -> None:
+    _leave(state, changes, f"poll:{event.key}")
+
+
+def _report_ignored(state: RunState, event: ReportIgnored, changes: Changes) -> None:
+    pass
+
+
+def _approval_answered(state: RunState, event: ApprovalAnswered, changes: Changes) -> None:
+    former = state.approvals.get(event.node, ApprovalState())
+    answer = AnswerState(
+        decision=event.decision,
+        by=event.by,
+        stands_for=event.stands_for,
+        ref=changes["number"],
+        note=event.note,
+    )
+    answered = replace(former, answers=(*former.answers, answer))
+    changes["approvals"] = state.approvals.set(event.node, answered)
+
+
+def _approval_reminded(state: RunState, event: ApprovalReminded, changes: Changes) -> None:
+    _leave(state, changes, f"remind:{event.node}")
+    former = state.approvals.get(event.node, ApprovalState())
+    deciders = (*former.deciders, *event.deciders)
+    reminded = replace(former, reminders=event.number, deciders=deciders)
+    changes["approvals"] = state.approvals.set(event.node, reminded)
+
+
+def _node_notified(state: RunState, event: NodeNotified, changes: Changes) -> None:
+    _leave(state, changes, event.key)
 
 
 def _signal_received(state: RunState, event: SignalReceived, changes: Changes) -> None:
     waiting = state.signals.get(event.name, ())
     changes["signals"] = state.signals.set(event.name, (*waiting, changes["number"]))
+
+
+# The run
+
+
+def _submitted(state: RunState, event: RunSubmitted, changes: Changes) -> None:
+    changes.update(
+        flow=event.flow, version=event.version, aging_ms=event.aging_ms, parent=event.parent
+    )
 
 
 def _paused(state: RunState, event: RunPaused, changes: Changes) -> None:
@@ -442,7 +444,7 @@ def _unpaused(state: RunState, event: RunUnpaused, changes: Changes) -> None:
 
 
 def _compensation_started(state: RunState, event: CompensationStarted, changes: Changes) -> None:
-    leave_all(state, changes)
+    _leave_all(state, changes)
     changes.update(
         ends_as=RunStatus(event.outcome),
         undoes=event.undoes,
@@ -454,16 +456,9 @@ def _compensation_started(state: RunState, event: CompensationStarted, changes: 
     )
 
 
-def _node_undone(state: RunState, event: NodeUndone, changes: Changes) -> None:
-    _undo_ended(state, changes, event.node)
-
-
-def _undo_failed(state: RunState, event: UndoFailed, changes: Changes) -> None:
-    _undo_ended(state, changes, event.node)
-
-
-def _undo_ended(state: RunState, changes: Changes, node: str) -> None:
-    leave(state, changes, f"undo:{node}")
+def _undo_ended(state: RunState, event: NodeUndone | UndoFailed, changes: Changes) -> None:
+    node = event.node
+    _leave(state, changes, f"undo:{node}")
     undone = replace(state.nodes[node], is_undone=True)
     changes["nodes"] = state.nodes.set(node, undone)
     changes["undoes"] = state.undoes[state.undoes.index(node) + 1 :]
@@ -474,7 +469,7 @@ def _run_completed(state: RunState, event: RunCompleted, changes: Changes) -> No
 
 
 def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
-    leave_all(state, changes)
+    _leave_all(state, changes)
     changes.update(
         status=RunStatus.FAILED,
         failure=event.failure,
@@ -486,7 +481,7 @@ def _run_failed(state: RunState, event: RunFailed, changes: Changes) -> None:
 
 
 def _run_cancelled(state: RunState, event: RunCancelled, changes: Changes) -> None:
-    leave_all(state, changes)
+    _leave_all(state, changes)
     changes.update(
         status=RunStatus.CANCELLED,
         reason=event.reason,
@@ -522,7 +517,7 @@ def _run_retried(state: RunState, event: RunRetried | RunForked, changes: Change
         result_ref=0,
         live=Map(),
         jobs=0,
-        **NOTHING_OPEN,
+        **_NOTHING_OPEN,
     )
 
 
@@ -543,7 +538,7 @@ def _output_changed(state: RunState, event: OutputChanged, changes: Changes) -> 
 _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunSubmitted: _submitted,
     NodeCompleted: _node_completed,
-    ItemCompleted: _item_completed,
+    ItemCompleted: _item_ended,
     IterationCompleted: _iteration_completed,
     NodeRetried: _node_retried,
     NodeFailed: _node_failed,
@@ -551,8 +546,8 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     RunPaused: _paused,
     RunUnpaused: _unpaused,
     CompensationStarted: _compensation_started,
-    NodeUndone: _node_undone,
-    UndoFailed: _undo_failed,
+    NodeUndone: _undo_ended,
+    UndoFailed: _undo_ended,
     RunCompleted: _run_completed,
     RunFailed: _run_failed,
     RunCancelled: _run_cancelled,
@@ -564,8 +559,8 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     NodeSkipped: _node_skipped,
     NodePaused: _node_paused,
     NodeReported: _node_reported,
-    NodeAsked: _node_asked,
-    NodePolled: _node_polled,
+    NodeAsked: _poll_ended,
+    NodePolled: _poll_ended,
     ReportIgnored: _report_ignored,
     ApprovalAnswered: _approval_answered,
     ApprovalReminded: _approval_reminded,
