@@ -246,8 +246,8 @@ class RunCache:
         self._loading = runs
         self._runs: OrderedDict[RunKey, CachedRun] = OrderedDict()
         self._sizes: dict[RunKey, int] = {}
-        """Bytes of each run as they are counted in ``_size_bytes``; its values may grow since."""
-        self._size_bytes = 0
+        """Bytes of each run as they are counted in ``size_bytes``; its values may grow since."""
+        self.size_bytes = 0
 
     async def current(
         self, newest_jobs: Mapping[RunKey, datetime]
@@ -302,16 +302,16 @@ class RunCache:
 
     def _count(self, key: RunKey, run: CachedRun) -> None:
         size = run.values.size_bytes
-        self._size_bytes += size - self._sizes.get(key, 0)
+        self.size_bytes += size - self._sizes.get(key, 0)
         self._sizes[key] = size
 
     def _evict(self) -> None:
         """Forget the runs that were loaded first, if there are too many, or they are too large."""
         while len(self._runs) > CACHED_RUNS_MAX or (
-            self._size_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
+            self.size_bytes > CACHED_BYTES_MAX and len(self._runs) > 1
         ):
             self._forget(next(iter(self._runs)))
 
     def _forget(self, key: RunKey) -> None:
         if self._runs.pop(key, None) is not None:
-            self._size_bytes -= self._sizes.pop(key)
+            self.size_bytes -= self._sizes.pop(key)
