@@ -98,11 +98,16 @@ class GatheredEffects:
         self.blocked: list[str] = []
         self.edge_counts: dict[str, Counts] = {}
 
-    def freeze(self) -> Effects:
+    def take(self) -> Effects:
+        """What has gathered; from here on the next ones gather."""
         rest = self.waiting or self.children or self.mapped or self.skipped or self.blocked
         if not rest and not self.edge_counts:  # as nearly always
-            return Effects(started=tuple(self.started)) if self.started else NOTHING
-        return Effects(
+            if not self.started:
+                return NOTHING
+            effects = Effects(started=tuple(self.started))
+            self.started.clear()
+            return effects
+        effects = Effects(
             started=tuple(self.started),
             waiting=tuple(self.waiting),
             children=tuple(self.children),
@@ -114,6 +119,12 @@ class GatheredEffects:
                 for node, counts in self.edge_counts.items()
             ),
         )
+        for gathered in (self.started, self.waiting, self.skipped, self.blocked):
+            gathered.clear()
+        self.children.clear()
+        self.mapped.clear()
+        self.edge_counts.clear()
+        return effects
 
 
 class Decider:
@@ -150,8 +161,7 @@ class Decider:
 
     def take_effects(self) -> Effects:
         """What has gathered since the last event, for the event that is about to be emitted."""
-        gathered, self._gathered = self._gathered, GatheredEffects()
-        return gathered.freeze()
+        return self._gathered.take()
 
     def give_up(self) -> None:
         """Everything that is live ends here, and so does what this decision was to start."""
