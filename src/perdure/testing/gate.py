@@ -64,8 +64,8 @@ class Gate:
         self.opens_at = min(moments, default=None)
 
 
-class KitPlace:
-    """The place, its clock, and the handles on it."""
+class KitStore:
+    """The store in memory, its clock, and the handle that the worker gets."""
 
     def __init__(self, now: datetime | None) -> None:
         self.clock = ManualClock(now)
@@ -85,13 +85,13 @@ class KitPlace:
 
 
 class GatedStore(MemoryStore):
-    """The place as the kit's worker sees it."""
+    """The store as the kit's worker sees it."""
 
-    def __init__(self, place: MemoryStore, gate: Gate) -> None:
-        super().__init__(place.url, session=place._session)
+    def __init__(self, store: MemoryStore, gate: Gate) -> None:
+        super().__init__(store.url, session=store._session)
         self._gate = gate
-        self.jobs = GatedJobs(place._session, gate)
-        self.maintenance = TimelessMaintenance(place._session)
+        self.jobs = GatedJobs(store._session, gate)
+        self.maintenance = TimelessMaintenance(store._session)
 
     def clone(self) -> GatedStore:
         return GatedStore(self, self._gate)
@@ -151,13 +151,13 @@ TASK_WITHOUT_CODE = declare(
 
 
 POLL_SECONDS = 0.05
-"""How long to wait for news before looking again; mostly there are some at once."""
+"""How long to wait for a hint before polling again; mostly one comes at once."""
 LEASE = "1h"
 """It cannot end: the time stands still while anything is executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewSettings:
+class KitWorkerSettings:
     """How the kit's worker works."""
 
     concurrency: int
@@ -166,11 +166,11 @@ class CrewSettings:
     allow_scripts: bool
 
 
-class Crew:
-    """Works on one place, when it is told to, until nothing is left to do."""
+class KitWorker:
+    """The kit's worker: works when it is told to, until nothing is left to do."""
 
-    def __init__(self, place: KitPlace, stage: Stage, settings: CrewSettings) -> None:
-        self._place = place
+    def __init__(self, stores: KitStore, stage: Stage, settings: KitWorkerSettings) -> None:
+        self._stores = stores
         self._stage = stage
         self._settings = settings
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -178,8 +178,8 @@ class Crew:
         self._queues: set[str] = set()
         self._is_stale = True
         """There is code or a queue that the worker does not know of."""
-        self._worker = AsyncExitStack()
-        self._duties: tuple[DueWork, ...] = ()
+        self._working = AsyncExitStack()
+        self._due_work: tuple[DueWork, ...] = ()
         self._changed = asyncio.Event()
         self._heard_count = 0
         self._at_work = asyncio.Lock()
@@ -195,9 +195,9 @@ class Crew:
             self._is_stale = True
 
     async def close(self) -> None:
-        for duty in self._duties:
-            await duty.stop()
-        await self._worker.aclose()
+        for work in self._due_work:
+            await work.stop()
+        await self._working.aclose()
 
     async def run_until_idle(self) -> None:
         """Do everything that can be done by now."""
@@ -207,20 +207,20 @@ class Crew:
     async def work_on(self) -> None:
         """Do what can be done whenever something is asked for, until cancelled."""
         asked = asyncio.Event()
-        unsubscribe = self._place.store.subscribe(lambda hint: asked.set())
+        unsubscribe = self._stores.store.subscribe(lambda hint: asked.set())
         try:
             while True:
                 await self.run_until_idle()
-                asked.clear()  # what comes from here on was not seen to
+                asked.clear()  # what comes from here on is not done yet
                 await asked.wait()
         finally:
             unsubscribe()
 
     async def _run_until_idle(self) -> None:
         self._stage.refuse_unknown_fakes()
-        self._place.gate.forget()
-        self._place.gate.is_open = True
-        unsubscribe = self._place.store.subscribe(self._hear)
+        self._stores.gate.forget()
+        self._stores.gate.is_open = True
+        unsubscribe = self._stores.store.subscribe(self._hear)
         try:
             async with asyncio.timeout(self._settings.patience.total_seconds()):
                 await self._work()
@@ -230,7 +230,7 @@ class Crew:
             ) from None
         finally:
             unsubscribe()
-            self._place.gate.is_open = False
+            self._stores.gate.is_open = False
         if self._stage.refused:
             first = self._stage.refused[0]
             self._stage.refused.clear()
@@ -238,73 +238,73 @@ class Crew:
 
     async def next_due_at(self) -> datetime | None:
         """When something happens by itself, later than now."""
-        survey = await self._survey()
+        poll = await self._poll()
         moments = (
-            survey.next_due_at,
-            survey.next_deadline_at,
-            survey.next_wait_at,
-            survey.next_tick_at,
-            self._place.gate.opens_at,
+            poll.next_due_at,
+            poll.next_deadline_at,
+            poll.next_wait_at,
+            poll.next_tick_at,
+            self._stores.gate.opens_at,
         )
-        later = [each for each in moments if each is not None and each > survey.now]
+        later = [each for each in moments if each is not None and each > poll.now]
         return min(later, default=None)
 
     async def _work(self) -> None:
         while True:
             heard = self._heard_count
             self._changed.clear()
-            survey = await self._survey()
-            await self._meet(survey)
-            if await self._is_idle(survey):
-                # What was written just now is heard of in the next turns of the loop.
+            poll = await self._poll()
+            await self._prepare(poll)
+            if await self._is_idle(poll):
+                # Hints of what was just written come in the next turns of the loop.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 if heard == self._heard_count:
                     return
                 continue
-            self._place.hint_at(tuple(self._askable(survey)))
-            await self._wait_for_news()
+            self._stores.hint_at(tuple(self._askable(poll)))
+            await self._wait_for_hint()
 
-    async def _is_idle(self, survey: PollResult) -> bool:
-        """See to what is due; whether there is nothing, and nothing else to do either."""
-        if _is_due(survey.next_due_at, survey):
-            await promote_jobs(self._place.store, DEFAULT_NAMESPACE)
+    async def _is_idle(self, poll: PollResult) -> bool:
+        """Process what is due; whether there is nothing, and nothing else to do either."""
+        if _is_due(poll.next_due_at, poll):
+            await promote_jobs(self._stores.store, DEFAULT_NAMESPACE)
             self._changed.set()
             return False
-        if _is_due(survey.next_deadline_at, survey):
-            await self._place.store.maintenance.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
+        if _is_due(poll.next_deadline_at, poll):
+            await self._stores.store.maintenance.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
             self._changed.set()
             return False
-        due = [duty for duty in self._duties if _is_due(duty.due_at(survey), survey)]
-        for duty in due:
-            duty.process(self._changed.set)
-        return not due and survey.next_lease_end_at is None and not any(self._askable(survey))
+        due = [work for work in self._due_work if _is_due(work.due_at(poll), poll)]
+        for work in due:
+            work.process(self._changed.set)
+        return not due and poll.next_lease_end_at is None and not any(self._askable(poll))
 
-    def _askable(self, survey: PollResult) -> list[str]:
+    def _askable(self, poll: PollResult) -> list[str]:
         """Lanes with work that the worker has not been refused yet."""
         return [
             text
-            for text in survey.lanes
-            if text not in self._place.gate.refused and Lane.parse(text).queue not in survey.paused
+            for text in poll.lanes
+            if text not in self._stores.gate.refused and Lane.parse(text).queue not in poll.paused
         ]
 
-    async def _wait_for_news(self) -> None:
+    async def _wait_for_hint(self) -> None:
         try:
             async with asyncio.timeout(POLL_SECONDS):
                 await self._changed.wait()
         except TimeoutError:
             pass
 
-    async def _meet(self, survey: PollResult) -> None:
-        """See to it that the worker can run what waits."""
-        for lane in map(Lane.parse, survey.lanes):
+    async def _prepare(self, poll: PollResult) -> None:
+        """Make sure that the worker has the code and queues of what waits."""
+        for lane in map(Lane.parse, poll.lanes):
             self._refuse_without_code(lane)
             if lane.queue not in self._queues:
                 self._queues.add(lane.queue)
                 self._is_stale = True
         if self._is_stale:
             self._is_stale = False
-            await self._start_anew()
+            await self._restart()
 
     def _refuse_without_code(self, lane: Lane) -> None:
         if lane.flow and lane.flow not in self._flows:
@@ -312,22 +312,22 @@ class Crew:
         if not lane.flow and lane.task not in self._tasks:
             raise InvalidInput(TASK_WITHOUT_CODE.fault(task=lane.task))
 
-    async def _start_anew(self) -> None:
+    async def _restart(self) -> None:
         await self.close()
         if not self._tasks and not self._flows:
             return
-        store, flows = self._place.store, list(self._flows.values())
+        store, flows = self._stores.store, list(self._flows.values())
         graphs = Graphs(graph for flow in flows for graph in flow.graphs)
         runs = Runs(store, graphs, PlainCodec())
-        self._duties = (
+        self._due_work = (
             DueWaits(store, runs, DEFAULT_NAMESPACE),
             DueSchedules(store, ScheduleTicker(runs), DEFAULT_NAMESPACE),
         )
-        await self._worker.enter_async_context(working(self._new_worker(flows)))
+        await self._working.enter_async_context(working(self._new_worker(flows)))
 
     def _new_worker(self, flows: list[BuiltFlow]) -> Worker:
         worker = Worker(
-            self._place.workers_store,
+            self._stores.workers_store,
             tasks=list(self._tasks.values()),
             flows=flows,
             concurrency=self._settings.concurrency,
@@ -343,20 +343,20 @@ class Crew:
         worker.adjust(queues=sorted(self._queues))
         return worker
 
-    async def _survey(self) -> PollResult:
-        return await self._place.store.maintenance.poll(DEFAULT_NAMESPACE)
+    async def _poll(self) -> PollResult:
+        return await self._stores.store.maintenance.poll(DEFAULT_NAMESPACE)
 
     async def _still_running(self) -> str:
-        workers = await self._place.store.queries.workers(DEFAULT_NAMESPACE)
+        workers = await self._stores.store.queries.workers(DEFAULT_NAMESPACE)
         ids = [id for worker in workers for id in worker.running]
-        jobs = [await self._place.store.queries.get_job(DEFAULT_NAMESPACE, id) for id in ids]
+        jobs = [await self._stores.store.queries.get_job(DEFAULT_NAMESPACE, id) for id in ids]
         return ", ".join(sorted({repr(job.task) for job in jobs if job is not None}))
 
     def _hear(self, hint: Hint) -> None:
         self._heard_count += 1
-        self._place.gate.forget()
+        self._stores.gate.forget()
         self._changed.set()
 
 
-def _is_due(moment: datetime | None, survey: PollResult) -> bool:
-    return moment is not None and moment <= survey.now
+def _is_due(moment: datetime | None, poll: PollResult) -> bool:
+    return moment is not None and moment <= poll.now

@@ -24,7 +24,7 @@ from perdure.model.run import OnExisting
 from perdure.model.times import Duration
 from perdure.tasks.task import Task
 from perdure.testing.fakes import MadeCall, Stage, Target
-from perdure.testing.gate import Crew, CrewSettings, KitPlace
+from perdure.testing.gate import KitStore, KitWorker, KitWorkerSettings
 from perdure.testing.jobs import AsyncKitJob
 from perdure.testing.runs import AsyncKitRun
 from perdure.worker.secrets import Provider
@@ -63,18 +63,18 @@ class AsyncKit:
         secrets: Provider | None = None,
         allow_scripts: bool = False,
     ) -> None:
-        self._place = KitPlace(None if now is None else check.moment(now, "now"))
+        self._stores = KitStore(None if now is None else check.moment(now, "now"))
         self._stage = Stage(fakes_only=fakes_only)
-        settings = CrewSettings(
+        settings = KitWorkerSettings(
             concurrency=checked_concurrency(concurrency),
             patience=check.span(patience, "patience", is_positive=True),
             secrets=secrets,
             allow_scripts=allow_scripts,
         )
-        self._crew = Crew(self._place, self._stage, settings)
+        self._worker = KitWorker(self._stores, self._stage, settings)
         self._submitted_count = 0
         self._known = (check.listed(tasks, "tasks", "tasks"), check.listed(flows, "flows", "flows"))
-        self.client = AsyncClient(self._place.store, tasks=self._known[0], flows=self._known[1])
+        self.client = AsyncClient(self._stores.store, tasks=self._known[0], flows=self._known[1])
         self.add(*self._known[0], *self._known[1])
         for target, outcome in _checked_fakes(fakes).items():
             self.fake(target, outcome)
@@ -94,13 +94,13 @@ class AsyncKit:
         await self.close()
 
     async def close(self) -> None:
-        await self._crew.close()
+        await self._worker.close()
         await self.client.close()
 
     @property
     def now(self) -> datetime:
         """What time it is for everything in here."""
-        return self._place.clock()
+        return self._stores.clock()
 
     @property
     def calls(self) -> list[MadeCall]:
@@ -120,9 +120,9 @@ class AsyncKit:
         """Let the kit execute these; ``submit``, ``enqueue`` and ``schedule`` add what they get."""
         for each in code:
             if isinstance(each, BuiltFlow):
-                self._crew.add_flow(each)
+                self._worker.add_flow(each)
             elif isinstance(each, Task):
-                self._crew.add_task(each)
+                self._worker.add_task(each)
             else:
                 raise check.wrong_type(each, "code", "a task, or a flow that was built")
 
@@ -203,7 +203,7 @@ class AsyncKit:
 
     async def run_until_idle(self) -> None:
         """Execute everything that can be executed by now."""
-        await self._crew.run_until_idle()
+        await self._worker.run_until_idle()
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -211,7 +211,7 @@ class AsyncKit:
 
         The time stands still there, too.
         """
-        working = asyncio.create_task(self._crew.work_on())
+        working = asyncio.create_task(self._worker.work_on())
         try:
             yield
         finally:
@@ -235,20 +235,20 @@ class AsyncKit:
     async def advance_to_next(self) -> timedelta | None:
         """Let time pass until the next thing is due; how long that was, or None if nothing is."""
         await self.run_until_idle()
-        due_at = await self._crew.next_due_at()
+        due_at = await self._worker.next_due_at()
         if due_at is None:
             return None
         passed = due_at - self.now
-        self._place.turn_to(due_at)
+        self._stores.turn_to(due_at)
         await self.run_until_idle()
         return passed
 
     async def _pass_until(self, moment: datetime) -> None:
         await self.run_until_idle()
-        while (due_at := await self._crew.next_due_at()) is not None and due_at <= moment:
-            self._place.turn_to(due_at)
+        while (due_at := await self._worker.next_due_at()) is not None and due_at <= moment:
+            self._stores.turn_to(due_at)
             await self.run_until_idle()
-        self._place.turn_to(moment)
+        self._stores.turn_to(moment)
         await self.run_until_idle()
 
 

@@ -175,7 +175,7 @@ class Kit(Face[AsyncKit]):
         What it asks for waits until ``run_until_idle``, or the next act of the kit.
         """
         tasks, flows = self._twin._known
-        return Client(self._twin._place.store, tasks=tasks, flows=flows)
+        return Client(self._twin._stores.store, tasks=tasks, flows=flows)
 
     @property
     def now(self) -> datetime:
