@@ -30,9 +30,6 @@ SENTINELS: dict[str, str] = {}
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN = {
     "demo.__main__": 1,
-    "engine.run_view": 3,
-    "expr.template": 1,
-    "verify.replay": 1,
 }
 
 # Module -> how often it takes apart the text of an error, which is somebody else's.

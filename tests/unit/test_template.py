@@ -193,9 +193,8 @@ class TestWhatIsMissing:
         with pytest.raises(TemplateSkips) as caught:
             render({"a": ["{{ order.x }}"]}, SCOPE, "skip")
 
-        assert caught.value.use.whole_path == ("order", "x")
-        assert caught.value.use.where == ("a", 0)
-        assert "no 'x' in 'order'" in str(caught.value)
+        assert (caught.value.template, caught.value.where) == ("{{ order.x }}", "a.0")
+        assert "no 'x' in 'order'" in caught.value.reason
 
     @pytest.mark.parametrize("on_missing", ["error", "default", "skip"])
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])

@@ -10,7 +10,7 @@ import msgspec
 from perdure.diagnostics import Fault, declare, message
 from perdure.engine.failures import failure_of
 from perdure.engine.fold import fold
-from perdure.errors import InvalidInput, ValueMissing
+from perdure.errors import InvalidInput, ValueMissing, record_text
 from perdure.expr.condition import holds, parse_condition
 from perdure.expr.path import MissingKey, look_up
 from perdure.expr.template import TemplateSkips, render, template_names
@@ -158,9 +158,11 @@ class RunView:
                 scope["input"] = msgspec.json.decode(self.json(1))
             return render(config, scope, on_missing)
         except TemplateSkips as error:
-            raise SkipsNode(node.id, str(error)) from None
+            raise SkipsNode(node.id, record_text(error)) from None
         except InvalidInput as error:
-            fault = TEMPLATE_FAILED.fault(("nodes", node.id), node=node.id, reason=str(error))
+            fault = TEMPLATE_FAILED.fault(
+                ("nodes", node.id), node=node.id, reason=record_text(error)
+            )
             raise UnusableInput(node.id, fault) from None
 
     def input_of(self, id: str) -> bytes:
@@ -196,7 +198,7 @@ class RunView:
                 try:
                     taken[each.name] = look_up(msgspec.json.decode(outputs[ref]), each.path)
                 except MissingKey as error:
-                    reason = str(error)
+                    reason = record_text(error)
             if not reason:
                 continue
             place = ("nodes", node.id, "inputs", each.name)

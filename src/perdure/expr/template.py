@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from perdure.diagnostics import Fault, declare
-from perdure.errors import InvalidInput, PerdureError, TemplateMissing
+from perdure.errors import InvalidInput, PerdureError, TemplateMissing, record_text
 from perdure.expr.path import MISSING, MissingKey, OnMissing, Path, look_up, path_text, value_at
 from perdure.model.payload import to_json
 from perdure.model.text import cut
@@ -68,10 +68,10 @@ class TemplateUse(Value):
 class TemplateSkips(PerdureError):
     """``on_missing: skip``: the node is skipped, because this is not there."""
 
-    def __init__(self, use: TemplateUse, missing: MissingKey) -> None:
-        super().__init__(f"template {use.text!r} in {path_text(use.where)}: {missing}")
-        self.use = use
-        self.missing = missing
+    CODE = declare("template.skips", "template {template!r} in {where}: {reason}")
+    template: str
+    where: str
+    reason: str
 
 
 _Piece = str | TemplateUse | Fault
@@ -149,10 +149,9 @@ class _Rendering:
         try:
             return look_up(self._scope, use.whole_path)
         except MissingKey as missing:
-            if self._on_missing == "skip":
-                raise TemplateSkips(use, missing) from None
-            raise TemplateMissing(
-                template=use.text, where=path_text(use.where), reason=str(missing)
+            refused = TemplateSkips if self._on_missing == "skip" else TemplateMissing
+            raise refused(
+                template=use.text, where=path_text(use.where), reason=record_text(missing)
             ) from None
 
 

@@ -129,6 +129,8 @@ STRUCTURAL_KIND = declare(
 )
 
 UNNAMED = "unnamed"
+_PORT_OPTIONS = (("on_error",), ("on_timeout",), ("ports",))
+"""Paths to options without which the ports of a node are not known."""
 
 
 class Step(ABC):
@@ -205,6 +207,8 @@ class Draft(Step):
             )
         assembly.faults += (fault.under("nodes", id) for fault in found)
         inputs = assembly.inputs(id, values)
+        if any(fault.where[:1] in _PORT_OPTIONS for fault in found):
+            assembly.unread(id, inputs.names)
         if form is KIND:
             is_config_lost = any(fault.where[:1] == ("config",) for fault in found)
             kind = _UNKNOWN if is_config_lost else kind

@@ -385,6 +385,36 @@ _CHECK: Final[Fragment] = an_object(
     }
 )
 
+_SOURCES: Final[Fragment] = {"type": "object", "additionalProperties": _INPUT}
+_PRIORITY: Final[Fragment] = {
+    "type": "integer",
+    "minimum": PRIORITY_MIN,
+    "maximum": PRIORITY_MAX,
+}
+_UNTIL: Final[Fragment] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": CONDITION},
+        {"type": "object"},
+    ]
+}
+_AT_LEAST: Final[Fragment] = {"at_least": {"type": "integer", "minimum": 1}}
+_POLICY: Final[Fragment] = {
+    "anyOf": [{"enum": ["any", "all"]}, an_object(_AT_LEAST, required=["at_least"])],
+    "default": "any",
+}
+_PORT_OR_ANSWER: Final[Fragment] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        an_object({"decision": NAME, "data": {}}, required=["decision"]),
+    ],
+    "default": FAIL,
+}
+_ESCALATE: Final[Fragment] = {
+    "type": "array",
+    "items": an_object({"after": DURATION, "to": NAMES}, required=["after", "to"]),
+}
+
 
 # The table
 
@@ -489,71 +519,32 @@ def _setting(name: str, read: Reader, schema: Fragment, about: str = "", **more:
     return Option(name, read, schema, ("config", more.pop("key", name)), about, **more)
 
 
+# A row may take several lines; one argument a line would hide the table.
+# fmt: off
 _INPUTS = (
-    _key(
-        "inputs",
-        _object('{"order": "load.output"}'),
-        {"type": "object", "additionalProperties": _INPUT},
-        "What it takes, by local name: input.PATH, NODE.output.PATH, secret.NAME.",
-        is_needed=True,
-    ),
-    _key(
-        "on_missing",
-        _on_missing,
-        {"enum": ["error", "default", "skip"], "default": "error"},
-        "What follows where an input or the key of a template is missing.",
-        default="error",
-        stand_in="default",  # so that no default of an input is refused as unused
-    ),
+    _key("inputs", _object('{"order": "load.output"}'), _SOURCES,
+        "What it takes, by local name: input.PATH, NODE.output.PATH, secret.NAME.", is_needed=True),
+    _key("on_missing", _on_missing, {"enum": ["error", "default", "skip"], "default": "error"},
+        "What follows where an input or the key of a template is missing.", default="error",
+        stand_in="default"),  # so that no default of an input is refused as unused
 )
 _CALL = (
-    _key(
-        "retries",
-        _retries,
-        RETRY,
-        "How often a failed attempt is tried again.",
-        key="retry",
-        from_yaml=_retry_in_yaml,
-    ),
+    _key("retries", _retries, RETRY, "How often a failed attempt is tried again.", key="retry",
+        from_yaml=_retry_in_yaml),
     _key("timeout", _timeout, DURATION, "How long one attempt may take."),
-    _key(
-        "priority",
-        check.priority,
-        {"type": "integer", "minimum": PRIORITY_MIN, "maximum": PRIORITY_MAX},
-        f"{PRIORITY_MIN} is the most urgent.",
-    ),
+    _key("priority", check.priority, _PRIORITY, f"{PRIORITY_MIN} is the most urgent."),
     _key("queue", check.name, NAME, "The queue that its job waits in."),
     _key("tags", check.tags, NAMES, "What a worker must offer."),
 )
-_ON_ERROR = _key(
-    "on_error", check.name, PORT, "fail, continue, or a port.", default=FAIL, is_needed=True
-)
-_UNDO = _key(
-    "undo",
-    as_given,
-    NAME,
-    "The task that takes back what this node did.",
-    names="task",
-    suffix=".undo",
-    to_yaml=_task_name,
-)
-_PORTS = _key(
-    "ports",
-    _names,
-    NAMES,
-    "The ports that a result may choose; else the keys of next.",
-    default=(),
-)
-_GATHERS = _key(
-    "gathers", as_given, FLAG, "Takes the outputs before it in one object, by name.", default=None
-)
-_CONFIG = _key(
-    "config",
-    _config,
-    {},
-    "Settings of the kind; of a task, its arguments. Templates.",
-    is_needed=True,
-)
+_ON_ERROR = _key("on_error", check.name, PORT, "fail, continue, or a port.", default=FAIL,
+    is_needed=True)
+_UNDO = _key("undo", as_given, NAME, "The task that takes back what this node did.", names="task",
+    suffix=".undo", to_yaml=_task_name)
+_PORTS = _key("ports", _names, NAMES, "The ports that a result may choose; else the keys of next.",
+    default=())
+_GATHERS = _key("gathers", as_given, FLAG, "Takes the outputs before it in one object, by name.")
+_CONFIG = _key("config", _config, {}, "Settings of the kind; of a task, its arguments. Templates.",
+    is_needed=True)
 _KIND = (
     *_INPUTS,
     _GATHERS,
@@ -563,50 +554,25 @@ _KIND = (
     _key("on_timeout", check.name, PORT, "After a pause: fail, continue, or a port.", default=FAIL),
     _key("input_schema", _schema, SCHEMA, "JSON Schema that the input must fit."),
     _key("output_schema", _schema, SCHEMA, "JSON Schema that the output must fit."),
-    _key(
-        "check",
-        _check,
-        _CHECK,
-        "What the output must be like, looked at after success.",
-        to_yaml=_check_to_yaml,
-    ),
+    _key("check", _check, _CHECK, "What the output must be like, looked at after success.",
+        to_yaml=_check_to_yaml),
     _UNDO,
     _PORTS,
 )
 _BODY = (
-    _setting(
-        "task",
-        as_given,
-        NAME,
-        "The task that is called.",
-        gives="body",
-        names="task",
-        is_needed=True,
-    ),
-    _setting(
-        "flow",
-        as_given,
-        NAME,
-        "Or the flow that is run: its name, or a file beside this one.",
-        gives="body",
-        names="flow",
-        is_needed=True,
-    ),
+    _setting("task", as_given, NAME, "The task that is called.", gives="body", names="task",
+        is_needed=True),
+    _setting("flow", as_given, NAME,
+        "Or the flow that is run: its name, or a file beside this one.", gives="body",
+        names="flow", is_needed=True),
 )
 
 KIND = NodeForm("", (_CONFIG, *_KIND))
 TASK = NodeForm(
     "task",
     (
-        _key(
-            "task",
-            as_given,
-            NAME,
-            "The task that is called; short for kind: task.",
-            gives="body",
-            names="task",
-            is_needed=True,
-        ),
+        _key("task", as_given, NAME, "The task that is called; short for kind: task.",
+            gives="body", names="task", is_needed=True),
         replace(_CONFIG, schema={"type": "object"}),
         *_KIND,
     ),
@@ -614,22 +580,10 @@ TASK = NodeForm(
 ROUTE = NodeForm(
     "route",
     (
-        _setting(
-            "key",
-            as_given,
-            NAME,
-            "The key of the input whose value is the branch.",
-            is_needed=True,
-        ),
-        _setting(
-            "task",
-            as_given,
-            NAME,
-            "Or the task that returns it.",
-            gives="key",
-            names="task",
-            is_needed=True,
-        ),
+        _setting("key", as_given, NAME, "The key of the input whose value is the branch.",
+            is_needed=True),
+        _setting("task", as_given, NAME, "Or the task that returns it.", gives="key", names="task",
+            is_needed=True),
         *_CALL,
         _ON_ERROR,
         replace(_PORTS, gives="branches", is_needed=True),
@@ -653,31 +607,13 @@ LOOP = NodeForm(
     "loop",
     (
         *_BODY,
-        _setting(
-            "until",
-            as_given,
-            {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    {"type": "array", "items": CONDITION},
-                    {"type": "object"},
-                ]
-            },
-            "A key of the output, a condition on it, or {task: NAME}.",
-            is_required=True,
-            stand_in="done",
-            suffix=".until",
-        ),
-        _setting(
-            "max_iterations",
-            _positive,
-            {"type": "integer", "minimum": 1, "default": 50},
-            default=50,
-            field="iterations_max",
-        ),
-        _setting(
-            "on_max", check.name, PORT, "fail, continue, or a port.", default=FAIL, is_needed=True
-        ),
+        _setting("until", as_given, _UNTIL,
+            "A key of the output, a condition on it, or {task: NAME}.", is_required=True,
+            stand_in="done", suffix=".until"),
+        _setting("max_iterations", _positive, {"type": "integer", "minimum": 1, "default": 50},
+            default=50, field="iterations_max"),
+        _setting("on_max", check.name, PORT, "fail, continue, or a port.", default=FAIL,
+            is_needed=True),
         *_INPUTS,
         *_CALL,
         _ON_ERROR,
@@ -688,17 +624,10 @@ LOOP = NodeForm(
 DELAY = NodeForm(
     "delay",
     (
-        _setting(
-            "delay", _delay_ms, DURATION, "How long it waits.", key="for", default=0, is_needed=True
-        ),
-        _setting(
-            "until",
-            _time,
-            TEXT,
-            "Or the time that it waits for; a template.",
-            default="",
-            is_needed=True,
-        ),
+        _setting("delay", _delay_ms, DURATION, "How long it waits.", key="for", default=0,
+            is_needed=True),
+        _setting("until", _time, TEXT, "Or the time that it waits for; a template.", default="",
+            is_needed=True),
         *_INPUTS,
     ),
     one_of=("delay", "until"),
@@ -706,31 +635,12 @@ DELAY = NodeForm(
 SIGNAL = NodeForm(
     "signal",
     (
-        _setting(
-            "signal",
-            check.name,
-            NAME,
-            "Of the signal; else the id of the node.",
-            key="name",
-            default="",
-        ),
-        _setting(
-            "timeout",
-            check.milliseconds,
-            DURATION,
-            "How long it waits.",
-            stand_in=FOREVER_MS,
-            field="timeout_ms",
-            to_yaml=ms_text,
-        ),
-        _setting(
-            "on_timeout",
-            check.name,
-            PORT,
-            "fail, continue, or a port.",
-            default=FAIL,
-            is_needed=True,
-        ),
+        _setting("signal", check.name, NAME, "Of the signal; else the id of the node.", key="name",
+            default=""),
+        _setting("timeout", check.milliseconds, DURATION, "How long it waits.",
+            stand_in=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
+        _setting("on_timeout", check.name, PORT, "fail, continue, or a port.", default=FAIL,
+            is_needed=True),
         _setting("where", json_value, CONDITION, "What the payload must be like."),
         *_INPUTS,
     ),
@@ -738,131 +648,45 @@ SIGNAL = NodeForm(
 APPROVAL = NodeForm(
     "approval",
     (
-        _setting(
-            "title",
-            _text,
-            TEXT,
-            "What is to decide, in a line; a template.",
-            is_required=True,
-            stand_in="?",
-        ),
+        _setting("title", _text, TEXT, "What is to decide, in a line; a template.",
+            is_required=True, stand_in="?"),
         _setting("message", _text, TEXT, "What one needs to know; a template.", default=""),
         _setting("form", _schema, SCHEMA, "JSON Schema of the data of an answer."),
         _setting("show", _names, NAMES, "The inputs that deciders see; else all.", field="shows"),
         _setting("data", json_value, {}, "What an answer may change; a template."),
-        _setting(
-            "deciders",
-            _names,
-            NAMES,
-            "Names or roles; none: whoever comes.",
-            default=(),
-            stand_in=("?",),
-        ),
-        _setting(
-            "policy",
-            _quorum,
-            {
-                "anyOf": [
-                    {"enum": ["any", "all"]},
-                    an_object(
-                        {"at_least": {"type": "integer", "minimum": 1}}, required=("at_least",)
-                    ),
-                ],
-                "default": "any",
-            },
-            default=1,
-            field="quorum",
-            to_yaml=_policy_to_yaml,
-        ),
-        _setting(
-            "answers",
-            _answers,
-            NAMES,
-            "What may be answered; else approve and reject.",
-            default=(APPROVE, REJECT),
-            is_needed=True,
-        ),
-        _setting(
-            "deadline",
-            check.milliseconds,
-            DURATION,
-            "How long it stays open.",
-            stand_in=FOREVER_MS,
-            field="timeout_ms",
-            to_yaml=ms_text,
-        ),
-        _setting(
-            "on_timeout",
-            _on_timeout,
-            {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    an_object({"decision": NAME, "data": {}}, required=("decision",)),
-                ],
-                "default": FAIL,
-            },
-            "fail, continue, a port, or the answer that counts then.",
-            default=FAIL,
-            is_needed=True,
-        ),
-        _setting(
-            "on_reject",
-            check.name,
-            PORT,
-            "fail, continue, or a port.",
-            default=FAIL,
-            is_needed=True,
-        ),
-        _setting(
-            "reminders",
-            _reminders,
-            {"type": "array", "items": DURATION},
-            default=(),
-            field="reminders_ms",
-            to_yaml=_reminders_to_yaml,
-        ),
-        _setting(
-            "escalate",
-            _escalations,
-            {
-                "type": "array",
-                "items": an_object({"after": DURATION, "to": NAMES}, required=("after", "to")),
-            },
-            default=(),
-            from_yaml=_escalate_in_yaml,
-            field="escalations",
-            to_yaml=_escalate_to_yaml,
-        ),
-        _setting(
-            "notify",
-            as_given,
-            NAME,
-            "The task that tells people.",
-            names="task",
-            suffix=".notify",
-            to_yaml=_task_name,
-        ),
+        _setting("deciders", _names, NAMES, "Names or roles; none: whoever comes.", default=(),
+            stand_in=("?",)),
+        _setting("policy", _quorum, _POLICY, default=1, field="quorum", to_yaml=_policy_to_yaml),
+        _setting("answers", _answers, NAMES, "What may be answered; else approve and reject.",
+            default=(APPROVE, REJECT), is_needed=True),
+        _setting("deadline", check.milliseconds, DURATION, "How long it stays open.",
+            stand_in=FOREVER_MS, field="timeout_ms", to_yaml=ms_text),
+        _setting("on_timeout", _on_timeout, _PORT_OR_ANSWER,
+            "fail, continue, a port, or the answer that counts then.", default=FAIL,
+            is_needed=True),
+        _setting("on_reject", check.name, PORT, "fail, continue, or a port.", default=FAIL,
+            is_needed=True),
+        _setting("reminders", _reminders, {"type": "array", "items": DURATION}, default=(),
+            field="reminders_ms", to_yaml=_reminders_to_yaml),
+        _setting("escalate", _escalations, _ESCALATE, default=(), field="escalations",
+            from_yaml=_escalate_in_yaml, to_yaml=_escalate_to_yaml),
+        _setting("notify", as_given, NAME, "The task that tells people.", names="task",
+            suffix=".notify", to_yaml=_task_name),
         *_INPUTS,
     ),
 )
 FLOW = NodeForm(
     "flow",
     (
-        _setting(
-            "flow",
-            as_given,
-            NAME,
-            "Its name, or a file beside this one.",
-            gives="body",
-            names="flow",
-            is_required=True,
-            is_needed=True,
-        ),
+        _setting("flow", as_given, NAME, "Its name, or a file beside this one.", gives="body",
+            names="flow", is_required=True, is_needed=True),
         *_INPUTS,
         _ON_ERROR,
         _UNDO,
     ),
 )
+
+# fmt: on
 
 FORMS: Final[Mapping[str, NodeForm]] = {
     form.type: form for form in (TASK, ROUTE, MAP, LOOP, DELAY, SIGNAL, APPROVAL, FLOW)

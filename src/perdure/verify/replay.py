@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.engine.fold import fold
-from perdure.errors import EventLogCorrupt, UnknownEvent
+from perdure.errors import EventLogCorrupt, UnknownEvent, record_text
 from perdure.model.event import Event, RunForked, StoredEvent, decode_event
 from perdure.model.ids import RunId
 from perdure.model.run import RunState
@@ -46,7 +46,7 @@ def replayed(run: RunId, events: Sequence[StoredEvent]) -> Replay:
         try:
             event = decode_event(run, stored.number, stored.data)
         except (EventLogCorrupt, UnknownEvent) as error:
-            return _stopped(steps, state, stored, str(error))
+            return _stopped(steps, state, stored, record_text(error))
         try:
             after = fold(state, event)
         except (KeyError, ValueError, AssertionError, IndexError, TypeError) as error:

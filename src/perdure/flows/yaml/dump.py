@@ -59,7 +59,7 @@ from perdure.tasks.task import PlainFunction
 _Data = dict[str, Any]
 
 
-class WrittenCalls:
+class _Calls:
     def __init__(self, flow: BuiltFlow) -> None:
         self._tasks = flow.tasks
         self._places = places_before(flow.graph)
@@ -113,7 +113,7 @@ def _retry(retry: Retry) -> int | dict[str, Any]:
     return {"retries": retry.retries, **given} if given else retry.retries
 
 
-class WrittenEdges:
+class _Edges:
     """``with_inputs`` are the nodes that take their inputs by name."""
 
     def __init__(self, graph: Graph, with_inputs: Collection[str]) -> None:
@@ -257,10 +257,8 @@ def flow_data(flow: BuiltFlow) -> _Data:
 class _Dumping:
     def __init__(self, flow: BuiltFlow) -> None:
         self._flow = flow
-        self._calls = WrittenCalls(flow)
-        self.edges = WrittenEdges(
-            flow.graph, {n.id for n in flow.graph.nodes.values() if _inputs(n)}
-        )
+        self._calls = _Calls(flow)
+        self.edges = _Edges(flow.graph, {n.id for n in flow.graph.nodes.values() if _inputs(n)})
 
     def node(self, node: Node) -> _Data:
         """Each option of the table, unless it is as it would be anyway."""
